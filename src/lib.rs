@@ -1,15 +1,15 @@
 //! A flight recorder for Linux hosts.
 //!
-//! `cli` is the program: verbs, their arguments and output. `daemon` assembles a run out of the
-//! crates below, `config` configures it, and `export` writes frame streams.
+//! `cli` is the program with its verbs, their arguments and output. `daemon` assembles a run from
+//! the crates below, `config` configures the run, and `export` writes frame streams.
 //!
 //! ```text
 //! tick -> flatcap_sampling -> flatcap_slab ==queue==> flatcap_recorder -> flatcap_format -> files
 //! ```
 //!
 //! This package has no interface for others. Programs that read or write recordings use
-//! [`flatcap_format`], those that frame streams [`flatcap_stream`]. docs/ARCHITECTURE.md describes
-//! the whole.
+//! [`flatcap_format`]. Programs that frame streams use [`flatcap_stream`]. docs/ARCHITECTURE.md
+//! describes the whole project.
 
 #![cfg_attr(
     not(feature = "manual"),

@@ -1,4 +1,4 @@
-//! The `flatcap` program: runs the command line and returns its exit status.
+//! The `flatcap` program. It runs the command line and returns its exit status.
 
 use std::process::ExitCode;
 

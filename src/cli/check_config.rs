@@ -1,4 +1,5 @@
-//! `check-config`: prints a configuration in full with the origin of each value, or all its errors.
+//! `check-config`: prints a configuration in full with the location that set each value, or prints
+//! all errors of the configuration.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::recordings::SERVICE_STATE;
 use crate::config::{LoadedConfig, format_size};
 use crate::daemon::{MemoryBudget, data_dir, run_dir, state_directory_only};
 
-/// The unit's `ConfigurationDirectory=`, for a call outside the unit.
+/// The unit's `ConfigurationDirectory=`, which is used if the program is called outside the unit.
 const SERVICE_CONFIGURATION: &str = "/etc/flatcap";
 
 /// Check a configuration and print it in full, or print all its errors.
@@ -38,7 +39,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns a hint that the service needs a drop-in for this configuration, if it is the service's.
+/// Returns a hint that the service needs a drop-in for this configuration, if it is the
+/// configuration of the service.
 fn state_directory_hint(layered: &LoadedConfig) -> Option<String> {
     let of_service = |variable, otherwise: &str| {
         environment::directory(variable).unwrap_or_else(|| PathBuf::from(otherwise))
@@ -56,8 +58,8 @@ fn state_directory_hint(layered: &LoadedConfig) -> Option<String> {
     })
 }
 
-/// Writes the files and variables that were read, and the directories and memory in use, as
-/// comments.
+/// Writes comments that list the files and variables that were read, and the directories and memory
+/// in use.
 fn write_summary(layered: &LoadedConfig, out: &mut dyn Write) -> io::Result<()> {
     if layered.files.is_empty() && layered.variables.is_empty() {
         writeln!(out, "# No file and no variable was read: all values are built-in defaults.")?;

@@ -1,4 +1,5 @@
-//! `check-trigger`: replays a rule over recordings and lists when it would have fired.
+//! `check-trigger`: replays a rule over recordings and lists the times at which the rule would have
+//! fired.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -24,7 +25,7 @@ use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, print_json, report_notice};
 use crate::config::TriggerConfig;
 
-/// Maximum number of listed firings: a rule that fires more often needs tuning.
+/// Maximum number of listed firings. A rule that fires more often needs tuning.
 const LISTED_MAX: usize = 10_000;
 
 /// Replay a rule over recordings and list its firings.
@@ -64,16 +65,17 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct FiringRow {
     rule: String,
-    /// The pushed source for which the rule fired, with its id if it shares its name: `orders[3]`.
+    /// The pushed source for which the rule fired. If another source has the same name, the id
+    /// follows, as in `orders[3]`.
     source: Option<String>,
-    /// When the condition began to hold.
+    /// Time at which the condition began to hold.
     condition_wall_ns: i64,
-    /// When the rule fired first.
+    /// Time at which the rule fired first.
     fired_wall_ns: i64,
-    /// The time to keep.
+    /// The start and the end of the time to keep.
     first_wall_ns: i64,
     last_wall_ns: i64,
-    /// How often it fired again in that time.
+    /// Number of times that the rule fired again in that time.
     extended: u64,
     values: Vec<FiringValue>,
 }
@@ -89,29 +91,29 @@ struct FiringValue {
     shown: String,
 }
 
-/// Interval at which time advances for engines whose sources have no samples.
+/// Interval at which time advances for engines whose sources have no samples, in nanoseconds.
 const ADVANCE_NS: u64 = 1_000_000_000;
 
-/// The rule over the runs of a recording.
+/// The replay of a rule over the runs of a recording.
 struct RuleReplay {
     rule: TriggerRule,
     run_id: Option<u64>,
-    /// By id.
+    /// The sources of the run, ordered by id.
     sources: Vec<SourceInfo>,
     /// The schema of each source.
     schemas: Vec<Option<CompiledSchema>>,
     engines: Vec<SourceEngine>,
-    /// The engines that observe a source, by its id.
+    /// The engines that observe a source, by the id of the source.
     observers: BTreeMap<u16, Vec<usize>>,
-    /// The time to which all engines have advanced.
+    /// The time to which all engines have advanced, in monotonic nanoseconds.
     advanced_ns: u64,
-    /// The time of the latest sample, by both clocks.
+    /// The time of the latest sample by the monotonic and by the wall clock, in nanoseconds.
     newest: (u64, i64),
     counts: TriggerCounts,
     samples: u64,
     found: Vec<FiringRow>,
     left_out: u64,
-    /// Why the rule did not fit a run.
+    /// The reasons why the rule did not fit a run.
     misfits: Vec<RuleProblem>,
     has_fitted: bool,
     events: Vec<TriggerEvent>,
@@ -119,11 +121,11 @@ struct RuleReplay {
 
 /// The rule for one of the sources that share a name, as the recorder evaluates it.
 struct SourceEngine {
-    /// The id of the pushed source, and its name with the id if it shares the name. `None` if the
-    /// rule uses no pushed source, or several.
+    /// The id and the name of the pushed source. If another source has the same name, the name
+    /// contains the id. `None` if the rule uses no pushed source, or several.
     source: Option<(u16, String)>,
     engine: ScopedEngine,
-    /// The position of its last firing in the firings found.
+    /// The position of the engine's last firing in the list of all firings.
     last: Option<usize>,
 }
 
@@ -175,7 +177,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if replay.samples == 0 {
         return Err(args.selection.no_samples(zone)?);
     }
-    // Engines of different sources advance at different times, so their firings are not in order.
+    // The engines of different sources advance at different times, so the firings are not in the
+    // order of time.
     replay.found.sort_by_key(|firing| firing.fired_wall_ns);
     if args.json {
         print_json(&replay.found, out)?;
@@ -187,7 +190,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
-/// Returns the rule that the arguments mean.
+/// Returns the rule that the arguments specify.
 fn rule(args: &Args) -> Result<TriggerRule, CliError> {
     let usage = |error: &dyn std::fmt::Display| CliError::Usage(error.to_string());
     let is_name = args.rule.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
@@ -224,7 +227,7 @@ fn no_rule(name: &str, known: &[TriggerConfig]) -> CliError {
 }
 
 impl RuleReplay {
-    /// Begins a run, or continues it with other sources.
+    /// Begins a run, or continues the run with other sources.
     fn begin(&mut self, run_id: u64, sources: &[SourceInfo]) {
         if self.run_id == Some(run_id) && self.sources.iter().map(identity).eq(sources.iter().map(identity)) {
             return;
@@ -249,9 +252,10 @@ impl RuleReplay {
         self.compile();
     }
 
-    /// Compiles the rule as the recorder does: once if it names only sources of the recorder, else
-    /// for each pushed or imported source that it names. A rule about several imported sources is
-    /// compiled once for all of them.
+    /// Compiles the rule as the recorder does. A rule that names only sources of the recorder is
+    /// compiled one time. Otherwise, the rule is compiled separately for each pushed or imported
+    /// source that it names. A rule about several imported sources is compiled one time for all of
+    /// them.
     fn compile(&mut self) {
         let mut earlier = std::mem::take(&mut self.engines);
         let id_of = |own: &SourceEngine| own.source.as_ref().map(|(id, _)| *id);
@@ -295,14 +299,15 @@ impl RuleReplay {
         }
     }
 
-    /// Compiles the rule for the sources that it sees.
+    /// Compiles the rule for the sources that `is_seen` selects.
     fn engine(&self, is_seen: impl Fn(&SourceInfo) -> bool) -> Result<ScopedEngine, Vec<RuleProblem>> {
         let known = self.sources.iter().zip(&self.schemas).filter(|(source, _)| is_seen(source));
         let seen: Vec<_> = known.map(|(source, schema)| (source, schema.as_ref())).collect();
         ScopedEngine::new(std::slice::from_ref(&self.rule), &seen)
     }
 
-    /// Says that the recorder would not evaluate a rule about several pushed sources.
+    /// Returns the problem that the recorder would not evaluate a rule about several pushed
+    /// sources.
     fn names_several(&self) -> RuleProblem {
         let what = "it names several sources that applications push; write a rule for each of them";
         let error = RuleError::Field(what.to_owned());
@@ -351,7 +356,7 @@ impl RuleReplay {
         }
     }
 
-    /// Takes the events. The clocks are the clocks of the latest sample.
+    /// Collects the events of an engine. The two times belong to the latest sample.
     fn collect(&mut self, number: usize, (mono_ns, wall_ns): (u64, i64)) {
         let Some(own) = self.engines.get_mut(number) else { return };
         let offset_ns = wall_ns.wrapping_sub_unsigned(mono_ns);
@@ -391,7 +396,7 @@ impl RuleReplay {
         }
     }
 
-    /// Says how often the rule fired, and why it did not.
+    /// Returns a summary of how often the rule fired, and of the reasons why it did not.
     fn summary(&self) -> String {
         let counts = self.counts;
         let mut parts = vec![format!("fired {} times in {} samples", counts.fired, self.samples)];
@@ -415,7 +420,7 @@ impl RuleReplay {
     }
 }
 
-/// Returns what makes a source the same one.
+/// Returns the properties that identify a source.
 fn identity(source: &SourceInfo) -> (u16, &str, &[u8]) {
     (source.id, &source.name, &source.schema)
 }

@@ -1,13 +1,13 @@
-//! The argument `--checksum` of streams.
+//! The argument `--checksum` of the verbs for streams.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use flatcap_stream::ChecksumKind;
 
-/// Word for a checksum that is detected.
+/// The keyword for a checksum that is detected.
 #[cfg(feature = "import")]
 const AUTO: &str = "auto";
 
-/// A checksum; none if it is to be detected.
+/// A kind of checksum; `None` if the kind is to be detected.
 #[cfg(feature = "import")]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DetectableChecksum(pub(super) Option<ChecksumKind>);
@@ -34,7 +34,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that each name is its checksum, that auto is none, and that other words are rejected.
+    // Proves that each name is parsed as its checksum, that auto means no fixed checksum, and that
+    // other words are rejected.
     #[test]
     fn names_are_checksums() {
         let command = Command::new("test");

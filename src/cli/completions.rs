@@ -1,4 +1,5 @@
-//! `completions`: prints shell completions. Used to build packages, which install them.
+//! `completions`: prints shell completions. It is used to build packages, which install the
+//! completions.
 
 use std::io::Write;
 
@@ -25,15 +26,17 @@ pub(super) struct Args {
 const TESTED_SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // Written to memory first: the generator panics if its output fails, and a pipe may be closed.
+    // The script is written to memory first, because the generator panics if its output fails, and
+    // because a pipe may be closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut with_source_names(Cli::command()), "flatcap", &mut script);
     out.write_all(&script)?;
     Ok(ExitStatus::Done)
 }
 
-/// Adds the names of all sources to the values of --source. Only shells see them: recordings may
-/// have other sources, and `record` takes a period after a name.
+/// Adds the names of all sources to the values of --source. Only shells get these names. The parser
+/// itself does not, because recordings may have other sources, and because `record` accepts a
+/// period after a name.
 fn with_source_names(program: Command) -> Command {
     let names = || CATALOG.iter().filter(|spec| !spec.has_instances()).map(|spec| spec.name);
     VERBS_WITH_SOURCES.into_iter().fold(program, |program, verb| {

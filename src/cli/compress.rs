@@ -61,7 +61,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Uncompressed bytes of frames in a block, as `block_size` in the configuration.
+/// Uncompressed bytes of frames in a block. It has the limits of `block_size` in the configuration.
 #[derive(Debug, Clone, Copy)]
 struct BlockSize(usize);
 
@@ -80,7 +80,7 @@ impl fmt::Display for BlockSize {
     }
 }
 
-/// The segments of one directory to compress.
+/// A directory and its segments to compress.
 struct TargetDirectory {
     path: PathBuf,
     names: Option<Vec<SegmentName>>, // `None`: all sealed ones
@@ -151,7 +151,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     })
 }
 
-/// Groups the arguments by directory, in their order, each directory once.
+/// Groups the arguments by directory and keeps their order. Each directory occurs only one time.
 fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliError> {
     let mut folders: Vec<TargetDirectory> = Vec::new();
     for path in paths {
@@ -163,7 +163,8 @@ fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliErro
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             (parent.unwrap_or(Path::new(".")).to_owned(), Some(sealed_name(path)?))
         };
-        // Different spellings of a directory are one, since each directory is locked once.
+        // Different spellings of a directory count as the same directory, because each directory
+        // can be locked only one time.
         let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let known = folders.iter_mut().find(|known| canonical(&known.path) == canonical(&folder));
         match (known, name) {
@@ -181,14 +182,15 @@ fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliErro
         let names = flatcap_format::storage::file_names(&folder.path);
         let names = names.map_err(|error| SegmentError::Io { path: folder.path.clone(), error })?;
         if !names.iter().any(|name| SegmentName::parse(name).is_some()) {
-            // Checked before the lock, so that no lock file is created in a foreign directory.
+            // This is checked before the lock, so that no lock file is created in a foreign
+            // directory.
             return Err(no_segments(std::slice::from_ref(&folder.path)));
         }
     }
     Ok(folders)
 }
 
-/// Parses the name of a sealed segment. Other files must not be rewritten.
+/// Parses the name of a sealed segment. Files with other names must not be rewritten.
 fn sealed_name(path: &Path) -> Result<SegmentName, CliError> {
     let shown = path.display();
     match path.file_name().and_then(|name| SegmentName::parse(name.to_str()?)) {
@@ -211,7 +213,7 @@ fn lock_directory(path: &Path) -> Result<DataDirectory, CliError> {
     })
 }
 
-/// Checks the names of `--source`: a misspelt one would have no effect without an error.
+/// Checks the names of `--source`, because a misspelt name would have no effect and cause no error.
 fn check_sources(
     sources: &[SourceCompressionConfig],
     directories: &[(DataDirectory, Vec<SegmentName>)],
@@ -276,7 +278,8 @@ fn compress_all(
                 report.stopped = true;
                 return report;
             }
-            // A finished segment counts as a whole, even if it was skipped or took more bytes.
+            // A finished segment counts with its full size, even if it was skipped or took more
+            // bytes.
             finished_bytes += 2 * bytes;
             bar.set_position(finished_bytes);
         }
@@ -335,7 +338,7 @@ fn progress_bar(directories: &[(DataDirectory, Vec<SegmentName>)]) -> ProgressBa
     let lengths = directories.iter().flat_map(|(directory, names)| {
         names.iter().map(move |name| length(directory.path().join(name.to_string())))
     });
-    // Each byte is compressed, and then compared.
+    // The length is doubled, because each byte is first compressed and then compared.
     let bar = ProgressBar::new(lengths.sum::<u64>() * 2);
     match ProgressStyle::with_template("{wide_bar} {percent}% {binary_bytes_per_sec} {msg} {eta}") {
         Ok(style) => bar.with_style(style),

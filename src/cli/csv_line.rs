@@ -1,23 +1,24 @@
-//! One line of CSV, written field by field.
+//! Writes one line of CSV, field by field.
 
 use csv_core::{WriteResult, Writer};
 
 /// Length of the buffer that the library quotes into, in bytes.
 const QUOTED_BYTES: usize = 256;
 
-/// A line of CSV. Numbers and times are copied; only text is looked at for what needs quotes.
+/// A line of CSV. Numbers and times are copied unchanged. Only strings are searched for characters
+/// that need quotes.
 #[derive(Debug, Default)]
 pub(super) struct CsvLine {
     bytes: Vec<u8>,
 }
 
 impl CsvLine {
-    /// Begins the line anew.
+    /// Empties the line.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Adds the field that `write` appends, a number or a time, which needs no quotes.
+    /// Adds the field that `write` appends. It must be a number or a time, which needs no quotes.
     pub(super) fn push_plain(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
         self.bytes.push(b',');
@@ -28,9 +29,10 @@ impl CsvLine {
         self.push_plain(|bytes| bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()));
     }
 
-    /// Adds a field of any text, in quotes where it needs them.
+    /// Adds a field with any string. The string is put in quotes if it needs them.
     pub(super) fn push_text(&mut self, text: &[u8]) {
-        // The library would write "" for an empty line of a single field; a row has several.
+        // If a line has only one field and it is empty, the library writes "". A row always has
+        // several fields, so nothing is written for an empty string.
         if !text.is_empty() {
             self.quote(text);
         }
@@ -68,7 +70,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that a line is the one that the CSV library writes, whatever the texts.
+        // Proves that a line equals the line that the CSV library writes, whatever the strings.
         #[test]
         fn a_line_is_the_librarys(
             texts in prop::collection::vec("[a-c,\"\r\n \u{e9}]{0,8}|[a\"]{250,600}", 1..5),

@@ -10,7 +10,7 @@ use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::{RecordingSelection, known_sources};
 use super::{ExitStatus, human, rows};
 
-/// Time after --until at which `--follow` ends, for samples that are written late: by default a
+/// Time that `--follow` continues after --until, for samples that are written late. By default a
 /// sample is in the file after 15 ms, and a read of a blocking source may take a second.
 const LATE_SAMPLES_NS: i64 = 2_000_000_000;
 
@@ -36,7 +36,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// Returns the arguments that print a selection in a format for programs.
+    /// Returns the arguments of a dump that prints this selection in a format for programs.
     pub(super) fn of_selection(selection: RecordingSelection, rows: RowArgs, format: RowOutput) -> Self {
         Self { selection, rows, format, rate: false, follow: false }
     }
@@ -48,14 +48,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let recording = Recording::open_with_added_sources(&args.selection.paths)?;
     let has_schema =
         |name: &str| recording.sources().iter().any(|source| source.name == name && source.has_schema());
-    // The samples of a computed source are in no file.
+    // The samples of a computed source are not in any file.
     let is_computed =
         |name: &String| recording.sources().iter().any(|source| source.name == *name && source.is_computed);
     let are_fields_asked = args.rows.are_given()
         || (args.format != RowOutput::Table && filter.sources.iter().any(is_computed))
         || (args.format == RowOutput::Csv && filter.sources.len() > 1);
-    // Without a segment that can be read, the samples are read to say why. Payloads without a
-    // schema have one field.
+    // If no segment can be read, there are no sources. The samples are then read, so that the
+    // reader reports why. Payloads without a schema have only one field.
     let have_no_schema = recording.sources().iter().all(|source| !source.has_schema());
     let request = || RowRequest {
         selection: &args.selection,
@@ -96,7 +96,7 @@ fn whole_samples(
     request: &RowRequest<'_>,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    // JSON lines need no columns, so the sources are not read for them.
+    // JSON lines need no columns, so the sources are not read if the output is JSON lines.
     let has_one_source = request.output == RowOutput::Jsonl
         || has_one_source(request.selection, request.filter.sources.len())?;
     if request.output == RowOutput::Csv {
@@ -117,7 +117,7 @@ fn whole_samples(
     rows::samples(recording, request, has_one_source, out)
 }
 
-/// Returns whether all rows are of one source, and so have the same columns.
+/// Returns whether all rows belong to one source. If so, they have the same columns.
 fn has_one_source(selection: &RecordingSelection, selected: usize) -> Result<bool, CliError> {
     Ok(selected == 1 || (selected == 0 && !selection.have_several_sources()?))
 }
@@ -135,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that a following dump ends after --until, given by the clock or from the start of the
-    // recording, and only by a signal without it.
+    // Proves that a following dump ends after --until, given by the clock or relative to the start
+    // of the recording. Also proves that without --until only a signal ends it.
     #[test]
     fn following_ends_after_the_wanted_time() {
         let start = RecordingStart { run_id: 1, boot_id: None, mono_ns: 5, wall_ns: 1_000 };

@@ -1,4 +1,4 @@
-//! The errors of all modules, for the one function that prints them.
+//! The errors of all modules. One function prints them.
 
 use std::io;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ pub enum CliError {
     /// There are no segments in the paths.
     #[error("no segments in {0}")]
     NoSegments(String),
-    /// Nothing is as it was searched for.
+    /// The search found nothing that matches.
     #[error("{0}")]
     NoMatch(String),
     /// The fields of a query are wrong.
@@ -113,22 +113,22 @@ pub enum CliError {
         #[source]
         error: io::Error,
     },
-    /// This build of the program lacks a part.
+    /// This build of the program does not contain the part that the verb needs.
     #[cfg(not(all(feature = "import", feature = "manual")))]
     #[error(
         "this build has no {what}; the packages of flatcap have them, and \
          cargo build --release --features {feature} builds them"
     )]
     NotBuilt {
-        /// What it lacks.
+        /// The missing part.
         what: &'static str,
-        /// The feature of the package `flatcap` that adds it.
+        /// The feature of the package `flatcap` that adds this part.
         feature: &'static str,
     },
-    /// The program that exports to columnar formats cannot be run.
+    /// The program that exports to columnar formats cannot be started.
     #[error("{what}")]
     ExportProgram {
-        /// The reason, and what to do.
+        /// The reason, and what to do about it.
         what: String,
     },
     /// The destination of a replay failed.
@@ -156,7 +156,8 @@ fn option_of(error: &QueryError) -> &'static str {
     if matches!(error, QueryError::Condition(_)) { "--where" } else { "--fields" }
 }
 
-/// Returns what to do about a field whose name is similar to no known field.
+/// Returns advice for a field that does not exist and whose name is not similar to any existing
+/// field.
 fn fields_hint(error: &QueryError) -> &'static str {
     match error {
         QueryError::NoField { nearest, .. } if nearest.is_empty() => "; flatcap fields shows all",

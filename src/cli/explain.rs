@@ -1,4 +1,4 @@
-//! `explain`: what was different in a window, and who did it.
+//! `explain`: shows what was different in a window, and which process caused it.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -70,7 +70,8 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Says that there is nothing to explain without a time: a recording without spikes is no error.
+/// Reports that there is nothing to explain if no time is given and the recording has no spikes.
+/// This is not an error.
 fn print_no_spikes(
     is_json: bool,
     found: &Spikes,
@@ -147,7 +148,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
 }
 
-/// Returns the error of a time without samples: with the time that the recording spans.
+/// Returns the error for a time without samples. The message states the time that the recording
+/// spans.
 fn no_samples(choice: &RecordingChoice, wanted: &str, zone: TimeZone) -> Result<CliError, CliError> {
     let span = recorded_time(&choice.paths, choice.host.as_ref(), zone)?;
     Ok(CliError::NoSamples(format!("no samples {wanted}; {span}")))

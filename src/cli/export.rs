@@ -137,7 +137,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let mut watch = |event: ExportEvent| {
         if let ExportEvent::Notice(what) = event {
             is_unreadable |= matches!(what, Notice::Unreadable(_));
-            // If standard error is closed, the exit status still reports the problem.
+            // If standard error is closed, the problem is still reported by the exit status.
             outcome = report_notice(&what).unwrap_or(ExitStatus::DataLoss);
         }
         !stop.is_set()
@@ -162,13 +162,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
-/// Exports by the program `flatcap-export`, by which this process is replaced.
+/// Exports with the program `flatcap-export`, which replaces this process.
 pub(super) fn run_program(args: &Args) -> Result<ExitStatus, CliError> {
     let filter = args.selection.filter(&args.selection.zone.zone()?)?;
     export_program::run(&program_arguments(args, &filter))
 }
 
-/// Writes what `dump` prints to a file, which appears at the end, or to standard output.
+/// Writes the output of `dump` to a file, which appears at the end, or to standard output.
 fn rows(args: &Args, format: RowOutput, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     args.check_stack_options()?;
     if args.explode || args.unsigned || args.local {
@@ -231,14 +231,14 @@ fn rows(args: &Args, format: RowOutput, out: &mut dyn Write) -> Result<ExitStatu
     Ok(status)
 }
 
-/// A file to which nothing more is written once a signal has come.
+/// A file that rejects all further writes after a signal.
 struct StoppableFile<'f> {
     file: &'f PendingFile,
     stop: &'f Stop,
     buffer: Vec<u8>,
 }
 
-/// Bytes that are collected before a write.
+/// Maximum number of bytes that are collected before a write.
 const BUFFER_BYTES: usize = 256 << 10;
 
 impl Write for StoppableFile<'_> {
@@ -260,7 +260,7 @@ impl Write for StoppableFile<'_> {
     }
 }
 
-/// The report of a file of rows, as JSON.
+/// The report of an exported file of rows, as JSON.
 #[derive(Serialize)]
 struct RowsObject<'a> {
     files: &'a [RowsFile<'a>],
@@ -273,7 +273,7 @@ struct RowsFile<'a> {
 }
 
 impl Args {
-    /// Checks that no option is for formats with stacks.
+    /// Checks that no option is given that is only for formats with stacks.
     fn check_stack_options(&self) -> Result<(), CliError> {
         if self.process.is_none() && self.symbol_directories.is_empty() {
             return Ok(());
@@ -282,7 +282,7 @@ impl Args {
         Err(CliError::Usage(why.to_owned()))
     }
 
-    /// Returns the first option that is only for formats with columns.
+    /// Returns the first given option that is only for formats with columns.
     fn column_option(&self) -> Option<&'static str> {
         let given = [
             ("--fields", self.fields.is_some()),
@@ -295,11 +295,11 @@ impl Args {
     }
 }
 
-/// Returns the arguments of `flatcap-export`: those of this program, with times and names resolved,
-/// so that both agree.
+/// Returns the arguments for `flatcap-export`. They are the arguments of this program, but times
+/// and names are resolved, so that both programs agree on them.
 fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
-    // An equals sign, so that no value is taken for an option.
+    // Name and value are joined by an equals sign, so that no value is mistaken for an option.
     let mut option = |name: &str, value: &str| all.push(format!("--{name}={value}").into());
     option("caller", env!("CARGO_PKG_VERSION"));
     option("to", args.to.to_possible_value().as_ref().map_or("", PossibleValue::get_name));
@@ -337,7 +337,7 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     ] {
         all.extend(is_given.then(|| name.into()));
     }
-    // Paths need not be text.
+    // Paths are not always valid strings, so they are appended as they are.
     let mut path_option = |name: &str, path: &Path| {
         let mut argument = OsString::from(name);
         argument.push(path);

@@ -1,7 +1,7 @@
 //! Hands an export to the program `flatcap-export`, which has the libraries of its format.
 //!
-//! They are larger than all of flatcap, so a build of the recorder does not contain them. This
-//! process is replaced by the other one: signals and the exit status need no forwarding.
+//! These libraries are larger than all of flatcap, so a build of the recorder does not contain
+//! them. The program replaces this process, so that signals and the exit status need no forwarding.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,7 +17,8 @@ use super::error::CliError;
 /// The program's name.
 const PROGRAM: &str = "flatcap-export";
 
-/// Replaces this process by the program, with these arguments. Returns only with an error.
+/// Replaces this process by the program with these arguments. This function returns only if that
+/// fails.
 pub(super) fn run(arguments: &[OsString]) -> Result<ExitStatus, CliError> {
     let program =
         beside_this(PROGRAM).map_err(|error| CliError::ExportProgram { what: error.to_string() })?;
@@ -25,7 +26,7 @@ pub(super) fn run(arguments: &[OsString]) -> Result<ExitStatus, CliError> {
     Err(CliError::ExportProgram { what: failure(&program, &error) })
 }
 
-/// Says why the program could not be started, and what to do.
+/// Returns a message that states why the program could not be started, and what to do.
 fn failure(program: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!(

@@ -15,7 +15,8 @@ use super::{ExitStatus, human};
 
 /// The word for a kind that the schema does not declare.
 const UNKNOWN_KIND: &str = "unknown";
-/// Columns below which the meaning is on a line of its own.
+/// Minimum width of the column with the meaning. If less space is left, the meaning is printed on a
+/// separate line.
 const MEANING_WIDTH_MIN: usize = 24;
 
 /// Show the fields of recordings: path, type, unit, kind, and meaning.
@@ -83,7 +84,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns the paths and the source. An argument by itself is a source if it is no path.
+/// Returns the paths and the source. If there is only one argument, it is a source unless it is a
+/// path.
 fn places(places: &[String]) -> (Vec<PathBuf>, Option<&str>) {
     match places {
         [] => (default_recordings(), None),
@@ -132,7 +134,8 @@ fn print_tables(sources: &[SourceFields], width: usize, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Prints the fields of one source, one per line if the meaning fits beside the rest.
+/// Prints the fields of one source. Each takes one line if the meaning fits into the same line as
+/// the rest.
 fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let name = human::escaped(&source.source);
     if source.fields.is_empty() {
@@ -195,7 +198,8 @@ fn first_sentence(field: &FieldInfo) -> &str {
     field.meaning.get(..end).unwrap_or_default().trim_end_matches('.')
 }
 
-/// Returns a text that is not wider than this, with dots for what is cut off.
+/// Returns a string that is not wider than this. If something is cut off, the string ends with
+/// dots.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -230,8 +234,8 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // Proves that lines fit the width, that the meaning is one sentence beside the field or below
-    // it, and that a field of some runs only is marked.
+    // Proves that lines fit the width, and that the meaning is one sentence in the line of the
+    // field or below it. Also proves that a field is marked if only some runs have it.
     #[test]
     fn lines_fit_the_width() {
         let text = printed(vec![field("total.user", true), field("cores[*].times.user", false)], 80);

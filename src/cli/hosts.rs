@@ -1,4 +1,5 @@
-//! The hosts of recordings: the value of `--host`, and hosts for people.
+//! The hosts of recordings. Finds the host of the value of `--host`, and describes hosts for
+//! people.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::error::CliError;
 /// Returns the host that the value of `--host` names.
 ///
 /// # Errors
-/// No host has it, or several hosts have this name: with the names of all.
+/// No host has this name, or several hosts have it. The message lists the names of all hosts.
 pub(super) fn find_host(hosts: &RecordedHosts, wanted: &str) -> Result<HostIdentity, CliError> {
     hosts.find(wanted).map_err(|error| {
         let known = human::escaped_list(&error.known);
@@ -18,7 +19,8 @@ pub(super) fn find_host(hosts: &RecordedHosts, wanted: &str) -> Result<HostIdent
     })
 }
 
-/// Returns a line for each host, with its labels, and one for each name that several machines have.
+/// Returns a line for each host, with its labels, and a line for each name that several machines
+/// have.
 pub(super) fn host_lines(hosts: &[RecordedHost]) -> Vec<String> {
     let mut lines: Vec<String> = hosts.iter().map(|host| format!("host: {}", described(host))).collect();
     let mut machines: BTreeMap<&str, usize> = BTreeMap::new();
@@ -32,7 +34,7 @@ pub(super) fn host_lines(hosts: &[RecordedHost]) -> Vec<String> {
     lines
 }
 
-/// Returns the name and labels of a host for people: `db1 (role=db, site=fra)`.
+/// Returns the name and labels of a host for people, such as `db1 (role=db, site=fra)`.
 fn described(host: &RecordedHost) -> String {
     let labels: Vec<String> = host.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let labels = if labels.is_empty() { String::new() } else { format!(" ({})", labels.join(", ")) };

@@ -1,4 +1,4 @@
-//! `info`: shows what segments contain, from headers and footers; a segment without a footer is
+//! `info`: shows what segments contain. Reads headers and footers. A segment without a footer is
 //! read in full.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,8 @@ use super::unsealed_totals::count_unsealed;
 use super::{ExitStatus, human, print_json};
 use crate::config;
 
-/// Columns of the table of segments that a narrow terminal does not show, least important first.
+/// Columns of the table of segments that a narrow terminal does not show, the least important
+/// first.
 const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [
     ("checksum", &[2]),
     ("last sample", &[8]),
@@ -71,7 +72,7 @@ struct InfoReport {
     raw_bytes: u64,
     stored_bytes: u64,
     marks: u64,
-    /// Names that readers do not show as they are.
+    /// Names that readers do not show unchanged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     names: Vec<NameRow>,
 }
@@ -93,7 +94,8 @@ struct InfoSegment {
     last_wall_ns: Option<i64>,
     last_time: Option<String>,
     run_id: String,
-    /// Compressed, with samples, but without the sizes by source, which only a footer has.
+    /// Whether a segment is compressed and has samples, but lacks the sizes by source, because only
+    /// a footer has these sizes.
     #[serde(skip)]
     lacks_sizes: bool,
 }
@@ -112,12 +114,13 @@ struct InfoSource {
     lost: u64,
     thinned: u64,
     lost_causes: Option<String>,
-    /// Sum of the segments whose footers count it. None if no footer does.
+    /// The sum over the segments whose footers count missed samples; `None` if no footer does.
     missed: Option<u64>,
     incomplete: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete_reasons: Option<String>, // in words; `None` if unknown
-    /// Whether other segments have samples of it and do not count `missed` and `incomplete`.
+    /// Whether there are also segments that have samples of the source and do not count `missed`
+    /// and `incomplete`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_partly_counted: bool,
     first_seq: Option<u64>,
@@ -126,7 +129,8 @@ struct InfoSource {
     achieved_hz: Option<f64>,
     lateness_ns: InfoLatency,
     read_duration_ns: InfoLatency,
-    /// Uncompressed and stored size of its frames in compressed segments.
+    /// The uncompressed and the stored size of the source's frames in compressed segments, in
+    /// bytes.
     compressed_raw_bytes: u64,
     compressed_stored_bytes: u64,
 }
@@ -192,8 +196,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
-/// Prints an attachment byte for byte. On a terminal, control characters are escaped: an attachment
-/// may be the log of the host, to which any user can write lines.
+/// Prints an attachment byte for byte. On a terminal, control characters are escaped, because an
+/// attachment may be the log of the host, to which any user can write lines.
 fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     let mut names = BTreeSet::new();
     let (mut has_read, mut unreadable) = (false, None);
@@ -232,7 +236,7 @@ fn attachment(listings: &[ListedSegment], wanted: &str, out: &mut dyn Write) -> 
     Err(CliError::Usage(format!("--attachment {wanted}: not attached to these segments; {known}")))
 }
 
-/// Adds one segment's counts to its own row and to its run's sources.
+/// Adds the counts of one segment to the row of the segment and to the sources of its run.
 fn add_segment(
     report: &mut InfoReport,
     sums: &mut BTreeMap<(u64, u16), SourceSum>,
@@ -245,7 +249,8 @@ fn add_segment(
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
     let footer = reader.footer().map(|footer| footer.totals.clone());
-    // Only footers of the recorder itself have latencies, and theirs cover all samples.
+    // Only footers that the recorder itself wrote have latencies, and these latencies cover all
+    // samples.
     let is_recorders = !recovered
         && footer.iter().flatten().any(|totals: &FooterTotals| totals.lateness.buckets().next().is_some());
     let is_counted = footer.is_none();
@@ -254,7 +259,7 @@ fn add_segment(
         None => count_unsealed(&mut reader)?,
     };
     report.marks += marks;
-    // The footer also has the sources that were added after the header.
+    // The footer also lists the sources that were added after the header was written.
     let (length, occupied) = match reader.metadata().map_err(io_error)? {
         Some(metadata) => (metadata.len(), metadata.blocks() * 512),
         None => (0, 0),
@@ -354,7 +359,7 @@ fn file_name(path: &Path) -> String {
     human::escaped(&path.file_name().unwrap_or(path.as_os_str()).to_string_lossy()).into_owned()
 }
 
-/// Returns lines that say how much smaller compression made each source.
+/// Returns lines that state the compression ratio of each source.
 fn compression_lines(report: &InfoReport) -> Vec<String> {
     let mut lines = Vec::new();
     for source in report.sources.iter().filter(|source| source.compressed_raw_bytes > 0) {
@@ -375,7 +380,7 @@ fn compression_lines(report: &InfoReport) -> Vec<String> {
     lines
 }
 
-/// Returns a line for each source with incomplete samples: why they are.
+/// Returns a line for each source with incomplete samples, with the reason why they are incomplete.
 fn incomplete_lines(report: &InfoReport) -> impl Iterator<Item = String> {
     report.sources.iter().filter_map(|source| {
         let (reasons, count) = (source.incomplete_reasons.as_ref()?, source.incomplete?);
@@ -399,7 +404,7 @@ fn pushed_lines(report: &InfoReport) -> Vec<String> {
     sender_lines(report.sources.iter().filter_map(|source| Some((sender(source)?, source.name.as_str()))))
 }
 
-/// Returns the line of the time that the segments span; none without samples.
+/// Returns the line with the time that the segments span; `None` if there are no samples.
 fn span_line(report: &InfoReport, times: &mut TimePrinter) -> Option<String> {
     let first = report.segments.iter().filter_map(|segment| segment.first_wall_ns).min()?;
     let last = report.segments.iter().filter_map(|segment| segment.last_wall_ns).max()?;
@@ -414,7 +419,8 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
         writeln!(out, "{}", wrapped(line, width, 2))?;
     }
     let mut time = |wall_ns: Option<i64>| wall_ns.map_or_else(|| "-".to_owned(), |ns| times.microseconds(ns));
-    // The last column of each table, if there are several.
+    // The column of the host is the last column of each table, and is shown only if there are
+    // several hosts.
     let host_column = (report.hosts.len() > 1).then_some("host");
     let host_cell = |host: &str| host_column.map(|_| human::escaped(host).into_owned());
     let header = ["segment", "state", "checksum", "size", "raw", "ratio", "frames", "first", "last"];
@@ -481,10 +487,10 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     writeln!(out)
 }
 
-/// Returns a count as it is shown: with a plus sign if it is a lower bound.
+/// Returns a count in the form that is shown, that is, with a plus sign if it is a lower bound.
 fn counted(count: Option<u64>, is_partial: bool) -> String {
     match count {
-        // "0+" would say nothing.
+        // "0+" would contain no information.
         Some(0) | None if is_partial => "-".to_owned(),
         Some(count) if is_partial => format!("{count}+"),
         count => count.map_or_else(|| "-".to_owned(), |count| count.to_string()),

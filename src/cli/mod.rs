@@ -1,7 +1,7 @@
-//! The command line, one file per verb. Data goes to standard output, everything else to standard
-//! error.
+//! The command line, with one file per verb. Data goes to standard output, everything else to
+//! standard error.
 //!
-//! This module only calls the library: another program could do the same.
+//! This module only calls the library, so another program could do the same.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -150,10 +150,10 @@ struct AnyArgs {
 pub enum ExitStatus {
     /// Everything was done.
     Done,
-    /// An error ended the verb, or nothing could be done, such as read any of the files; an error
-    /// says why.
+    /// An error ended the verb, or nothing could be done, for example because none of the files
+    /// could be read. An error message states the reason.
     Failed,
-    /// The arguments or the configuration are invalid; an error says where.
+    /// The arguments or the configuration are invalid. An error message states the place.
     Usage,
     /// Everything was done, but with findings: damage, lost samples, or files that cannot be read.
     DataLoss,
@@ -175,7 +175,7 @@ pub fn main() -> ExitStatus {
     let log = Log::start();
     let mut out = io::BufWriter::with_capacity(256 << 10, io::stdout().lock());
     let result = run_with_log(std::env::args_os(), &mut out, Some(&log));
-    // A verb that failed has reported its error, often the same one.
+    // If the verb failed, it has reported its error, which often is the same one.
     let result = match (result, out.flush()) {
         (Ok(_), Err(error)) if !is_closed_pipe(&error) => Err(CliError::Output(error)),
         (result, _) => result,
@@ -208,7 +208,7 @@ fn run_with_log(
         }
     };
     if !matches!(cli.verb, Verb::Record(_)) {
-        // Only of the recorder, whose log is its history, are normal events of interest.
+        // Normal events are of interest only for the recorder, whose log is its history.
         log.inspect(|log| log.limit_to_warnings());
     }
     match cli.verb {
@@ -254,11 +254,12 @@ fn run_with_log(
     }
 }
 
-/// Other words for options that select a time.
+/// Other words that users may type for the options that select a time.
 const OPTION_SYNONYMS: [(&str, &str); 5] =
     [("--from", "since"), ("--begin", "since"), ("--start", "since"), ("--to", "until"), ("--end", "until")];
 
-/// If an error is about another word for an option of the verb, adds the option as a suggestion.
+/// Adds the matching option as a suggestion, if the error is about another word for an option of
+/// the verb.
 fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
     let option = OPTION_SYNONYMS.iter().find(|(synonym, _)| synonym == word).map(|(_, option)| *option);
@@ -277,7 +278,7 @@ fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Er
 fn conclude(result: Result<ExitStatus, CliError>, log: Option<&Log>) -> ExitStatus {
     match result {
         Ok(status) => status,
-        // The reader of the output does not want more.
+        // The reader of the output has closed it, because it does not want more.
         Err(CliError::Output(error)) if is_closed_pipe(&error) => ExitStatus::Done,
         Err(error) => {
             print_error(&error, log);
@@ -293,11 +294,11 @@ fn is_closed_pipe(error: &io::Error) -> bool {
 fn print_error(error: &CliError, log: Option<&Log>) {
     // Earlier log lines come first.
     log.inspect(|log| log.flush());
-    // The journal reads this prefix as the priority of the line: error.
+    // The journal reads this prefix as the priority of the line, which is `error`.
     let priority = if log.is_some_and(Log::is_journal) { "<3>" } else { "" };
     for (number, line) in error.to_string().lines().enumerate() {
         let name = if number == 0 { "flatcap: " } else { "" };
-        // If standard error is closed, the exit status still reports the error.
+        // If standard error is closed, the error is still reported by the exit status.
         let _gone = writeln!(io::stderr(), "{priority}{name}{}", human::escaped(line));
     }
 }
@@ -307,8 +308,8 @@ fn print_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", to_visible_json(value)?)
 }
 
-/// Reports a problem of a file on standard error while reading goes on, and returns the exit status
-/// for it.
+/// Reports a problem of a file on standard error and returns the exit status for it. Reading goes
+/// on.
 fn report_notice(notice: &Notice) -> Result<ExitStatus, CliError> {
     writeln!(io::stderr(), "flatcap: {}", human::escaped(&notice.to_string()))?;
     Ok(ExitStatus::DataLoss)

@@ -1,4 +1,4 @@
-//! Lines about names in recordings that readers do not show as they are.
+//! Formats lines about names in recordings that readers do not show unchanged.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::human;
 
-/// A name that readers do not show as it is, in JSON.
+/// A name that readers do not show unchanged, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct NameRow {
     source: String,
@@ -16,8 +16,8 @@ pub(super) struct NameRow {
     what: String,
 }
 
-/// Returns the names in these recordings that readers do not show as they are. Returns no names if
-/// the recordings cannot be read, which is reported elsewhere.
+/// Returns the names in these recordings that readers do not show unchanged. If the recordings
+/// cannot be read, returns no names, because that error is reported elsewhere.
 pub(super) fn odd_names(paths: &[PathBuf]) -> Vec<NameRow> {
     let remarks = Recording::open(paths).map(|recording| recording.name_remarks()).unwrap_or_default();
     remarks.into_iter().map(|NameRemark { source, field, what }| NameRow { source, field, what }).collect()

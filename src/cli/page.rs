@@ -20,11 +20,11 @@ use tokio::sync::oneshot;
 use super::ExitStatus;
 use super::error::CliError;
 
-/// What opens an address in the user's browser.
+/// The program that opens an address in the user's browser.
 const OPENER: &str = "xdg-open";
-/// Shortest token that is accepted: 64 bits as hexadecimal digits.
+/// Minimum length of a token, in bytes. This is 64 bits as hexadecimal digits.
 const TOKEN_BYTES_MIN: usize = 16;
-/// Longest one: a header has 16 KiB, and a token is no document.
+/// Maximum length of a token, in bytes. A header has at most 16 KiB, and a token needs far less.
 const TOKEN_BYTES_MAX: usize = 256;
 
 /// How a page is served.
@@ -46,12 +46,12 @@ pub(super) struct PageArgs {
 }
 
 impl PageArgs {
-    /// Returns whether a page is wanted.
+    /// Returns whether the arguments request a page.
     pub(super) fn is_page(&self) -> bool {
         self.web
     }
 
-    /// Completes the options of a page.
+    /// Completes the options of a page with the arguments.
     fn apply(&self, options: PageOptions) -> Result<PageOptions, CliError> {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         Ok(PageOptions { listen: self.listen, token, ..options })
@@ -94,7 +94,7 @@ impl PageArgs {
         match thread.join() {
             Ok(Ok(())) => Ok(ExitStatus::Done),
             Ok(Err(error)) => Err(failed(error)),
-            // The panic was reported when it happened.
+            // The panic hook has reported the panic when it happened.
             Err(_) => Ok(ExitStatus::Failed),
         }
     }
@@ -129,8 +129,8 @@ fn create_token(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads the token file. Refuses it if another user owns it or can write to it: that user could
-/// choose the token.
+/// Reads the token file. Refuses the file if another user owns it or can write to it, because that
+/// user could choose the token.
 fn read_token_text(path: &Path) -> io::Result<String> {
     let file = open_regular(path)?;
     let status = file.metadata()?;
@@ -150,7 +150,7 @@ fn read_token_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens an address in the browser. The page is there without it, too.
+/// Opens an address in the browser. The page is served even if this fails.
 fn open(address: &str) -> io::Result<()> {
     let null = Stdio::null;
     let opened = Command::new(OPENER).arg(address).stdin(null()).stdout(null()).stderr(null()).spawn();

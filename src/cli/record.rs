@@ -63,7 +63,7 @@ pub(super) struct Args {
     quiet: bool,
 }
 
-/// Refuses an argument that is no option, as other verbs have for a directory.
+/// Refuses an argument that is not an option. Other verbs have such an argument for a directory.
 fn refuse_directory(text: &str) -> Result<String, String> {
     Err(format!("record takes the directory as an option: --data-dir {}", human::escaped(text)))
 }
@@ -75,7 +75,8 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
     let surroundings = Callbacks {
         duration: args.duration,
         on_start: &mut |start| {
-            // Warnings of the start come before the line that says that it is over.
+            // The log is flushed first, so that warnings of the start come before the line that
+            // says that the start is over.
             log.inspect(|log| log.flush());
             voice.begin(&start);
         },
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
     };
     let summary = daemon::record(&config, surroundings);
     voice.end_live_line();
-    // Log lines come before the summary, which refers to them.
+    // The log is flushed first, so that log lines come before the summary, which refers to them.
     log.inspect(|log| log.flush());
     let summary = summary?;
     voice.summary(&summary);
@@ -116,15 +117,16 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
     Ok(if is_lossy { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
 
-/// Returns the configuration, or with `--last-good` the last good one if it is refused.
+/// Returns the configuration. With `--last-good`, returns the last good configuration if the
+/// configuration is refused.
 fn configuration_or_last_good(args: &Args) -> Result<(Config, Option<LastGood>), CliError> {
     let Some(file) = args.last_good.clone() else { return Ok((configuration(args)?, None)) };
     let errors = match configuration(args) {
         Ok(config) => return Ok((config, Some(LastGood { file, refusal: None }))),
         Err(errors) => errors,
     };
-    // Without the variables: one of them may be the mistake, and the saved configuration has their
-    // values.
+    // The variables are not read here, because one of them may be the mistake, and because the
+    // saved configuration already has their values.
     let config = match with_arguments(Layers::file_alone(&file).with_memory_rule(memory_rule), args) {
         Ok(config) => config,
         Err(unusable) => return Err(CliError::NoLastGood { errors, unusable }),
@@ -155,7 +157,7 @@ fn with_arguments(layers: Layers, args: &Args) -> Result<Config, ConfigErrors> {
     Ok(config)
 }
 
-/// The totals that the live line showed last, to calculate rates.
+/// The totals that the live line showed last. They are needed to calculate rates.
 #[derive(Default)]
 struct LiveLineState {
     elapsed_ns: u64,
@@ -190,7 +192,7 @@ impl ConsoleUi {
         let sources = &progress.metrics.sources;
         let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
         let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();
-        // Latencies are updated once a second: there are none in the first second.
+        // Latencies are updated once a second, so there are none in the first second.
         let read = sources.iter().filter(|source| source.removed.get() == 0);
         let known = read.map(|source| source.lateness.get()).filter(|summary| summary.count > 0);
         let late = known.map(|summary| summary.p99_ns).max().map_or_else(|| "-".to_owned(), human::latency);
@@ -208,7 +210,7 @@ impl ConsoleUi {
             late,
         );
         *seen = LiveLineState { elapsed_ns: progress.elapsed_ns, frames, bytes };
-        // A line that wraps would not be erased as a whole.
+        // If a line wraps, the next one cannot erase it as a whole.
         let width = Output::Stderr.terminal_width().unwrap_or(line.len());
         let line = line.get(..width).unwrap_or(&line);
         // A closed terminal is no reason to stop recording.
@@ -272,7 +274,7 @@ impl ConsoleUi {
     }
 }
 
-/// Returns remarks on a source that its row in the table does not show.
+/// Returns remarks on a source that are not in its row of the table.
 fn remarks(report: &SourceReport) -> Vec<String> {
     let source = &*report.metrics;
     let name = &source.name;
@@ -348,7 +350,8 @@ fn sources_table(report: &RecorderReport) -> Table {
     table
 }
 
-/// Returns the requested rate times the share of ticks that are in the files; `None` without ticks.
+/// Returns the requested rate times the share of ticks whose samples are in the files; `None` if
+/// there are no ticks.
 fn achieved_hz(source: &SourceMetrics) -> Option<f64> {
     let ticks = source.begun.get().saturating_add(source.missed.get());
     let share = ratio(source.recorded.get(), ticks)?;

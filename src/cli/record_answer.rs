@@ -1,4 +1,5 @@
-//! The last lines of `record --for`: what changed most, which process did it, and what to ask next.
+//! The last lines of `record --for`. They state what changed most, which process did it, and what
+//! to ask next.
 
 use std::path::Path;
 
@@ -10,22 +11,26 @@ use jiff::tz::TimeZone;
 
 use super::time_printer::zone_of;
 
-/// Maximum time at the end of a run that the answer is about: reading more would take seconds.
+/// Maximum time at the end of a run that the answer covers, in nanoseconds. Reading more would take
+/// seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;
-/// Length of the window around the change, and of its baseline: the same as in `explain`.
+/// Length of the window around the change, and of its baseline, in nanoseconds. They are the same
+/// as in `explain`.
 const WINDOW_NS: u64 = 300_000_000;
 const BASELINE_NS: u64 = 10_000_000_000;
 /// Width of the names before the answers.
 const NAME_WIDTH: usize = "changed most".len();
-/// A shorter recording may have no baseline for most of its time.
+/// Minimum length of a recording, in nanoseconds. In a shorter recording, most of the time may have
+/// no baseline.
 const SHORT_NS: u64 = 30_000_000_000;
 
 /// Returns the lines about a run that has just ended in `data_dir` and took `elapsed_ns`. An answer
-/// that cannot be found is left out: the recording itself is complete.
+/// that cannot be found is left out, because the recording itself is complete.
 pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
     let line = |name: &str, text: &str| format!("{name:<NAME_WIDTH$}  {text}");
     let next = |at: &str| -> Vec<String> {
-        // A command with a changed name would not find the directory.
+        // A directory that is not valid UTF-8 has no command, because a command with a changed name
+        // would not find the directory.
         let Some(directory) = data_dir.to_str().map(shell_word) else { return Vec::new() };
         let program = program();
         let explain = line("next", &format!("{program} explain {directory}{at}"));
@@ -52,7 +57,7 @@ pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
     own.chain(next(&at)).collect()
 }
 
-/// Returns the name by which this program was executed, if a shell finds it by it.
+/// Returns the name by which this program was executed, if a shell finds the program by this name.
 fn program() -> String {
     let name = std::env::args_os().next().and_then(|name| name.into_string().ok());
     name.map_or_else(|| "flatcap".to_owned(), |name| shell_word(&name))

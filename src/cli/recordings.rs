@@ -1,5 +1,5 @@
-//! The recordings that a verb reads: the named ones, or the recordings in the directory that
-//! `record` writes to.
+//! Finds the recordings that a verb reads. These are the named recordings, or else the recordings
+//! in the directory that `record` writes to.
 
 use std::path::{Path, PathBuf};
 
@@ -9,29 +9,29 @@ use flatcap_os::storage::default_directory;
 
 use super::error::CliError;
 
-/// The unit's `StateDirectory=`, for a call outside the unit.
+/// The unit's `StateDirectory=`, which is used if the program is called outside the unit.
 pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";
 
-/// Maximum number of subdirectories that an error names: a line stays readable.
+/// Maximum number of subdirectories that an error names, so that the line stays readable.
 const NAMED_MAX: usize = 5;
-/// Maximum number of entries of a directory that are examined for an error: nobody keeps recordings
-/// in a larger one.
+/// Maximum number of entries of a directory that are examined for an error. Nobody keeps recordings
+/// in a larger directory.
 const EXAMINED_MAX: usize = 1_000;
 
-/// Returns the directory that `record` writes to without a configuration, else the directory of the
-/// service, else an empty path.
+/// Returns the directory that `record` writes to without a configuration. If it does not exist,
+/// returns the directory of the service. If that does not exist either, returns no path.
 pub(super) fn default_recordings() -> Vec<PathBuf> {
     let places = [default_directory(), PathBuf::from(SERVICE_STATE)];
     places.into_iter().find(|place| place.is_dir()).into_iter().collect()
 }
 
-/// Returns the directory that `record` writes to without a configuration, if there is one: a verb
-/// that changes files never chooses the directory of the service by itself.
+/// Returns the directory that `record` writes to without a configuration, if it exists. A verb that
+/// changes files never chooses the directory of the service by itself.
 pub(super) fn own_recordings() -> Option<PathBuf> {
     Some(default_directory()).filter(|place| place.is_dir())
 }
 
-/// Returns the error of a verb that changes files without a path.
+/// Returns the error for a verb that changes files and was called without a path.
 pub(super) fn no_own_recordings() -> CliError {
     CliError::Usage(format!(
         "no PATH is given, and there is no {}: name a segment or a directory of segments",
@@ -39,7 +39,7 @@ pub(super) fn no_own_recordings() -> CliError {
     ))
 }
 
-/// Returns the error of a verb that needs a data directory and cannot find one.
+/// Returns the error for a verb that needs a data directory and cannot find one.
 pub(super) fn no_data_directory() -> CliError {
     CliError::Usage(format!(
         "there is neither {} nor {SERVICE_STATE}: name a data directory with --dir",
@@ -50,13 +50,14 @@ pub(super) fn no_data_directory() -> CliError {
 /// Lists the segments of paths.
 ///
 /// # Errors
-/// There are none, or a path cannot be read.
+/// There are no segments, or a path cannot be read.
 pub(super) fn segments_of(paths: &[PathBuf]) -> Result<Vec<ListedSegment>, CliError> {
     let listings = list(paths)?;
     if listings.is_empty() { Err(no_segments(paths)) } else { Ok(listings) }
 }
 
-/// Returns the error of paths without segments. Names the subdirectories that have some.
+/// Returns the error for paths without segments. The error names the subdirectories that contain
+/// segments.
 pub(super) fn no_segments(paths: &[PathBuf]) -> CliError {
     if paths.is_empty() {
         return CliError::Usage(format!(
@@ -93,8 +94,8 @@ fn subdirectories_with_segments(path: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    // Proves that the error of a directory without segments names the subdirectories with some, and
-    // no others.
+    // Proves that the error for a directory without segments names the subdirectories that contain
+    // segments, and no others.
     #[test]
     fn subdirectories_are_named() {
         let folder = tempfile::tempdir().unwrap();

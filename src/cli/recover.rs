@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let folder = if is_directory { path.as_path() } else { parent_directory(&path) };
     let segment = if is_directory { None } else { Some(segment_name(&path)?) };
     if segment.is_none() && !holds_segments(folder)? {
-        // Checked before the lock, so that no lock file is created in a foreign directory.
+        // This is checked before the lock, so that no lock file is created in a foreign directory.
         return Err(no_segments(&[folder.to_owned()]));
     }
     let directory = DataDirectory::open_existing(folder).map_err(DaemonError::from)?;
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     };
     let run_dir = args.run_dir.clone().unwrap_or_else(shared_memory::default_directory);
     if !args.dry_run {
-        // A directory that cannot be read is reported by the search below.
+        // If a directory cannot be read, the search below reports this.
         let _is_looked_into = CrashedRun::remove_blank(&run_dir);
     }
     let crashed = match args.run_dir {
@@ -102,8 +102,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     })
 }
 
-/// Finds the crashed runs in a directory that was named. One that is missing or not trusted is an
-/// error, since segments must not be sealed without its samples.
+/// Finds the crashed runs in a directory that the user named. It is an error if the directory is
+/// missing or not trusted, because segments must not be sealed without the samples in this
+/// directory.
 fn named_crashed_runs(run_dir: &Path, directory: (u64, u64)) -> io::Result<Vec<CrashedRun>> {
     std::fs::metadata(run_dir)?;
     CrashedRun::find(run_dir, directory, None)
@@ -124,7 +125,7 @@ fn parent_directory(path: &Path) -> &Path {
     }
 }
 
-/// Parses the name of a segment. Other files must not be changed.
+/// Parses the name of a segment. Files with other names must not be changed.
 fn segment_name(path: &Path) -> Result<SegmentName, CliError> {
     std::fs::metadata(path).map_err(|error| SegmentError::Io { path: path.to_owned(), error })?;
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));

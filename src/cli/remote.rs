@@ -1,5 +1,5 @@
-//! `rotate`, `mark`, `reload`, `flush`, `log-level`: commands to the running recorder. Each prints
-//! the recorder's answer.
+//! `rotate`, `mark`, `reload`, `flush` and `log-level`: send commands to the running recorder. Each
+//! verb prints the recorder's answer.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use flatcap_control::{Client, ClientError, MARK_BYTES_MAX};
 use super::ExitStatus;
 use super::error::CliError;
 
-/// Help of the filter. Not a doc comment, because a doc comment would need backticks, which the
-/// help shows.
+/// Help text of the filter. It is not a doc comment, because a doc comment would need backticks,
+/// which the help would show.
 const FILTER_HELP: &str =
     "Filter as in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap_recorder=debug\"";
 
-/// HTTP status of the refusal of an invalid text.
+/// The HTTP status with which the recorder refuses an invalid text.
 const INVALID: u16 = 422;
 
 /// The recorder to talk to.
@@ -59,7 +59,7 @@ pub(super) fn rotate(recorder: &RecorderSocket, out: &mut dyn Write) -> Result<E
 }
 
 pub(super) fn mark(args: &MarkArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // Checked before a recorder is looked for. It checks the rest.
+    // This is checked before a recorder is searched. The recorder checks the rest.
     let bytes = args.text.len();
     if args.text.trim().is_empty() || bytes > MARK_BYTES_MAX {
         let what = if bytes > MARK_BYTES_MAX { format!("has {bytes} bytes") } else { "is empty".to_owned() };
@@ -82,7 +82,8 @@ pub(super) fn log_level(args: &LogLevelArgs, out: &mut dyn Write) -> Result<Exit
     print_answer(args.recorder.connect()?.set_log(&args.filter).map_err(invalid_text), out)
 }
 
-/// Converts the recorder's refusal of the text in a request: the argument is invalid.
+/// Converts an error of a request. If the recorder refused the text in the request, the argument is
+/// invalid.
 fn invalid_text(error: ClientError) -> CliError {
     match error {
         ClientError::Refused { status: INVALID, message } => CliError::Usage(message),

@@ -95,7 +95,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 }
 
 impl Player<'_, '_> {
-    /// Sends the frames of a reader, each when it is due.
+    /// Sends each frame of a reader at the time when it is due.
     fn play(&mut self, mut reader: MergedReader) -> Result<(), CliError> {
         while let Some(item) = reader.next()? {
             if self.stop.is_set() {
@@ -127,7 +127,7 @@ impl Player<'_, '_> {
         Ok(())
     }
 
-    /// Waits until a frame is due. Flushes earlier frames first.
+    /// Waits until a frame is due. Flushes the frames sent before.
     fn wait(&mut self, recorded_ns: u64) -> Result<WakeReason, CliError> {
         if self.stop.is_set() {
             return Ok(WakeReason::Set);
@@ -164,7 +164,7 @@ impl Player<'_, '_> {
         }
     }
 
-    /// Returns whether no segment could be read, but some should have been.
+    /// Returns whether there are segments and none of them could be read.
     fn is_all_unreadable(&self) -> bool {
         self.has_unreadable && !self.has_read
     }

@@ -1,4 +1,5 @@
-//! The resolution of the times in /proc/stat, measured: a shorter period repeats values.
+//! Measures the resolution of the times in /proc/stat. If the period of a source is shorter, values
+//! repeat.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,27 +11,29 @@ use serde::Serialize;
 
 use crate::config::{Config, format_duration};
 
-/// Step of the times in /proc/stat: the kernel counts them in 1/100 s (`USER_HZ`).
+/// Step of the times in /proc/stat. The kernel counts these times in 1/100 s (`USER_HZ`).
 const STEP: Duration = Duration::from_millis(10);
-/// Number of readings after the first, and the time between two: twenty steps on an idle host.
+/// Number of readings after the first one, and the time between two readings in nanoseconds. On an
+/// idle host, they cover twenty steps.
 const READINGS: u64 = 200;
 const DISTANCE_NS: u64 = 1_000_000;
 
 /// The resolution of the times in /proc/stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct TimeResolution {
-    /// The smallest step of a time, in nanoseconds.
+    /// The smallest step of any time, in nanoseconds.
     step_ns: u64,
-    /// Readings that were compared with the one before.
+    /// Number of readings that were compared with the reading before.
     readings: u64,
-    /// The times in which any value of any core differed.
+    /// Number of readings in which any value of any core differed from the reading before.
     moved: u64,
     /// Time between two readings, in nanoseconds.
     distance_ns: u64,
 }
 
 impl TimeResolution {
-    /// Measures the resolution. `None` if the host has no such times or they did not move.
+    /// Measures the resolution. Returns `None` if the host has no such times, or if the times did
+    /// not change.
     pub(super) fn measure(host_root: &Path) -> Option<Self> {
         let mut file = HostRoot::new(host_root).open("proc/stat").ok()?;
         let pause = WakeEvent::new();
@@ -44,7 +47,7 @@ impl TimeResolution {
         Self::of(readings)
     }
 
-    /// Compares each reading with the one before.
+    /// Compares each reading with the reading before.
     fn of(mut readings: impl Iterator<Item = Vec<u64>>) -> Option<Self> {
         let mut before = readings.next()?;
         let (mut compared, mut moved, mut step) = (0, 0, u64::MAX);
@@ -83,7 +86,7 @@ fn times(content: &[u8]) -> Vec<u64> {
     lines.flat_map(|line| line.split_whitespace().skip(1).filter_map(|word| word.parse().ok())).collect()
 }
 
-/// Returns advice on a `cpu` source whose period is shorter than its times can show.
+/// Returns advice about a `cpu` source whose period is shorter than the resolution of its times.
 pub(super) fn advice(config: &Config) -> Option<String> {
     let source = config.enabled_sources().find(|source| source.spec.name == "cpu")?;
     (source.period < STEP).then(|| {
@@ -101,8 +104,8 @@ mod tests {
     use super::*;
     use crate::daemon::memory_rule;
 
-    // Proves that readings that differ are counted, that the smallest step of any time counts, and
-    // that there is no resolution without a step.
+    // Proves that differing readings are counted and that the smallest step of any time counts.
+    // Also proves that there is no resolution if no time changes.
     #[test]
     fn steps_are_measured() {
         let of = |readings: &[[u64; 3]]| TimeResolution::of(readings.iter().map(|times| times.to_vec()));
@@ -118,7 +121,7 @@ mod tests {
         assert_eq!(times(b"cpu  1 2 3\ncpu0 4 5\nintr 9\ncpu1 6\n"), [1, 2, 3, 4, 5]);
     }
 
-    // Proves that the times of this host are found, whether they move or not.
+    // Proves that the times of this host are found, whether they change or not.
     #[test]
     fn this_host_has_times() {
         assert!(times(&std::fs::read("/proc/stat").unwrap()).len() >= 8);
@@ -129,7 +132,7 @@ mod tests {
         }
     }
 
-    // Proves that advice is given for a period below the step, and only if the source is on.
+    // Proves that advice is given for a period below the step, and only if the source is enabled.
     #[test]
     fn short_periods_are_advised_against() {
         let selected = |source: &str| {

@@ -20,7 +20,8 @@ use super::hosts::find_host;
 use super::recordings::{default_recordings, segments_of};
 use super::time_printer::{TimePrinter, ZoneOption};
 
-/// Length of the window around a time: what happened in the 300 ms around the spike?
+/// Length of the window around a time. It suits the question what happened in the 300 ms around the
+/// spike.
 const WINDOW_DEFAULT: Duration = Duration::from_millis(300);
 
 /// Recordings, and the sources and times to read from them.
@@ -72,7 +73,7 @@ impl RecordingSelection {
         Ok(time.limit(filter, &self.paths)?)
     }
 
-    /// Returns the selected host; `None` for all.
+    /// Returns the selected host; `None` if all hosts are selected.
     fn host(&self, listings: &[ListedSegment]) -> Result<Option<HostIdentity>, CliError> {
         self.host.as_deref().map(|name| find_host(&RecordedHosts::of(listings), name)).transpose()
     }
@@ -104,7 +105,7 @@ impl RecordingSelection {
         self.host.is_some()
     }
 
-    /// Returns the error of a selected time without samples.
+    /// Returns the error for a selected time without samples.
     pub(super) fn no_samples(&self, zone: TimeZone) -> Result<CliError, CliError> {
         let of =
             if self.sources.is_empty() { String::new() } else { format!(" of {}", self.sources.join(", ")) };
@@ -129,7 +130,7 @@ pub(super) fn check_sources(paths: &[PathBuf], wanted: &BTreeSet<String>) -> Res
     let mut known = known_sources(paths)?;
     known.extend(computed.map(|source| source.name.clone()));
     if known.is_empty() {
-        // Nothing could be read; the reader reports why.
+        // If nothing could be read, the reader reports why.
         return Ok(());
     }
     if let Some(name) = wanted.difference(&known).next() {
@@ -142,7 +143,7 @@ pub(super) fn check_sources(paths: &[PathBuf], wanted: &BTreeSet<String>) -> Res
 /// segment after its header are missing.
 fn described_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, SegmentError> {
     let mut names = BTreeSet::new();
-    // The last segment of a run has all its sources.
+    // The last segment of a run lists all sources of the run.
     for run in runs(&list(paths)?) {
         let last = run.iter().rev().find_map(|listing| listing.open().ok()?);
         if let Some(reader) = last {
@@ -172,7 +173,7 @@ pub(super) fn known_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, Segme
     Ok(names)
 }
 
-/// Says which time recordings span, for an error.
+/// Returns a text for errors that states which time the recordings span.
 pub(super) fn recorded_time(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,
@@ -210,8 +211,8 @@ pub(super) fn wall_time(
     wall_ns.ok_or_else(|| CliError::Usage(format!("{option} {text}: the recording has no samples")))
 }
 
-/// Returns the error for a name in the value of --source that is not among the known ones. Suggests
-/// a similar one.
+/// Returns the error for a name in the value of --source that is not one of the known names. The
+/// error suggests a similar name.
 pub(super) fn unknown_source(value: &str, name: &str, known: &BTreeSet<String>) -> CliError {
     let near = nearest_name(name, known.iter().map(String::as_str));
     let near = near.map(|near| format!("; the nearest name is {}", human::escaped(near))).unwrap_or_default();

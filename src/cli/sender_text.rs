@@ -1,4 +1,4 @@
-//! Formats programs that push, for people.
+//! Formats the programs that push, for people.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use flatcap_format::segment::SourceSender;
 
 use super::human;
 
-/// Maximum number of programs, and of names of sources for a program, that are listed.
+/// Maximum number of listed programs, and maximum number of listed source names per program.
 const NAMES_MAX: usize = 8;
 
-/// Returns a line for each program, with the names of the sources that it has pushed:
+/// Returns a line for each program, with the names of the sources that it has pushed. An example is
 /// `pushed by shop (user 1000, /usr/bin/shop): orders (16 sources), trades`.
 pub(super) fn sender_lines<'s>(sources: impl Iterator<Item = (SourceSender, &'s str)>) -> Vec<String> {
     let mut senders: BTreeMap<SourceSender, BTreeMap<&str, usize>> = BTreeMap::new();
@@ -51,8 +51,8 @@ pub(super) fn pushing_lines(senders: &[SenderStatus]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    // Proves that each program has one line with its user, its path and its sources, that names are
-    // escaped, and that the number of names is bounded.
+    // Proves that each program has one line with its user, its path and its sources. Also proves
+    // that names are escaped, and that the number of names is bounded.
     #[test]
     fn programs_are_listed_with_their_sources() {
         let sender = |client: &str, program: Option<&str>| SourceSender {

@@ -1,4 +1,4 @@
-//! `snapshot` orders a snapshot; `snapshots` lists, shows, keeps and removes them.
+//! `snapshot` requests a snapshot. `snapshots` lists, shows, keeps and removes snapshots.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -92,7 +92,8 @@ pub(super) fn order(args: &OrderArgs, out: &mut dyn Write) -> Result<ExitStatus,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // Changes, too, find the directory of the service: they name the snapshot.
+    // Actions that change a snapshot also search the directory of the service, because they name
+    // the snapshot.
     let data_dir = match &args.dir {
         Some(dir) => dir.clone(),
         None => default_recordings().into_iter().next().ok_or_else(no_data_directory)?,
@@ -109,7 +110,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
                 "{place} is no directory: name a data directory with --dir"
             )));
         }
-        // A data directory gets the folder with its first snapshot.
+        // The folder of snapshots is created with the first snapshot of a data directory.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         opened => Some(opened.map_err(failed)?),
     };
@@ -142,15 +143,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns the moment of the order of a snapshot, if that is the only path: what a person wants to
-/// have explained.
+/// Returns the time at which a snapshot was requested, if the snapshot is the only path. This is
+/// the time that a person wants to have explained.
 pub(super) fn snapshot_time(paths: &[PathBuf]) -> Option<i64> {
     let [path] = paths else { return None };
     read_record(path).map(|record| record.fired_wall_ns)
 }
 
-/// Returns the names of the logs of the host that are attached to a snapshot, if that is the only
-/// path.
+/// Returns the names of the host's logs that are attached to a snapshot, if the snapshot is the
+/// only path.
 pub(super) fn attached_logs(paths: &[PathBuf]) -> Vec<String> {
     let [path] = paths else { return Vec::new() };
     let logs = read_record(path).map(|record| record.logs).unwrap_or_default();

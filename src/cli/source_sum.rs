@@ -1,27 +1,29 @@
-//! The counts of a source of a run over all its segments.
+//! Sums up the counts of a source of a run over all segments of the run.
 
 use std::collections::BTreeMap;
 
 use flatcap_format::segment::FooterTotals;
 
-/// One source of one run over all its segments.
+/// The counts of one source of one run, summed up over all segments.
 pub(super) struct SourceSum {
     pub(super) name: String,
     pub(super) root: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) period_ns: u64,
     pub(super) totals: FooterTotals,
-    /// `missed` and `incomplete` of the segments that count them.
+    /// `missed` and `incomplete`, summed up over the segments that count them.
     pub(super) missed: Option<u64>,
     pub(super) incomplete: Option<u64>,
-    /// Whether a segment with samples counts them, and whether one does not.
+    /// Whether there is a segment with samples that counts them, and whether there is one that does
+    /// not.
     pub(super) is_counted: (bool, bool),
     pub(super) compressed: (u64, u64), // bytes in compressed segments: raw, stored
 }
 
 impl SourceSum {
-    /// Adds the counts of one segment. `counts_ticks`: its recorder sealed it, so its footer counts
-    /// missed ticks. Footers of snapshots, imports and recovered segments do not.
+    /// Adds the counts of one segment. `counts_ticks` states that the segment's recorder sealed it,
+    /// so that its footer counts missed ticks. Footers of snapshots, imports and recovered segments
+    /// do not count them.
     pub(super) fn add(&mut self, totals: &FooterTotals, counts_ticks: bool, counts_incomplete: bool) {
         self.totals.add(totals);
         let is_known = counts_ticks && self.period_ns > 0;

@@ -17,7 +17,7 @@ use super::{ExitStatus, human, print_json};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
 
-/// Samples that are measured of each source; the median is reported.
+/// Number of samples of each source that are measured. The median is reported.
 const MEASURED_SAMPLES: u64 = 101;
 
 /// Columns that a narrow terminal does not show.
@@ -45,7 +45,7 @@ struct SourceRow {
     refresh: &'static str,
     reads: Vec<String>,
     selects: &'static str,
-    /// Of `cpu` alone: the other times count nanoseconds, or have no common step.
+    /// Set for `cpu` only. The other times count nanoseconds, or have no common step.
     time_resolution: Option<TimeResolution>,
 }
 
@@ -97,7 +97,7 @@ fn source_row(source: &SourceConfig) -> SourceRow {
     let mut alone = Config::default();
     for other in &mut alone.sources {
         other.enabled = other.spec == source.spec;
-        // One source at a time, so that an error is about this source.
+        // Only one source is opened at a time, so that an error is about this source.
         other.required = false;
     }
     let spec = source.spec;

@@ -1,4 +1,4 @@
-//! `spikes`: the moments of a recording at which any field departed most from what is usual for it.
+//! `spikes`: lists the moments of a recording at which any field deviated most from its baseline.
 
 use std::io::{self, Write};
 
@@ -60,7 +60,7 @@ pub(super) fn layout(zone: &TimeZone) -> TextLayout<'_> {
     TextLayout { zone, width: Output::Stdout.width_to_fit() }
 }
 
-/// Reports that some fields were not looked at.
+/// Reports that some fields were not examined.
 pub(super) fn report_left_out(left_out: u64) -> io::Result<()> {
     writeln!(
         io::stderr(),

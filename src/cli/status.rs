@@ -22,14 +22,14 @@ use crate::config;
 /// Share of a limit above which it is highlighted.
 const HIGHLIGHT_SHARE: f64 = 0.9;
 
-/// A segment that waits longer for compression is reported: by then it should have got its
-/// guaranteed share of CPU time.
+/// Time that a segment may wait for compression, in nanoseconds. A longer wait is reported, because
+/// by then the segment should have got its guaranteed share of CPU time.
 const LONG_WAIT_NS: u64 = 300_000_000_000;
 
-/// Why a rule does not know values of list elements.
+/// The reason why a rule does not know the values of some list elements.
 pub(super) const UNTRACKED: &str = "since there are more elements than its transforms track";
 
-/// Columns of the table of sources that a narrow terminal does not show, least important first.
+/// Columns of the table of sources that a narrow terminal does not show, the least important first.
 const SPARE_COLUMNS: [SpareColumns; 4] =
     [("requested Hz", &[1]), ("max lateness", &[9]), ("cost", &[10]), ("lateness p99", &[8])];
 
@@ -52,7 +52,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let json = client.status_json()?;
     let status = Status::from_json(&json).map_err(|error| CliError::Status(error.to_string()))?;
     if args.json {
-        // It may be of another version, with names of sources that applications have chosen.
+        // The recorder may be of another version, and the names of sources may be chosen by
+        // applications, so control characters are made visible.
         writeln!(out, "{}", visible_json(json))?;
     } else {
         let page = StatusPage { coloured: Output::Stdout.has_colors(), width: Output::Stdout.width() };
@@ -78,7 +79,7 @@ struct StatusPage {
 
 impl StatusPage {
     fn format_status(&self, status: &Status) -> String {
-        // What follows the name of a line is indented to its column.
+        // Lines that continue a named line are indented to the column after the name.
         const INDENT: usize = 9;
         let mut lines = vec![agent_line(&status.recorder), self.segment_line(&status.segment)];
         lines.extend(self.storage_lines(&status.storage, &status.compression));
@@ -201,7 +202,7 @@ impl StatusPage {
         }
         if let Some(ns) = storage.time_to_full_ns {
             let _infallible = write!(line, ", the oldest segments are removed in {}", long_time(ns));
-            // How small segments become is known once one is compressed.
+            // The compression ratio is known only after the first segment is compressed.
             if compression.enabled && storage.compression_ratio.is_none() {
                 line += " if nothing is compressed";
             }
@@ -235,7 +236,7 @@ impl StatusPage {
         lines
     }
 
-    /// Returns the line of the compressor; none if it is off and has done nothing.
+    /// Returns the line of the compressor; `None` if it is off and has done nothing.
     fn compressor_line(&self, compression: &CompressorStatus) -> Option<String> {
         let CompressorStatus {
             enabled,
@@ -308,7 +309,7 @@ impl StatusPage {
         ))
     }
 
-    /// Returns the losses of sources that are not in the table any more.
+    /// Returns the line with the losses of sources that are no longer in the table.
     fn removed_sources_line(&self, former: FormerStatus) -> Option<String> {
         let FormerStatus { sources, lost, failed, timed_out } = former;
         let text = format!(
@@ -318,7 +319,7 @@ impl StatusPage {
         (lost > 0 || failed > 0 || timed_out > 0).then(|| self.tint(Severity::Error, text))
     }
 
-    /// Returns the line of a rule that does not see all elements of a list.
+    /// Returns the line of a rule that does not get all elements of a list.
     fn rule_line(&self, rule: &RuleStatus) -> Option<String> {
         let RuleStatus { name, untracked, .. } = rule;
         let text = format!("rule {name}: {untracked} values of list elements not tracked, {UNTRACKED}");
@@ -453,7 +454,7 @@ fn rounded(rate: f64) -> u64 {
     rate.round() as u64
 }
 
-/// Formats a long time: `3d 04h` from two days on.
+/// Formats a long time. From two days on, the form is `3d 04h`.
 fn long_time(ns: u64) -> String {
     let hours = ns / 3_600_000_000_000;
     if hours < 48 { human::elapsed(ns) } else { format!("{}d {:02}h", hours / 24, hours % 24) }
@@ -508,7 +509,7 @@ mod tests {
         StatusPage { coloured, width: None }
     }
 
-    // Proves that the page has the important values, aligned, and no colour if there is no
+    // Proves that the page has the important values, aligned, and that it has no colour without a
     // terminal.
     #[test]
     fn a_page_says_what_matters() {
@@ -529,8 +530,9 @@ mod tests {
         assert!(page.lines().all(|line| !line.ends_with(' ')), "{page:?}");
     }
 
-    // Proves that the forecast of disk space says whether it counts compression: with the rate
-    // after it once that is measured, without a word if compression is off.
+    // Proves that the forecast of disk space states whether it includes compression. Once
+    // compression is measured, the forecast states the rate after compression. If compression is
+    // off, it does not mention compression.
     #[test]
     fn the_forecast_says_whether_it_counts_compression() {
         let mut status = status();
@@ -549,7 +551,7 @@ mod tests {
         assert!(line(&status).ends_with("removed in 3d 11h"), "{}", line(&status));
     }
 
-    // Proves that a refused reload is shown differently from one that was applied.
+    // Proves that a refused reload is shown differently from a reload that was applied.
     #[test]
     fn a_refused_reload_is_called_so() {
         let mut status = status();
@@ -564,7 +566,8 @@ mod tests {
         );
     }
 
-    // Proves that a rule that does not know all elements of a list has a line, and no other rule.
+    // Proves that a rule that does not know all elements of a list has a line, and that no other
+    // rule has one.
     #[test]
     fn untracked_elements_have_a_line() {
         let rule = |name: &str, untracked| RuleStatus {
@@ -579,7 +582,7 @@ mod tests {
         assert_eq!(lines, [format!("rule many: 12 values of list elements not tracked, {UNTRACKED}")]);
     }
 
-    // Proves that problems, and nothing else, are coloured.
+    // Proves that problems are coloured, and that nothing else is.
     #[test]
     fn colour_marks_what_is_wrong() {
         let mut status = status();

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Reads the value of `--symbols`: a directory that is there. Files that it lacks are no error.
+/// Parses the value of `--symbols`, which must be an existing directory. It is no error if files
+/// are missing in it.
 pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_dir() {

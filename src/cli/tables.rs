@@ -2,10 +2,10 @@
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table};
 
-/// Padding of a cell, in columns of the terminal: one on each side.
+/// Padding of a cell, in columns of the terminal. There is one column on each side.
 const PADDING: usize = 2;
 
-/// Columns of the table of sources, of `info` and of `record`.
+/// Columns of the table of sources that `info` and `record` print.
 pub(super) const SOURCE_COLUMNS: [&str; 14] = [
     "source",
     "period",
@@ -23,7 +23,7 @@ pub(super) const SOURCE_COLUMNS: [&str; 14] = [
     "max",
 ];
 
-/// Columns of [`SOURCE_COLUMNS`] that a narrow terminal does not show, least important first.
+/// Columns of [`SOURCE_COLUMNS`] that a narrow terminal does not show, the least important first.
 pub(super) const SPARE_SOURCE_COLUMNS: [SpareColumns; 5] = [
     ("read times", &[11, 12, 13]),
     ("requested Hz", &[2]),
@@ -32,25 +32,26 @@ pub(super) const SPARE_SOURCE_COLUMNS: [SpareColumns; 5] = [
     ("lateness p99", &[9]),
 ];
 
-/// The meaning of some columns, and their indices.
+/// A description of some columns, and the indices of these columns.
 pub(super) type SpareColumns = (&'static str, &'static [usize]);
 
-/// Returns a plain table: the first column is left-aligned, the others are right-aligned.
+/// Returns a plain table. The first column is left-aligned, the others are right-aligned.
 pub(super) fn table<'h>(header: impl IntoIterator<Item = &'h str>) -> Table {
     let mut table = left_aligned(header);
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table
 }
 
-/// Returns a plain table of texts.
+/// Returns a plain table of strings, in which all columns are left-aligned.
 pub(super) fn left_aligned<'h>(header: impl IntoIterator<Item = &'h str>) -> Table {
     let mut table = Table::new();
     table.load_preset(comfy_table::presets::NOTHING).set_header(header.into_iter().collect::<Vec<_>>());
     table
 }
 
-/// Returns the text of a table. Hides spare columns until it fits the width, and names them in a
-/// last line: a table whose lines wrap cannot be read.
+/// Returns a table as a string. Hides spare columns until the table fits the width, and names the
+/// hidden columns in a last line. Without this, the lines of the table would wrap, and nobody could
+/// read it.
 pub(super) fn fitted(mut table: Table, width: Option<usize>, spare: &[SpareColumns]) -> String {
     let widths = table.column_max_content_widths();
     // The padding after the last cell is not printed.
@@ -85,8 +86,8 @@ mod tests {
         table
     }
 
-    // Proves that a table fits into 80 columns without wrapping, names what it leaves out, and is
-    // complete if the width suffices or is unknown.
+    // Proves that a table fits into 80 columns without wrapping, and that it names the columns that
+    // it leaves out. Also proves that it is complete if the width suffices or is unknown.
     #[test]
     fn tables_fit_the_terminal() {
         let all = fitted(sources(), None, &SPARE_SOURCE_COLUMNS);

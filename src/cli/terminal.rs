@@ -1,18 +1,18 @@
-//! The abilities of the reader of an output: its width, and whether it shows colors.
+//! The properties of an output, which are its width and whether it shows colors.
 
 use std::io::{self, IsTerminal};
 
 use comfy_table::Table;
 pub(super) use flatcap_format::schema::wrapped;
 
-/// Narrower output is not fitted: tables would have no columns left. A value of COLUMNS below it is
-/// a mistake.
+/// Minimum width of output that is made to fit. In narrower output, tables would have no columns
+/// left, so a smaller value of COLUMNS is a mistake.
 const WIDTH_MIN: usize = 20;
 
-/// Width of output that is made to fit, if nothing says how wide that is.
+/// Width of output that must fit if its width is not known.
 const WIDTH_DEFAULT: usize = 80;
 
-/// The stream that is printed to.
+/// The stream on which output is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
     Stdout,
@@ -20,14 +20,14 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Returns the width of the lines: COLUMNS, also for a pipe, else the width of the terminal.
-    /// Returns `None` if neither is known.
+    /// Returns the width of the lines. This is COLUMNS, even for a pipe, or else the width of the
+    /// terminal. Returns `None` if neither is known.
     pub(super) fn width(self) -> Option<usize> {
         let wanted = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         wanted.filter(|width| *width >= WIDTH_MIN).or_else(|| self.terminal_width())
     }
 
-    /// Returns the width of lines that must fit somewhere.
+    /// Returns the width of lines that must fit. If the width is not known, returns the default.
     pub(super) fn width_to_fit(self) -> usize {
         self.width().unwrap_or(WIDTH_DEFAULT)
     }

@@ -1,5 +1,5 @@
-//! Prints points in time as RFC 3339, always with the offset of their zone, so that what is printed
-//! can be typed again anywhere.
+//! Prints points in time as RFC 3339. The offset of the zone is always printed, so that a printed
+//! time can be used as an argument anywhere.
 
 use std::io::{self, Write};
 
@@ -19,14 +19,14 @@ pub(super) struct ZoneOption {
 }
 
 impl ZoneOption {
-    /// Returns the zone: UTC on request, else the local one, on a terminal and in a pipe. Warns on
-    /// standard error if TZ names no zone.
+    /// Returns the zone, which is UTC if requested, or else the local zone, on a terminal as well
+    /// as in a pipe. Warns on standard error if TZ names no zone.
     pub(super) fn zone(&self) -> io::Result<TimeZone> {
         zone_of(self.utc)
     }
 }
 
-/// As [`ZoneOption::zone`].
+/// Returns the zone as [`ZoneOption::zone`] does.
 pub(super) fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
     if is_utc {
         return Ok(TimeZone::UTC);
@@ -34,7 +34,7 @@ pub(super) fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
     if let Ok(zone) = TimeZone::try_system() {
         return Ok(plain_utc(zone));
     }
-    // Without TZ, a host without /etc/localtime is in UTC.
+    // If TZ is not set, a host without /etc/localtime is in UTC.
     if let Some(name) = std::env::var_os("TZ") {
         let name = human::escaped(&name.to_string_lossy()).to_string();
         writeln!(io::stderr(), "flatcap: TZ={name}: no such time zone on this host; times are in UTC")?;
@@ -42,7 +42,7 @@ pub(super) fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
     Ok(TimeZone::UTC)
 }
 
-/// Returns the fixed UTC for a zone that is called so, since such times are shorter.
+/// Returns the fixed zone UTC if the zone is called so, because such times are shorter.
 fn plain_utc(zone: TimeZone) -> TimeZone {
     if zone.iana_name().is_some_and(|name| matches!(name, "UTC" | "Etc/UTC" | "Etc/Universal" | "Etc/Zulu")) {
         TimeZone::UTC
@@ -54,7 +54,7 @@ fn plain_utc(zone: TimeZone) -> TimeZone {
 /// Prints points in time in one zone.
 pub(super) struct TimePrinter {
     zone: TimeZone,
-    // Successive samples are mostly of the same second, whose text is kept.
+    // Successive samples are mostly in the same second, so the text of the second is kept.
     second: Option<i64>,
     date_and_time: String,
     offset: String,
@@ -110,7 +110,7 @@ impl TimePrinter {
     fn begin(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         let second = wall_ns.div_euclid(NS_PER_S);
         if self.second != Some(second) {
-            // Every second of 64 bits of nanoseconds is in the range of the library.
+            // Every second that fits into 64 bits of nanoseconds is in the range of the library.
             let time = Timestamp::from_second(second).unwrap_or_default().to_zoned(self.zone.clone());
             self.second = Some(second);
             self.date_and_time = time.strftime("%Y-%m-%dT%H:%M:%S").to_string();
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that a time has its offset, in winter and summer, and Z in UTC.
+    // Proves that a time has its offset, in winter and in summer, and that it has Z in UTC.
     #[test]
     fn times_have_their_offset() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
@@ -148,8 +148,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that every printed time is accepted as the time that it is, in any zone of the
-        // caller.
+        // Proves that every printed time is accepted as an argument and means the same time, in any
+        // zone of the caller.
         #[test]
         fn what_is_printed_is_accepted(
             wall_ns in -9_000_000_000_000_000_000_i64..9_000_000_000_000_000_000,

@@ -1,4 +1,4 @@
-//! The counts of a segment without a footer: it is read in full.
+//! Counts the contents of a segment without a footer by reading it in full.
 
 use flatcap_format::frame::Incomplete;
 use flatcap_format::segment::{

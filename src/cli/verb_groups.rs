@@ -1,4 +1,5 @@
-//! The help of the program: its verbs, grouped by purpose. clap can group options, but not verbs.
+//! The help of the program, in which the verbs are grouped by purpose. clap can group options, but
+//! not verbs.
 
 use std::fmt::Write;
 
@@ -27,7 +28,8 @@ pub(super) fn command() -> Command {
     program.help_template(StyledStr::from(template))
 }
 
-/// Returns the verbs with what they do, up to the heading of the options.
+/// Returns the verbs and their descriptions. This is the part of the help before the heading of the
+/// options.
 fn headings(program: &Command) -> String {
     let style = program.get_styles();
     let (header, literal) = (style.get_header(), style.get_literal());
@@ -46,7 +48,7 @@ fn headings(program: &Command) -> String {
     };
     for (heading, names) in GROUPS {
         line(format_args!("{header}{heading}:{header:#}"));
-        // A build without a feature lacks its verb.
+        // If a feature is not built, its verb is missing.
         for (name, about) in names.iter().filter_map(|name| Some((name, about(name)?))) {
             line(format_args!("  {literal}{name}{literal:#}{:pad$}  {about}", "", pad = width - name.len()));
         }
@@ -62,7 +64,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that every verb of the program is in exactly one group, and no other word is.
+    // Proves that every verb of the program is in exactly one group, and that the groups contain no
+    // other words.
     #[test]
     fn every_verb_is_in_one_group() {
         let mut program = Cli::command();

@@ -47,7 +47,7 @@ struct VerifyReport {
     frames: u64,
     lost: u64,
     thinned: u64,
-    /// Samples of segments that retention has removed between others.
+    /// The number of samples in segments that retention has removed between other segments.
     #[serde(skip_serializing_if = "is_none")]
     removed: u64,
     unexplained: u64,
@@ -60,10 +60,10 @@ struct VerifyReport {
     more_holes: u64,
     losses: Vec<LossRow>,
     unknown_frames: u64,
-    /// Files that could not be read; `intact` covers the others.
+    /// Files that could not be read. `intact` covers the other files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableRow>,
-    /// Names that readers do not show as they are.
+    /// Names that readers do not show unchanged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     names: Vec<NameRow>,
 }
@@ -122,7 +122,7 @@ impl VerifyReport {
     }
 }
 
-/// Returns the name of a source, or a label for the sum of many.
+/// Returns the name of a source, or a label if the counts are a sum over many sources.
 fn name_of(source: &SourceCompleteness) -> String {
     if source.name.is_empty() { "(sources of earlier runs)".to_owned() } else { source.name.clone() }
 }
@@ -132,7 +132,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let hosts = RecordedHosts::of(&listings);
     let wanted = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;
     if let Some(wanted) = &wanted {
-        // A segment that cannot be read may be of the host.
+        // A segment that cannot be read may belong to the host, so it is verified too.
         let is_of_other = |listing: &ListedSegment| {
             listing.open().is_ok_and(|reader| reader.is_some_and(|reader| !wanted.is_of(reader.header())))
         };
@@ -173,8 +173,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if is_nothing_read { ExitStatus::Failed } else { report.outcome(args.strict) })
 }
 
-/// Reads the list of the segments that retention has removed between others of a directory. Without
-/// it their samples are missing.
+/// Reads the list of the segments of a directory that retention has removed between other segments.
+/// Without this list, the samples of these segments would count as missing.
 fn removed_segments(folder: &Path) -> RemovedSegments {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     open_regular(&folder.join(REMOVED_NAME)).and_then(RemovedSegments::read_from).unwrap_or_default()
@@ -187,7 +187,7 @@ fn verify(
     progress: &mut ProgressLine,
 ) -> Result<(), SegmentError> {
     let Some(mut reader) = listing.open()? else { return Ok(()) };
-    // Without a memory map, reading is only slower.
+    // If memory mapping fails, reading is only slower.
     let _unmapped = reader.map();
     let result = verification.verify(&mut reader, listing.live, &mut |offset| progress.at(offset));
     progress.next_file(reader.path());
@@ -198,7 +198,7 @@ fn bytes_of(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }
 
-/// The progress of a long check, on a terminal.
+/// A line that shows the progress of a long check on a terminal.
 struct ProgressLine {
     shown: bool,
     total_bytes: u64,
@@ -231,7 +231,7 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     for line in host_lines(&report.hosts) {
         writeln!(out, "{}", wrapped(&line, width, 2))?;
     }
-    // Most recordings have no thinned samples.
+    // Most recordings have no thinned samples, so the column is left out if there are none.
     let thinned_column = (report.thinned > 0).then_some("thinned");
     let header = ["source", "sampled", "recorded", "lost", "unexplained"];
     let mut rows = table(header.into_iter().chain(thinned_column));

@@ -51,7 +51,7 @@ pub(super) struct Args {
     page: PageArgs,
 }
 
-/// What is shown.
+/// The recording that is shown.
 struct ShownRecording {
     paths: Vec<PathBuf>,
     client: Option<Client>,
@@ -98,7 +98,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Finds the recording: the named one, that of the running recorder, or the default one.
+/// Finds the recording, which is the named recording, else the recording of the running recorder,
+/// else the default one.
 fn recording(args: &Args) -> Result<ShownRecording, CliError> {
     if !args.paths.is_empty() {
         let client = args.socket.as_deref().map(|socket| Client::find(Some(socket))).transpose()?;
@@ -112,7 +113,7 @@ fn recording(args: &Args) -> Result<ShownRecording, CliError> {
         }
         Err(error @ ClientError::Several(_)) => Err(error.into()),
         Err(error) if args.socket.is_some() => Err(error.into()),
-        // The data may be readable where the socket is not.
+        // The data may be readable even if the socket is not.
         Err(_) => Ok(ShownRecording { paths: default_recordings(), client: None, is_live: false }),
     }
 }

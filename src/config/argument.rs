@@ -1,5 +1,5 @@
-//! Sizes and counts as arguments of the command line: the notation of the
-//! configuration, and errors that say what to write.
+//! Parses sizes and counts given as arguments of the command line. The notation is the same as in
+//! the configuration, and each error says what to write.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Str
     Err(format!("{error}; {}", ExpectedValue::Size(range.clone())))
 }
 
-/// Parses an argument that says how many: a whole number of at least one.
+/// Parses an argument that is a count, that is, a whole number of at least one.
 ///
 /// # Errors
 /// The text is not a count within the range. The message says what to write.

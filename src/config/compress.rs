@@ -1,4 +1,4 @@
-//! Sources that are compressed differently.
+//! Sources that are compressed differently from the others.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,17 +9,18 @@ use flatcap_sampling::sources::find;
 
 use super::instance_name::is_instance_name;
 
-/// Maximum number of sources with a codec or layout of their own.
+/// Maximum number of sources for which a codec or layout is configured.
 pub const COMPRESS_SOURCES_MAX: usize = 256;
 
-/// The compression of one source: `NAME=CODEC/LAYOUT`, or `NAME=CODEC` for the general layout.
+/// The compression of one source. It is written as `NAME=CODEC/LAYOUT`, or as `NAME=CODEC` for the
+/// general layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceCompressionConfig {
     /// The full name of the source, as in `info`.
     pub name: String,
     /// Codec of the source's blocks.
     pub codec: Codec,
-    /// Layout of its frames in a block; `None` for the general layout.
+    /// Layout of the source's frames in a block; `None` for the general layout.
     pub layout: Option<Layout>,
 }
 
@@ -31,8 +32,8 @@ impl FromStr for SourceCompressionConfig {
             .split_once('=')
             .filter(|(name, _)| !name.is_empty())
             .ok_or_else(|| format!("{text:?} is not NAME=CODEC/LAYOUT, such as process=zstd:9/row"))?;
-        // Without a layout of its own, a source has the general one, even if a later text changes
-        // that.
+        // If no layout is given for a source, the general layout applies, even if a later text
+        // changes the general layout.
         let (codec, layout) = match way.split_once('/') {
             Some((codec, layout)) => (codec, Some(layout.parse::<Layout>()?)),
             None => (way, None),
@@ -51,8 +52,8 @@ impl fmt::Display for SourceCompressionConfig {
 impl SourceCompressionConfig {
     /// Returns whether a configuration can have a source of this name.
     pub(super) fn names_a_source(&self) -> bool {
-        // An instance need not exist: another text may define it, and `compress` is read before the
-        // sources.
+        // The instance need not exist yet, because another text may define it, and `compress` is
+        // read before the sources.
         match self.name.split_once('.') {
             None => find(&self.name).is_some_and(|spec| !spec.has_instances()),
             Some((name, instance)) => {

@@ -1,5 +1,5 @@
-//! Diagnostics of one pass over a document: problems with their locations, and where each key is
-//! set.
+//! Diagnostics of one pass over a document. They contain the problems with their locations, and the
+//! location of each key that is set.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,9 +7,9 @@ use std::ops::Range;
 use super::error::{ConfigError, ConfigErrors, ERRORS_MAX};
 use super::input_texts::InputTexts;
 
-/// Characters of a value that a message shows.
+/// Maximum number of characters of a value that a message shows.
 const VALUE_CHARS_MAX: usize = 60;
-/// Characters of a key that a message shows.
+/// Maximum number of characters of a key that a message shows.
 const KEY_CHARS_MAX: usize = 60;
 
 /// The problems of one pass over a document, and the keys that it sets. Keys have their full names,
@@ -23,7 +23,7 @@ pub(super) struct Diagnostics<'t> {
     instances: BTreeMap<String, usize>, // offset of the name, by table
 }
 
-/// The problems of one text or of several.
+/// The problems of one input or of several inputs.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     found: Vec<ConfigFinding>,
@@ -35,8 +35,8 @@ pub(super) struct Findings {
 struct ParsedKey {
     /// Span of the value.
     span: Range<usize>,
-    /// Whether the key accepts the value. If not, the setting has its default, which must not cause
-    /// more errors.
+    /// Whether the key accepts the value. If not, the setting has its default instead, and this
+    /// default must not cause more errors.
     is_valid: bool,
 }
 
@@ -46,11 +46,11 @@ pub(super) enum At<'a> {
     Key(&'a str),
     /// The value of this key or table.
     Value(Range<usize>, &'a str),
-    /// A key or a table, which is or belongs at this offset.
+    /// A key or a table that is, or belongs, at this offset.
     Label(Option<usize>, &'a str),
-    /// The name that is the text here.
+    /// The name that the text has in this span.
     Name(Range<usize>),
-    /// A text that is no key.
+    /// A text that is not a key.
     Offset(usize),
 }
 
@@ -69,33 +69,34 @@ impl<'t> Diagnostics<'t> {
         Self { texts, local, conflicts, keys: BTreeMap::new(), instances: BTreeMap::new() }
     }
 
-    /// Records that a key is set, and whether to a valid value.
+    /// Records that a key is set, and whether its value is valid.
     pub(super) fn note(&mut self, key: String, span: Range<usize>, is_valid: bool) {
         self.keys.insert(key, ParsedKey { span, is_valid });
     }
 
-    /// Records where the table of an instance is.
+    /// Records the offset of the table of an instance.
     pub(super) fn note_table(&mut self, table: String, offset: usize) {
         self.instances.insert(table, offset);
     }
 
-    /// Returns where the table of an instance is.
+    /// Returns the offset of the table of an instance.
     pub(super) fn table_offset(&self, table: &str) -> Option<usize> {
         self.instances.get(table).copied()
     }
 
-    /// Returns whether a text sets the key, validly or not.
+    /// Returns whether a text sets the key, with a valid value or not.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.keys.contains_key(key)
     }
 
-    /// Returns whether the value of a key is what the operator meant: a valid one, or the default
-    /// of a key that is not set. Nothing follows from the default that replaces a rejected value.
+    /// Returns whether the value of a key is what the operator meant. The operator meant a valid
+    /// value, or the default of a key that is not set. The default that replaces a rejected value
+    /// is not what the operator meant, so no check uses it.
     pub(super) fn is_sound(&self, key: &str) -> bool {
         self.keys.get(key).is_none_or(|key| key.is_valid)
     }
 
-    /// Returns the offset of a key's value; `None` for a default.
+    /// Returns the offset of a key's value; `None` if the key has its default.
     pub(super) fn offset(&self, key: &str) -> Option<usize> {
         self.keys.get(key).map(|key| key.span.start)
     }
@@ -105,19 +106,19 @@ impl<'t> Diagnostics<'t> {
         self.keys.into_iter().map(|(name, key)| (name, key.span.start)).collect()
     }
 
-    /// Returns whether a later layer set `by`, which left `key` without effect. The author of that
-    /// layer may not know the key, and could not remove it, so it is no error.
+    /// Returns whether a later layer set the key `by` so that `key` has no effect. That is not an
+    /// error, because the author of that layer may not know `key` and could not remove it.
     pub(super) fn is_overridden(&self, key: &str, by: &str) -> bool {
         matches!((self.offset(by), self.offset(key)), (Some(by), Some(under)) if self.texts.overrides(by, under))
     }
 
-    /// Reports a problem that no other text can correct.
+    /// Reports a problem that no other text can fix.
     pub(super) fn reject(&mut self, at: At<'_>, problem: String) {
         let finding = self.finding(at, problem);
         self.local.found.push(finding);
     }
 
-    /// Reports this many more problems.
+    /// Counts this many more problems, which are not listed.
     pub(super) fn reject_more(&mut self, uncounted: usize) {
         self.local.uncounted += uncounted;
     }
@@ -133,7 +134,7 @@ impl<'t> Diagnostics<'t> {
         self.local
     }
 
-    /// Takes the conflicts between keys.
+    /// Takes the conflicts between keys out of the diagnostics.
     pub(super) fn take_conflicts(&mut self) -> Findings {
         std::mem::take(&mut self.conflicts)
     }
@@ -148,13 +149,14 @@ impl<'t> Diagnostics<'t> {
             At::Value(span, label) => (Some(span), label.to_owned(), true),
             At::Key(key) => (self.keys.get(key).map(|key| key.span.clone()), label(key), true),
         };
-        // The text as written, for the operator to search for. The span is one of the concatenated
-        // texts, so this works for any file and variable. A default is not shown.
+        // The message shows the text as written, so that the operator can search for it. The span
+        // is a span of the concatenated inputs, so this works for any file and variable. A default
+        // is not shown.
         let value = span.clone().filter(|_| is_value).map(|span| match self.texts.text(span) {
             "" => "\"\"".to_owned(),
             text => shortened(text, VALUE_CHARS_MAX),
         });
-        // The key comes with its table, each of which may be long.
+        // The label has a key and its table, and each of these may be long.
         let key = Some(shortened(&key, 2 * KEY_CHARS_MAX));
         ConfigFinding { offset: span.map(|span| span.start), key, value, problem }
     }
@@ -169,15 +171,16 @@ impl Findings {
     /// Adds other findings. Keeps at most [`ERRORS_MAX`] and counts the rest.
     pub(super) fn add(&mut self, others: Self) {
         self.found.extend(others.found);
-        // Cut after each text, so that many hostile texts take no more memory than one. An offset
-        // is also a position among the texts, so the order is that of the layers.
+        // The list is cut after each input, so that many hostile inputs take no more memory than
+        // one. An offset is also a position among the inputs, so the errors have the order of the
+        // layers.
         self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
         self.uncounted += others.uncounted + self.found.len().saturating_sub(ERRORS_MAX);
         self.found.truncate(ERRORS_MAX);
     }
 
-    /// Returns all errors in the order of the texts; `first` are errors without a location in a
-    /// text.
+    /// Returns all errors in the order of the inputs, after the errors in `first`, which have no
+    /// location in an input.
     pub(super) fn into_errors(self, texts: &InputTexts, mut first: Vec<ConfigError>) -> ConfigErrors {
         first.extend(self.found.into_iter().map(|found| ConfigError {
             location: texts.location(found.offset),
@@ -189,7 +192,7 @@ impl Findings {
     }
 }
 
-/// Returns a key as messages show it: `[table] key`.
+/// Returns a key in the form that messages show, `[table] key`.
 pub(super) fn label(key: &str) -> String {
     match key.rsplit_once('.') {
         Some((table, key)) => format!("[{table}] {key}"),
@@ -197,9 +200,9 @@ pub(super) fn label(key: &str) -> String {
     }
 }
 
-/// Returns a key as written in TOML: bare if possible, else in quotes.
+/// Returns a key as written in TOML, that is, bare if possible, else in quotes.
 pub(super) fn key_text(key: &str) -> String {
-    // Without quotes, a key that contains a dot would read as a table and a key.
+    // A key that contains a dot needs quotes. Without them it would read as a table and a key.
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(is_bare) {
         shortened(key, KEY_CHARS_MAX)
@@ -208,7 +211,7 @@ pub(super) fn key_text(key: &str) -> String {
     }
 }
 
-/// Returns the text in one line, with control characters escaped and cut to `chars_max` characters.
+/// Returns the text in one line, cut to `chars_max` characters and with control characters escaped.
 fn shortened(text: &str, chars_max: usize) -> String {
     let mut short = String::new();
     for (count, c) in text.chars().enumerate() {

@@ -1,5 +1,5 @@
-//! Differences between two configurations, key by key: what a reload can apply, and a description
-//! of all changes.
+//! Finds the differences between two configurations, key by key. Some of them can be applied by a
+//! reload. All of them can be described.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::settings::Config;
 const VALUE_BYTES_MAX: usize = 48;
 
 impl Config {
-    /// Returns `new` with the settings that a reload cannot change taken from `self`.
+    /// Returns `new`, but with the values of `self` for all settings that a reload cannot change.
     #[must_use]
     pub fn with_reload_of(&self, new: &Self) -> Self {
         let (mut before, mut config) = (self.clone(), new.clone());
@@ -25,8 +25,8 @@ impl Config {
         config
     }
 
-    /// Returns the differences to a later configuration, one phrase for each source or key of
-    /// another table. Secrets are not shown.
+    /// Returns the differences from `self` to a later configuration, with one phrase for each
+    /// source and for each key of another table. Secrets are not shown.
     pub fn differences(&self, after: &Self) -> Vec<String> {
         let (mut before, mut after) = (self.clone(), after.clone());
         let mut before: BTreeMap<_, _> = before.tables().into_iter().collect();
@@ -42,7 +42,8 @@ impl Config {
     }
 }
 
-/// Returns the name of a table in descriptions: a source is named without its prefix.
+/// Returns the name of a table as descriptions show it. A source is shown without the prefix of its
+/// table.
 fn shown_name(table: &str) -> &str {
     table.strip_prefix("source.").unwrap_or(table)
 }
@@ -65,7 +66,7 @@ fn compare(name: &str, before: &mut dyn Table, after: &mut dyn Table, phrases: &
     }
 }
 
-/// Describes the change of a key that differs.
+/// Describes the change of a key whose values differ.
 fn change(key: &str, before: &mut dyn Table, after: &mut dyn Table) -> String {
     let shown = |table: &mut dyn Table| {
         let value = redacted(key, table.write(key)?);
@@ -112,8 +113,8 @@ mod tests {
         );
     }
 
-    // Proves that a key which another one leaves without effect is reported when that changes, and
-    // only then.
+    // Proves that a key which another key leaves without effect is reported when that other key
+    // changes, and only then.
     #[test]
     fn keys_without_effect_are_no_difference() {
         let interval = "[storage]\nsync_interval = \"2s\"\n";
@@ -142,8 +143,8 @@ mod tests {
         assert_eq!(said(&command("a", &"x".repeat(99)), &command("a", "y")), ["command.a: command changed"]);
     }
 
-    // Proves that settings fixed at the start stay, that the others change, and that both are
-    // reported separately.
+    // Proves that settings fixed at the start stay, that the other settings change, and that both
+    // kinds are reported separately.
     #[test]
     fn some_keys_wait_for_the_next_start() {
         let before = parse("");
@@ -172,9 +173,9 @@ mod tests {
         assert_eq!(waiting, expected);
     }
 
-    // Proves that what a reload can change is what it could before each key said so: everything but
-    // memory, directories, labels, the queues' timing, the socket, the checksum, the receipts and
-    // the largest frame.
+    // Proves that a reload can change all settings except memory, directories, labels, the timing
+    // of the queues, the socket, the checksum, the receipts and the largest frame. This is the set
+    // that a reload could change before each key had its own effect.
     #[test]
     fn keys_say_when_they_take_effect() {
         let mut config = crate::config::tables::with_every_key();

@@ -1,5 +1,5 @@
-//! Settings from environment variables: `FLATCAP_STORAGE__SEGMENT_SIZE=64MiB`. The name is the
-//! table and the key in capitals, with two underscores for each dot.
+//! Reads settings from environment variables such as `FLATCAP_STORAGE__SEGMENT_SIZE=64MiB`. The
+//! name of the variable is the table and the key in capitals, with two underscores for each dot.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -21,16 +21,16 @@ use super::value_error::ValueError;
 
 /// The prefix of all variables that are settings.
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
-/// Maximum number of settings from the environment; one more is an error.
+/// Maximum number of settings from the environment; a larger number is an error.
 pub const VARIABLES_MAX: usize = 256;
-/// Variables of a table that a message shows: all of any table with keys.
+/// Maximum number of variables of a table that a message shows. No table has more keys than this.
 const TABLE_VARIABLES_MAX: usize = 16;
 /// Variables of flatcap that are not settings.
-// The log filter is set before the configuration is read, so it is no setting. The others are
-// for the push library: an application and a recorder may share an environment.
+// The log filter is set before the configuration is read, so it is not a setting. The other two are
+// read by the push library, because an application and a recorder may share an environment.
 const FOREIGN_VARIABLES: [&str; 3] = ["FLATCAP_LOG", "FLATCAP_PUSH_SOCKET", "FLATCAP_PUSH_LIBRARY"];
-/// Replaces the dot of a key's full name in the name of a variable.
-// One underscore does not separate: many keys contain one.
+/// Replacement of the dot of a key's full name in the name of a variable.
+// One underscore cannot be the separator, because many keys contain one.
 const DOT: &str = "__";
 
 /// Adds the variables that are settings to `texts`, in the order of their names. `bytes_left` is
@@ -44,12 +44,13 @@ pub(super) fn add(
     bytes_left: &mut usize,
 ) -> Result<(), Vec<ConfigError>> {
     let mut errors = Vec::new();
-    // A name that is not UTF-8 is converted all the same: as no setting has it, it is reported, not
-    // ignored.
+    // A name that is not UTF-8 is converted too. No setting has the converted name, so the variable
+    // is reported and not ignored.
     let mut variables: Vec<_> =
         variables.iter().map(|(name, value)| (name.to_string_lossy(), value)).collect();
     variables.retain(|(name, _)| name.starts_with(VARIABLE_PREFIX) && !is_foreign(name));
-    // The environment has no order of its own; sorted, errors come in the same order each time.
+    // The variables of an environment have no fixed order. They are sorted, so that errors come in
+    // the same order each time.
     variables.sort();
     for (count, (name, value)) in variables.into_iter().enumerate() {
         let mut reject = |problem| {
@@ -60,7 +61,7 @@ pub(super) fn add(
             reject("not UTF-8; write it as UTF-8".to_owned());
             continue;
         };
-        // One error stands for all that follow, here and below.
+        // Here and below, one error is reported for this variable and all that follow.
         if count >= VARIABLES_MAX {
             let limit = VARIABLES_MAX;
             reject(format!("more than {limit} variables set the configuration; write a file instead"));
@@ -76,8 +77,8 @@ pub(super) fn add(
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// Returns the variables as a TOML tree and reports variables that name no setting. `files` has the
-/// instances that the files define.
+/// Returns the variables as a TOML tree and reports variables that name no setting. `files`
+/// contains the instances that the files define.
 pub(super) fn tree<'t>(
     walk: &mut Diagnostics<'t>,
     texts: &'t InputTexts,
@@ -90,7 +91,8 @@ pub(super) fn tree<'t>(
     let keys = with_every_key().known_keys();
     let mut seen = BTreeSet::new();
     for variable in texts.variables() {
-        // The kernel accepts a name twice, and programs disagree which one counts.
+        // The kernel accepts the same name twice, and programs disagree about which of the two
+        // values counts.
         let setting = if seen.insert(variable.name) {
             EnvKey::of(variable.name, &keys, files)
         } else {
@@ -108,10 +110,10 @@ pub(super) fn tree<'t>(
     tree
 }
 
-/// Returns whether a variable is not a setting: one that Kubernetes sets in each container for a
-/// service named `flatcap` (`FLATCAP_SERVICE_HOST`, `FLATCAP_PORT_9598_TCP_ADDR`), or one of
-/// flatcap's own. No table has such a name, and none of these variables has two underscores in a
-/// row.
+/// Returns whether a variable is not a setting. It may be one that Kubernetes sets in each
+/// container for a service named `flatcap` (`FLATCAP_SERVICE_HOST`, `FLATCAP_PORT_9598_TCP_ADDR`),
+/// or a variable of flatcap that is not a setting. No table has such a name, and these variables do
+/// not contain two underscores in a row.
 fn is_foreign(name: &str) -> bool {
     let of_service = ["FLATCAP_SERVICE_", "FLATCAP_PORT_"].iter().any(|start| name.starts_with(start));
     FOREIGN_VARIABLES.contains(&name) || name == "FLATCAP_PORT" || (of_service && !name.contains(DOT))
@@ -120,7 +122,7 @@ fn is_foreign(name: &str) -> bool {
 /// The key that a variable sets.
 #[derive(Debug, PartialEq, Eq)]
 struct EnvKey<'k> {
-    /// The names of the tables, from the outermost on. The name of an instance may contain a dot,
+    /// The names of the tables, the outermost first. The name of an instance may contain a dot,
     /// which is not valid.
     tables: Vec<String>,
     key: &'static str,
@@ -129,7 +131,8 @@ struct EnvKey<'k> {
 
 impl<'k> EnvKey<'k> {
     fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, String> {
-        // Instances first: in `keys` they all have one name, which must not match literally.
+        // Instances come first, because in `keys` they all have the same placeholder name, which
+        // must not match literally.
         for kind in tables_of_instances() {
             let Some((instance, key)) = instance_and_key(name, &kind) else { continue };
             let table = joined(&kind, ANY_INSTANCE);
@@ -164,17 +167,17 @@ fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)>
     let start = format!("{VARIABLE_PREFIX}{}{DOT}", capitals(&kind.replace('.', DOT)));
     let (instance, key) = name.strip_prefix(&start)?.rsplit_once(DOT)?;
     // Names of instances are lower case. A lower-case letter in a variable would be a second
-    // spelling of the same one.
+    // spelling of the same name.
     let is_written_so = !instance.is_empty() && !instance.contains(|c: char| c.is_ascii_lowercase());
     is_written_so.then_some((instance, key))
 }
 
-/// Returns the name of the instance that a variable means: the lower-case name if a file defines
-/// it; else the name in a file that differs only in dashes; else the lower-case name, as a new
-/// instance.
+/// Returns the name of the instance that a variable means. This is the lower-case name if a file
+/// defines it. Otherwise it is the name in a file that differs only in dashes. If there is no such
+/// name either, the lower-case name means a new instance.
 ///
 /// # Errors
-/// Several instances differ only in dashes.
+/// The files define several instances whose names differ only in dashes.
 fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String, String> {
     let name = instance.to_ascii_lowercase();
     // Shells do not accept a dash in the name of a variable, so an underscore also means a dash.
@@ -199,12 +202,14 @@ fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String
     }
 }
 
-/// Returns the problem of a name that no key has, with the variables that were probably meant.
+/// Returns the problem of a variable whose name belongs to no key, with the variables that were
+/// probably meant.
 fn unknown(name: &str, keys: &[KnownKey]) -> String {
     // One underscore instead of two is the most common mistake.
     let single = |name: &str| capitals(name).replace(DOT, "_");
     let kinds = tables_of_instances();
-    // The candidates for an instance carry the name from the variable, so that only keys differ.
+    // A candidate that is a key of an instance has the instance name from the variable, so that
+    // only the keys differ.
     let candidate = |known: &KnownKey| {
         let of_instance = kinds.iter().find(|kind| joined(kind, ANY_INSTANCE) == known.table);
         match of_instance.and_then(|kind| Some((kind, instance_and_key(name, kind)?.0))) {
@@ -219,8 +224,8 @@ fn unknown(name: &str, keys: &[KnownKey]) -> String {
     let start = single(name) + "_";
     let is_in_table = |known: &&KnownKey| single(&variable_of(&known.table, "")).starts_with(&start);
     let of_table: Vec<String> = keys.iter().filter(is_in_table).map(candidate).collect();
-    // Without the common prefix, which would make all names similar. The name of a table is similar
-    // to no key.
+    // The common prefix is removed, because it would make all names similar. The name of a table is
+    // not similar to any key.
     let short = |name: &str| name.get(VARIABLE_PREFIX.len()..).unwrap_or_default().to_ascii_lowercase();
     let known: Vec<String> = candidates.iter().map(|candidate| short(candidate)).collect();
     let similar = nearest_name(&short(name), known.iter().map(String::as_str));
@@ -240,8 +245,8 @@ fn unknown(name: &str, keys: &[KnownKey]) -> String {
     format!("no such setting; it names a table; set {}", listed(&shown, "or"))
 }
 
-/// Parses the value for its key: numbers, lists and booleans as in a file, everything else as a
-/// string without quotes.
+/// Parses the value of a variable according to its key. Numbers, lists and booleans are written as
+/// in a file, everything else is a string without quotes.
 fn value<'t>(
     walk: &mut Diagnostics<'t>,
     variable: &EnvVariable<'t>,
@@ -255,7 +260,8 @@ fn value<'t>(
         reject(ValueError::EmptyVariable);
         return None;
     }
-    // The key decides what a value is, not its look: a directory called `5` needs no quotes.
+    // The key decides the type of a value, whatever the value looks like. For example, a directory
+    // called `5` needs no quotes.
     let found = match setting.expected {
         ExpectedValue::Flag | ExpectedValue::Number(_) => "a string",
         ExpectedValue::Numbers(_)
@@ -306,8 +312,8 @@ mod tests {
 
     #[test]
     fn every_key_has_a_variable_of_its_own() {
-        // Proves that each key has a variable name of its own, which maps back to the key and is
-        // never taken for a foreign variable.
+        // Proves that each key has its own variable name, that this name maps back to the key, and
+        // that it is never treated as a foreign variable.
         let keys = with_every_key().known_keys();
         let mut names = BTreeSet::new();
         let none = DeTable::new();
@@ -326,8 +332,8 @@ mod tests {
 
     #[test]
     fn values_are_what_their_keys_take() {
-        // Proves that each type of value is parsed; a string that looks like a number stays a
-        // string.
+        // Proves that each type of value is parsed, and that a string that looks like a number
+        // stays a string.
         let config = read(&[
             ("FLATCAP_RECORDER__DATA_DIR", "5"),
             ("FLATCAP_RECORDER__LOCK_MEMORY", "true"),
@@ -475,8 +481,8 @@ mod tests {
 
     #[test]
     fn instances_are_found_by_their_names_in_capitals() {
-        // Proves which instance of a file a variable sets, with dashes too, and that an ambiguous
-        // name is an error.
+        // Proves which instance of a file a variable sets, also for names with dashes, and that an
+        // ambiguous name is an error.
         let name = |files: &str, instance: &str| {
             let tree = DeTable::parse(files).unwrap().into_inner();
             instance_of(instance, "source.file", &tree).unwrap_or_else(|problem| problem)

@@ -1,8 +1,9 @@
-//! Configuration errors: what is wrong, where, and what to write instead.
+//! Configuration errors. Each says what is wrong, where it is, and what to write instead.
 
 use std::fmt;
 
-/// Errors that are kept; a file with more is not a configuration, and the rest is only counted.
+/// Maximum number of errors that are kept. A file with more errors is not a configuration, so the
+/// further errors are only counted.
 pub const ERRORS_MAX: usize = 100;
 
 /// All errors of one configuration. Never empty.
@@ -18,12 +19,12 @@ pub struct ConfigErrors {
 pub struct ConfigError {
     /// The location of the error.
     pub location: ConfigLocation,
-    /// The table and the key, as in `[source.cpu] period`; `None` if the problem is not one of a
-    /// key.
+    /// The table and the key, as in `[source.cpu] period`; `None` if the problem does not belong to
+    /// a key.
     pub key: Option<String>,
-    /// The value as written; `None` if the problem is not one of a value.
+    /// The value as written; `None` if the problem does not belong to a value.
     pub value: Option<String>,
-    /// The problem, and what to do.
+    /// The problem, and what to do about it.
     pub problem: String,
 }
 
@@ -36,16 +37,16 @@ pub enum ConfigLocation {
     Line {
         /// The file's name.
         file: String,
-        /// Counted from 1.
+        /// The number of the line, counted from 1.
         line: usize,
-        /// In characters, counted from 1.
+        /// The column in characters, counted from 1.
         column: usize,
     },
     /// An argument of the command line, as written.
     Argument(String),
     /// An environment variable.
     Variable(String),
-    /// A built-in default: neither a file nor a variable sets the value.
+    /// A built-in default, because neither a file nor a variable sets the value.
     Default,
 }
 
@@ -62,8 +63,8 @@ impl ConfigErrors {
         Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }
 
-    /// Returns the errors in this order: errors of files and variables that cannot be read, errors
-    /// of settings in the order of the layers and lines, errors of defaults.
+    /// Returns the errors in a fixed order. First come errors of files and variables that cannot be
+    /// read, then errors of settings in the order of the layers and lines, then errors of defaults.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.kept.iter()
     }
@@ -128,7 +129,8 @@ impl fmt::Display for ConfigLocation {
     }
 }
 
-/// Returns the text in one line, with control characters escaped: a name may contain any.
+/// Returns the text in one line. Control characters are escaped, because a name may contain any
+/// character.
 pub(super) fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(plain).collect()

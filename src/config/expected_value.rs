@@ -1,4 +1,4 @@
-//! The values that a key accepts: type, limits and notation.
+//! The values that a key accepts, that is, their type, limits and notation.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -12,39 +12,43 @@ use flatcap_trigger::limits::CONDITION_BYTES_MAX;
 
 use super::compress::COMPRESS_SOURCES_MAX;
 
-/// Largest length of a socket path, in bytes: the kernel's address without its zero byte, less four
-/// bytes for the temporary name while the socket is being created.
+/// Maximum length of a socket path, in bytes. This is the length of the kernel's address without
+/// its zero byte, less four bytes for the temporary name that the socket has while it is being
+/// created.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
-/// Largest part of a file system that may stay free, in hundredths of a percent: the rest must hold
-/// a recording.
+/// Maximum part of a file system that may stay free, in hundredths of a percent. The rest must have
+/// space for a recording.
 pub(super) const MIN_FREE_POINTS_MAX: u64 = 9_000;
 
-/// Maximum number of labels of a host: a query names a few, and every header repeats all.
+/// Maximum number of labels of a host. A query names only a few labels, and every header repeats
+/// all of them.
 pub(super) const LABELS_MAX: usize = 32;
 /// Maximum length of the name of a label, in bytes.
 pub(super) const LABEL_NAME_BYTES_MAX: usize = 63;
 /// Maximum length of the value of a label, in bytes.
 pub(super) const LABEL_VALUE_BYTES_MAX: usize = 255;
 
-/// Maximum number of accounts that may push: more are a group.
+/// Maximum number of accounts that may push. For more accounts, a group is the better setting.
 pub(super) const ACCOUNTS_MAX: usize = 64;
-/// Maximum length of the name of an account, in bytes: more than useradd(8) accepts.
+/// Maximum length of the name of an account, in bytes. This is more than useradd(8) accepts.
 pub(super) const ACCOUNT_BYTES_MAX: usize = 63;
 
-/// Maximum number of sources of applications that rules name: a host has a few rules about
+/// Maximum number of sources of applications that rules name. A host has only a few rules about
 /// applications.
 pub(super) const PUSHED_SOURCES_MAX: usize = 64;
 /// Maximum length of the name of a pushed source, in bytes (docs/PUSH.md).
 pub(super) const PUSHED_SOURCE_BYTES_MAX: usize = 64;
 
-/// 1,024 TiB, more than any file system has: a larger size has the wrong unit.
+/// Maximum size in bytes, which is 1,024 TiB. No file system is larger, so a larger size has the
+/// wrong unit.
 pub(super) const FILE_SYSTEM_BYTES_MAX: u64 = 1 << 50;
 
 /// All codecs with their levels.
 const CODECS: &str =
     "\"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\"";
 
-/// The value that a key accepts. [`fmt::Display`] writes the instruction of error messages.
+/// The type of value that a key accepts. [`fmt::Display`] writes the instruction for error
+/// messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExpectedValue {
@@ -52,7 +56,7 @@ pub enum ExpectedValue {
     Duration(RangeInclusive<u64>),
     /// A size within limits, in bytes.
     Size(RangeInclusive<u64>),
-    /// A size within limits, in bytes: a multiple of the page size.
+    /// A size within limits, in bytes, that is a multiple of the page size.
     Pages(RangeInclusive<u64>),
     /// A size, a percentage of a file system, or `auto`.
     MinFree,
@@ -111,12 +115,12 @@ pub enum ExpectedValue {
 }
 
 impl ExpectedValue {
-    /// Returns the expectation of one of the keywords of `T`.
+    /// Returns the expectation that the value is one of the keywords of `T`.
     pub(super) fn keyword<T: Keyword>() -> Self {
         Self::Keyword(T::keywords())
     }
 
-    /// Returns what a number within limits counts.
+    /// Returns the quantity and the limits of a value that is a number; `None` for other values.
     pub(super) fn quantity(&self) -> Option<(Quantity, &RangeInclusive<u64>)> {
         match self {
             Self::Duration(range) => Some((Quantity::Nanoseconds, range)),
@@ -127,7 +131,7 @@ impl ExpectedValue {
         }
     }
 
-    /// Returns whether an empty text is a value.
+    /// Returns whether an empty string is a valid value.
     pub(super) fn is_empty_accepted(&self) -> bool {
         matches!(self, Self::PathOrEmpty | Self::SocketPath | Self::SocketAddress | Self::ConditionOrEmpty)
     }
@@ -171,8 +175,8 @@ impl ExpectedValue {
         }
     }
 
-    /// Returns the instruction of error messages, and the sentence of descriptions, with `{}` for
-    /// the limits.
+    /// Returns two strings, the instruction for error messages and the sentence for descriptions.
+    /// In both, `{}` stands for the limits.
     fn texts(&self) -> (&'static str, &'static str) {
         match self {
             Self::Duration(_) | Self::Size(_) | Self::CpuShare(_) | Self::Number(_) => ("{form}, {}", "{}."),
@@ -233,7 +237,7 @@ impl ExpectedValue {
 
 impl fmt::Display for ExpectedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The ranges are the ones that the check used, so that a message cannot contradict the
+        // The limits are the ranges that the check uses, so that a message cannot contradict the
         // check.
         let form = self.quantity().map_or("", |(quantity, _)| quantity.form());
         f.write_str(&self.texts().0.replace("{form}", form).replace("{}", &self.limits()))
@@ -244,7 +248,7 @@ fn quoted(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| format!("\"{word}\"")).collect()
 }
 
-/// `a, b and c`
+/// Returns the items as a list such as `a, b and c`, where `and` is the last separator.
 pub(super) fn listed(items: &[String], and: &str) -> String {
     match items {
         [] => "none".to_owned(),

@@ -1,5 +1,5 @@
 //! Reads configuration files and lists drop-ins. Sizes and counts are limited, and a path that is
-//! not a regular file never blocks.
+//! not a regular file never blocks the reader.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -16,12 +16,13 @@ use rustix::fs::OFlags;
 use super::error::{ConfigError, ConfigLocation};
 use super::input_texts::line_and_column;
 
-/// Largest size of a file, and of all files and variables together, in bytes. A full configuration
-/// with all its comments has a fiftieth of this.
+/// Maximum size of a file, and of all files and variables together, in bytes. A full configuration
+/// with all its comments takes a fiftieth of this.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of drop-ins in one directory; a directory with more is rejected.
 pub const DROP_INS_MAX: usize = 256;
-/// Skipped files of that directory that are listed by name; the rest is counted.
+/// Maximum number of skipped files of that directory that are listed by name. The other skipped
+/// files are counted.
 const SKIPPED_MAX: usize = 10;
 
 /// A file that was read.
@@ -35,7 +36,7 @@ pub(super) struct ConfigFile {
 /// The contents of a drop-in directory.
 #[derive(Debug, Default)]
 pub(super) struct DropIns {
-    /// Sorted by the bytes of their names.
+    /// The paths of the drop-ins, sorted by the bytes of their names.
     pub(super) paths: Vec<PathBuf>,
     pub(super) skipped: SkippedFiles,
 }
@@ -45,13 +46,13 @@ pub(super) struct DropIns {
 pub struct SkippedFiles {
     /// The first ten of these files.
     pub paths: Vec<PathBuf>,
-    /// The number of the further files.
+    /// The number of files that are not in `paths`.
     pub more: usize,
 }
 
 impl ConfigFile {
-    /// Reads a file. `bytes_left` is the number of bytes that all files may still have; it is
-    /// reduced by the size of this one.
+    /// Reads a file. `bytes_left` is the maximum size of all files that are still to be read, in
+    /// bytes. This function reduces it by the size of this file.
     ///
     /// # Errors
     /// The file cannot be opened, is not a regular file, is too large, or is not UTF-8.
@@ -59,16 +60,17 @@ impl ConfigFile {
         let in_file = |problem| error(path, problem);
         let unreadable = |error| in_file(unreadable(&error));
         let file = open(path).map_err(unreadable)?;
-        // Kind, owner and mode are those of the opened file: the path may lead elsewhere by now.
+        // Kind, owner and mode are read from the opened file, because the path may lead to another
+        // file by now.
         let kind = file.metadata().map_err(unreadable)?.file_type();
         if let Some(found) = non_regular_kind(kind) {
             return Err(in_file(format!("is {found}; write the path of a file")));
         }
         let provenance = provenance(path, &file).map_err(unreadable)?;
         let mut bytes = Vec::new();
-        // One byte more than the limit, to detect a file that exceeds it.
+        // Reads one byte more than the limit, to detect a file that exceeds it.
         let limit = FILE_BYTES_MAX as u64 + 1;
-        // The size in the metadata is no substitute, since the file may grow.
+        // The size in the metadata cannot replace this check, since the file may grow.
         file.take(limit).read_to_end(&mut bytes).map_err(unreadable)?;
         if bytes.len() > FILE_BYTES_MAX {
             return Err(in_file(file_too_large()));
@@ -91,7 +93,7 @@ impl ConfigFile {
 }
 
 impl DropIns {
-    /// Lists a directory; a missing one has no files.
+    /// Lists a directory. A directory that does not exist counts as empty.
     ///
     /// # Errors
     /// The directory cannot be read, or contains more than [`DROP_INS_MAX`] drop-ins.
@@ -110,7 +112,8 @@ impl DropIns {
         for entry in entries {
             let name = entry.map_err(unreadable)?.file_name();
             let bytes = name.as_bytes();
-            // Editors write locks and backups under hidden names, some of which end in .toml.
+            // Files with hidden names are ignored, because editors write locks and backups under
+            // such names, some of which end in .toml.
             if bytes.starts_with(b".") {
                 continue;
             }
@@ -123,15 +126,16 @@ impl DropIns {
                 names.push(name);
                 continue;
             }
-            // Sorted and cut as it grows: the first names are the same each time, and memory is
-            // bounded.
+            // The list is sorted and cut as it grows, so that the first names are the same each
+            // time and memory is bounded.
             others.insert(name);
             if others.len() > SKIPPED_MAX {
                 others.pop_last();
                 more += 1;
             }
         }
-        // `read_dir` has no order. Bytes, not a locale, so that all hosts read in the same order.
+        // `read_dir` returns names in no fixed order. They are sorted by their bytes and not by a
+        // locale, so that all hosts read the files in the same order.
         names.sort();
         let paths = others.into_iter().map(|name| folder.join(name)).collect();
         let passed_over = SkippedFiles { paths, more };
@@ -139,7 +143,8 @@ impl DropIns {
     }
 }
 
-/// Opens a file without blocking: a named pipe without a writer would block the start for ever.
+/// Opens a file without blocking, because a named pipe without a writer would block the start
+/// forever.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
 }
@@ -156,11 +161,12 @@ fn non_regular_kind(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Returns owner and mode of the opened file and of its directory: who may change or replace the
-/// file.
+/// Returns owner and mode of the opened file and of its directory. They decide who may change or
+/// replace the file.
 fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     let rights = |metadata: &Metadata| OwnerAndMode { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
-    // Links are resolved: who can write to the directory of the real file can replace it.
+    // Links are resolved, because an account that can write to the directory of the real file can
+    // replace that file.
     let whole = path.canonicalize()?;
     Ok(Provenance {
         path: path.to_owned(),
@@ -169,7 +175,8 @@ fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     })
 }
 
-/// Returns the problem of a file that cannot be opened or read: probably its path or rights.
+/// Returns the problem of a file that cannot be opened or read. Most likely its path or its access
+/// rights are wrong.
 pub(super) fn unreadable(error: &io::Error) -> String {
     let hint = match error.kind() {
         ErrorKind::NotFound => "; create it, or correct its path",
@@ -179,12 +186,14 @@ pub(super) fn unreadable(error: &io::Error) -> String {
     format!("cannot be read: {error}{hint}")
 }
 
-/// Returns the problem of a file that is longer than any configuration: probably the wrong file.
+/// Returns the problem of a file that is longer than any configuration. Most likely it is the wrong
+/// file.
 pub(super) fn file_too_large() -> String {
     format!("larger than {}, the limit of a configuration file", format_size(FILE_BYTES_MAX as u64))
 }
 
-/// Returns the problem of files and variables that are each small enough, but not all together.
+/// Returns the problem of files and variables that are small enough one by one, but too large all
+/// together.
 pub(super) fn all_too_large() -> String {
     format!(
         "exceeds the limit of {} for all files and variables together; shorten or remove some",

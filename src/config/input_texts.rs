@@ -1,11 +1,12 @@
-//! The texts of all files and variables, concatenated, so that one offset is a location in any of
-//! them.
+//! Holds the text of all inputs, that is, of files and variables, as one string. One offset is
+//! therefore a location in any of them.
 
 use std::ops::Range;
 
 use super::error::ConfigLocation;
 
-/// The inputs of one configuration: files, then variables. Each input overrides the inputs before.
+/// The inputs of one configuration. Files come first, then variables. Each input overrides the
+/// inputs before it.
 #[derive(Debug, Default)]
 pub(super) struct InputTexts {
     whole: String,
@@ -17,7 +18,7 @@ struct InputText {
     /// The path of the file or the name of the variable.
     name: String,
     span: Range<usize>,
-    /// Offset of the value of a variable; `None` for a file.
+    /// Offset of the value in the text of a variable; `None` for a file.
     value_start: Option<usize>,
 }
 
@@ -31,7 +32,7 @@ pub(super) struct EnvVariable<'t> {
 }
 
 impl InputTexts {
-    /// Returns the texts of one file alone.
+    /// Returns inputs that consist of one file only.
     #[cfg(feature = "internals")]
     pub(super) fn of_file(name: &str, text: &str) -> Self {
         let mut texts = Self::default();
@@ -46,7 +47,7 @@ impl InputTexts {
 
     /// Adds a variable.
     pub(super) fn add_variable(&mut self, name: &str, value: &str) {
-        // Name and value are one text, so that an error may point at either.
+        // Name and value form one text, so that an error may point at either.
         self.add(name, &format!("{name}={value}"), Some(name.len() + 1));
     }
 
@@ -54,7 +55,7 @@ impl InputTexts {
         let start = self.whole.len();
         self.whole.push_str(text);
         let span = start..self.whole.len();
-        // The offset after the last character belongs to the text, because an error may be located
+        // The offset after the last character belongs to this text, because an error may be located
         // there.
         self.whole.push('\n');
         self.inputs.push(InputText {
@@ -64,7 +65,7 @@ impl InputTexts {
         });
     }
 
-    /// Returns the text of each file with its offset.
+    /// Returns the text of each file and the offset of the text.
     pub(super) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
         let files = self.inputs.iter().filter(|piece| piece.value_start.is_none());
         files.map(|piece| (piece.span.start, self.text(piece.span.clone())))
@@ -83,17 +84,17 @@ impl InputTexts {
 
     /// Returns the text of a span.
     pub(super) fn text(&self, span: Range<usize>) -> &str {
-        // A wrong span costs the quotation in a message, never a panic.
+        // A wrong span has the effect that a message quotes nothing; it never causes a panic.
         self.whole.get(span).unwrap_or_default()
     }
 
-    /// Returns the location of an offset for a message. Without an offset it is the first file,
-    /// where a missing setting would be written.
+    /// Returns the location of an offset for a message. Without an offset, returns the first file,
+    /// because a missing setting would be written there.
     pub(super) fn location(&self, offset: Option<usize>) -> ConfigLocation {
         let at = offset.and_then(|offset| self.position(offset));
         let first = self.inputs.first().filter(|piece| piece.value_start.is_none());
         match (offset, at.and_then(|at| self.inputs.get(at))) {
-            // The name suffices as a location: a variable has no lines.
+            // The name is a sufficient location, because a variable has no lines.
             (Some(_), Some(piece)) if piece.value_start.is_some() => {
                 ConfigLocation::Variable(piece.name.clone())
             }
@@ -106,8 +107,8 @@ impl InputTexts {
         }
     }
 
-    /// Returns whether the value at `offset` overrides the one at `under`: it is in a later file,
-    /// or in a variable while the other is in a file.
+    /// Returns whether the value at `offset` overrides the value at `under`. It does so if it is in
+    /// a later file, or if it is in a variable and the other value is in a file.
     pub(super) fn overrides(&self, offset: usize, under: usize) -> bool {
         // All variables together are one layer. They come after the files, so their indices are at
         // least the number of files.
@@ -116,9 +117,10 @@ impl InputTexts {
         layer(offset) > layer(under)
     }
 
-    /// Returns the index of the file at an offset; `None` for a variable.
+    /// Returns the index of the file that has this offset; `None` for a variable.
     pub(super) fn file_at(&self, offset: usize) -> Option<usize> {
-        // Files come before variables, so the index is also one into the files that were read.
+        // Files come before variables, so this index is also an index into the files that were
+        // read.
         let at = self.position(offset)?;
         self.inputs.get(at).filter(|piece| piece.value_start.is_none()).map(|_| at)
     }
@@ -144,7 +146,8 @@ pub(super) fn line_and_column(file: &str, text: &str, offset: usize) -> ConfigLo
 mod tests {
     use super::*;
 
-    // Proves that every offset maps to the right text, at ends of texts and in empty texts too.
+    // Proves that every offset maps to the right input, also at the end of an input and in an empty
+    // input.
     #[test]
     fn locations_belong_to_their_texts() {
         let mut texts = InputTexts::default();

@@ -1,15 +1,16 @@
 //! Names of instances of the `file` and `command` sources.
 
-/// Largest length of the name of an instance, in bytes.
+/// Maximum length of the name of an instance, in bytes.
 pub const INSTANCE_NAME_BYTES_MAX: usize = 32;
 /// Maximum number of instances in one configuration.
 pub const INSTANCES_MAX: usize = 64;
 
-/// Returns whether an instance may have this name, which is used on command lines, in files and in
-/// `--source NAME@PERIOD`.
+/// Returns whether an instance may have this name. The name is used on command lines, in files and
+/// in `--source NAME@PERIOD`.
 pub(super) fn is_instance_name(name: &str) -> bool {
-    // No capitals, as names of variables are in capitals and are converted to lower case. No dot
-    // and no @, which separate an instance from its kind and its period.
+    // Capitals are not allowed, because names of variables are in capitals and are converted to
+    // lower case. Dot and @ are not allowed, because they separate an instance from its kind and
+    // its period.
     let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     (1..=INSTANCE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fit)
 }
@@ -18,7 +19,7 @@ pub(super) fn is_instance_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Proves the limits on names, on both sides.
+    // Proves that names at the limits are accepted and that names beyond them are rejected.
     #[test]
     fn instance_names_are_plain() {
         for name in ["a", "raid_0-x", &"n".repeat(32)] {

@@ -1,5 +1,6 @@
-//! Keys: the name of a key, its meaning, the values that it accepts and its place in the settings,
-//! stated once. Parser, printer, reference and reload follow from these.
+//! The keys of the configuration. The name of a key, its meaning, the values that it accepts and
+//! its place in the settings are stated in one place only. Parser, printer, reference and reload
+//! follow from these.
 
 use std::any::Any;
 
@@ -18,31 +19,32 @@ pub(super) enum Effect {
     Restart,
 }
 
-/// A key of a table whose settings are an `S`.
+/// A key of a table whose settings have type `S`.
 pub(super) struct Key<S: 'static> {
     pub(super) spec: KeySpec,
     access: &'static dyn Access<S>,
 }
 
-/// The properties of a key besides its place in the settings.
+/// The properties of a key, except its place in the settings.
 pub(super) struct KeySpec {
     pub(super) name: &'static str,
-    /// Lines of its meaning, for operators. The limits are added from `expected`.
+    /// Lines that describe the key for operators. The limits are added from `expected`.
     about: &'static [&'static str],
     pub(super) expected: fn() -> ExpectedValue,
     pub(super) effect: Effect,
-    /// Whether a table must have it.
+    /// Whether the key must be present in its table.
     pub(super) is_required: bool,
-    /// The key that decides whether this one has an effect.
+    /// The condition under which this key has an effect; `None` if it always has one.
     pub(super) condition: Option<Condition>,
 }
 
-/// A value of another key of the same table, without which a key has no effect.
+/// A condition on another key of the same table. Unless that key has this value, the key with the
+/// condition has no effect.
 #[derive(Clone, Copy)]
 pub(super) struct Condition {
     pub(super) key: &'static str,
     pub(super) value: &'static str,
-    /// The default, as TOML, that applies with that value.
+    /// The default, as TOML, that applies if the other key has that value.
     pub(super) default: Option<&'static str>,
 }
 
@@ -54,7 +56,8 @@ trait Access<S>: Sync {
     fn copy(&self, settings: &mut S, from: &mut S);
 }
 
-/// The place of a setting of type `T`: none if other settings leave it without effect.
+/// The place of a setting of type `T`. The function returns `None` if other settings leave the
+/// setting without effect.
 pub(super) struct Place<S, T>(pub(super) fn(&mut S) -> Option<&mut T>);
 
 /// The settings of a table.
@@ -63,8 +66,9 @@ pub(super) trait Keyed: Any + Sized {
     fn keys(&self) -> Vec<&'static Key<Self>>;
 }
 
-/// The settings of any table, by the names of its keys. Most methods need exclusive access, because
-/// a key has one function to its place.
+/// The settings of any table, accessed by the names of its keys. Most methods need exclusive
+/// access, because a key has only one function that returns its place, and this function returns a
+/// mutable reference.
 pub(super) trait Table: Any {
     /// Returns the keys, in the order of the reference.
     fn specs(&self) -> Vec<&'static KeySpec>;
@@ -72,7 +76,8 @@ pub(super) trait Table: Any {
     /// Parses, checks and sets the value of a key.
     ///
     /// # Errors
-    /// A text that names the mistake and what to write; the setting is unchanged.
+    /// The error is a message that names the mistake and says what to write. The setting is
+    /// unchanged.
     fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), String>;
 
     /// Returns the value of a key as TOML; `None` if other settings leave it without effect.
@@ -98,14 +103,14 @@ impl<S: 'static> Key<S> {
         Self { spec, access: place }
     }
 
-    /// Makes the key one that its table must have.
+    /// Makes the key required, that is, its table must contain it.
     pub(super) const fn required(mut self) -> Self {
         self.spec.is_required = true;
         self
     }
 
-    /// Makes the key one that has an effect only with a value of another key. `default` is its
-    /// default then.
+    /// Gives the key an effect only if another key has a certain value. `default` is the default of
+    /// this key in that case.
     pub(super) const fn only_with(
         mut self,
         key: &'static str,
@@ -118,10 +123,10 @@ impl<S: 'static> Key<S> {
 }
 
 impl KeySpec {
-    /// Returns the description for operators: the first sentence, limits, condition, further
-    /// sentences, effect.
+    /// Returns the description for operators. It consists of the first sentence, the limits, the
+    /// condition, the further sentences and the effect.
     pub(super) fn description(&self) -> String {
-        // Doc comments have backticks for rustdoc.
+        // The backticks of doc comments are for rustdoc, so they are removed here.
         let lines: Vec<&str> = self.about.iter().map(|line| line.trim()).collect();
         let text = lines.join(" ").replace('`', "");
         let (first, rest) = match text.split_once(". ") {
@@ -197,8 +202,8 @@ fn find<S: Keyed>(settings: &S, name: &str) -> Option<&'static Key<S>> {
     settings.keys().into_iter().find(|key| key.spec.name == name)
 }
 
-/// Defines one key of the settings `$settings`. Its doc comment is the description for operators:
-/// plain sentences, without the limits, which follow from the expected values.
+/// Defines one key of the settings `$settings`. Its doc comment is the description for operators.
+/// It has plain sentences without the limits, because the limits follow from the expected values.
 macro_rules! key {
     (
         $settings:ty;
@@ -236,9 +241,9 @@ macro_rules! keys {
     };
 }
 
-/// Defines the settings of a table: struct, defaults and keys. Each line is a field with its
-/// default, the expected values and the effect of a change; `also` adds the key of a part of that
-/// field.
+/// Defines the settings of a table, which are a struct, defaults and keys. Each line is a field
+/// with its default, the expected values and the effect of a change; `also` adds the key of a part
+/// of that field.
 macro_rules! settings {
     (
         $(#[$about:meta])*

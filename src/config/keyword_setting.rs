@@ -4,8 +4,9 @@ use flatcap_os::host_log::HostLog;
 use flatcap_os::keyword::Keyword;
 use flatcap_sampling::{BatchMode, GroupName, PerfEvent, ProcessRank, Timing};
 
-/// A type of settings whose values are keywords. A trait of this module, because rustc would reject
-/// settings of any type with the trait of another crate: that crate could later give it to `bool`.
+/// A type of settings whose values are keywords. The trait belongs to this module, because rustc
+/// rejects an implementation for all types with a trait of another crate. That crate could later
+/// implement its trait for `bool`.
 pub(super) trait KeywordSetting: Keyword {}
 
 impl KeywordSetting for BatchMode {}

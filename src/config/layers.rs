@@ -1,6 +1,6 @@
-//! Reads a configuration from its layers - a file, its drop-ins, environment variables - and
-//! records which of them set each value. Crates for layered configuration stop at the first error
-//! and lose its line.
+//! Reads a configuration from its layers, which are a file, its drop-ins and environment variables,
+//! and records which layer set each value. Crates for layered configuration are not used, because
+//! they stop at the first error and lose its line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,14 +17,15 @@ use super::parse::{ResolvedConfig, resolve};
 use super::settings::Config;
 use super::validate::{CheckScope, MemoryRule};
 
-/// Name of the drop-in directory beside a configuration file.
+/// Name of the drop-in directory next to a configuration file.
 pub const DROP_IN_DIRECTORY: &str = "conf.d";
 /// Name of the configuration file in a configuration directory.
 pub const FILE_NAME: &str = "flatcap.toml";
 
-/// The layers of a configuration, each of which overrides those before: a file; the files in
-/// [`DROP_IN_DIRECTORY`] beside it whose names end in `.toml`, sorted by the bytes of their names;
-/// and environment variables. Tables are merged key by key, all other values are replaced.
+/// The layers of a configuration, each of which overrides the layers before. The first layer is a
+/// file. Then come the files in [`DROP_IN_DIRECTORY`] next to it whose names end in `.toml`, sorted
+/// by the bytes of their names. The environment variables are the last layer. Tables are merged key
+/// by key, all other values are replaced.
 ///
 /// ```
 /// use flatcap::config::Layers;
@@ -44,8 +45,8 @@ pub struct Layers {
     scope: CheckScope,
 }
 
-/// A validated configuration and, beside it, where its values come from: two configurations are
-/// equal if they do the same.
+/// A validated configuration and the locations that its values come from. Two configurations are
+/// equal if they have the same effect, whatever the locations.
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The settings.
@@ -91,34 +92,37 @@ impl Layers {
         self
     }
 
-    /// Checks too whether all buffers fit into `recorder.memory_max`.
+    /// Adds the check whether all buffers fit into `recorder.memory_max`.
     #[must_use]
     pub fn with_memory_rule(mut self, rule: MemoryRule) -> Self {
         self.scope.memory_rule = Some(rule);
         self
     }
 
-    /// Leaves the rules that depend on which sources are on to
-    /// [`Config::select_sources`], which follows.
+    /// Leaves the rules that depend on the enabled sources to [`Config::select_sources`], which the
+    /// caller calls next.
     #[must_use]
     pub fn with_sources_to_select(mut self) -> Self {
         self.scope.has_final_sources = false;
         self
     }
 
-    /// Reads all layers and validates each by itself and all together. Has no side effects.
+    /// Reads all layers, and validates each layer by itself and then all layers together. Has no
+    /// side effects.
     ///
     /// # Errors
-    /// A file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or not TOML; a
-    /// directory that cannot be read or contains more than [`DROP_INS_MAX`](super::DROP_INS_MAX)
-    /// drop-ins; a variable that names no setting; every invalid setting. All errors are returned
-    /// at once, each with its file and line or its variable.
+    /// A file is an error if it cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or is not
+    /// TOML. A directory is an error if it cannot be read or contains more than
+    /// [`DROP_INS_MAX`](super::DROP_INS_MAX) drop-ins. A variable that names no setting is an
+    /// error, and so is every invalid setting. All errors are returned together, each with its file
+    /// and line or its variable.
     pub fn read(&self) -> Result<LoadedConfig, ConfigErrors> {
         let mut unread = Vec::new();
-        // One limit for all texts, so that many drop-ins do not multiply it.
+        // One limit applies to all inputs together, so that many drop-ins do not multiply the
+        // limit.
         let mut bytes_left = FILE_BYTES_MAX;
         let (files, passed_over) = self.read_files(&mut bytes_left, &mut unread);
-        // The order of the texts is that of precedence.
+        // The inputs are in the order of their precedence, the highest precedence last.
         let mut texts = InputTexts::default();
         for file in &files {
             texts.add_file(&file.path.display().to_string(), &file.text);
@@ -146,12 +150,13 @@ impl Layers {
         let Some(file) = &self.file else { return Default::default() };
         let folder = (!self.without_drop_ins).then(|| file.with_file_name(DROP_IN_DIRECTORY));
         let drop_ins = folder.map_or_else(|| Ok(DropIns::default()), |folder| DropIns::list(&folder));
-        // The other files are read all the same, so that their errors are reported too.
+        // The other files are read even after an error, so that their errors are reported too.
         let drop_ins = drop_ins.unwrap_or_else(|error| {
             unread.push(error);
             DropIns::default()
         });
-        // The link itself is looked at: one that leads nowhere is a mistake, not a missing file.
+        // The check is on the link itself, because a link that leads nowhere is a mistake and not a
+        // missing file.
         let is_skipped =
             self.file_is_optional && file.symlink_metadata().is_err_and(|error| is_absent(&error));
         let first = (!is_skipped).then_some(file);
@@ -167,7 +172,7 @@ impl Layers {
 }
 
 impl Config {
-    /// Reads and checks the file at `path` and its drop-ins, as [`Layers`] does, without the
+    /// Reads and checks the file at `path` and its drop-ins, as [`Layers`] does, but without the
     /// environment.
     ///
     /// # Errors
@@ -179,15 +184,16 @@ impl Config {
 }
 
 impl LoadedConfig {
-    /// Returns the whole configuration as [`Config::to_toml`] does, with a comment after each value
-    /// that is not a default: the file and line or the variable that set it.
+    /// Returns the whole configuration as [`Config::to_toml`] does. A comment after each value that
+    /// is not a default names the file and line, or the variable, that set the value.
     pub fn to_toml(&self) -> String {
         self.config.to_toml_with(Some(&self.locations), |_, value| value)
     }
 }
 
 impl ValueLocations {
-    /// Returns the location of a key's value, safe for a comment. `key` is `table.key`.
+    /// Returns the location of a key's value in a form that is safe in a comment. `key` is
+    /// `table.key`.
     pub(super) fn of(&self, key: &str) -> Option<String> {
         Some(match self.0.get(key)? {
             // A newline in the name of a file would end the comment and add a line to the
@@ -199,8 +205,8 @@ impl ValueLocations {
     }
 }
 
-/// Sets the file that defines each command: of all files with keys of an instance, the one that
-/// sets `command`, and of a rule, `run`.
+/// Sets the file that defines each command. If several files have keys of an instance, this is the
+/// file that sets `command`. For a rule, it is the file that sets `run`.
 fn set_command_files(config: &mut Config, named_in: impl Fn(&str) -> Option<Provenance>) {
     for source in &mut config.sources {
         let key = format!("source.{}.command", source.full_name());
@@ -275,8 +281,8 @@ mod tests {
 
     #[test]
     fn drop_ins_override_the_file_in_name_order() {
-        // Proves the order (by bytes: 10 before 9 before Z), which files are skipped, and that a
-        // table of a drop-in removes no keys of earlier files.
+        // Proves that drop-ins are sorted by bytes (10 before 9 before Z), and that other files are
+        // skipped. Also proves that a table of a drop-in removes no keys of earlier files.
         let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
@@ -303,8 +309,8 @@ mod tests {
 
     #[test]
     fn every_value_has_its_location() {
-        // Proves that the printed configuration names file and line or variable of each value that
-        // is not a default, and that it parses to the same configuration.
+        // Proves that the printed configuration names the file and line, or the variable, of each
+        // value that is not a default, and that it parses to the same configuration.
         let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
@@ -385,8 +391,8 @@ mod tests {
 
     #[test]
     fn a_broken_file_hides_no_mistake_of_the_others() {
-        // Proves that errors which the broken file cannot fix are reported, and those it might fix
-        // are not.
+        // Proves that errors which the broken file cannot fix are reported, and that errors which
+        // the broken file might fix are not reported.
         let folder = ConfigDir::new(&[
             ("flatcap.toml", "[source.file.a]\nperiod = \"1\"\n"),
             ("conf.d/1.toml", "[source.file.a]\npath = /a\n"),
@@ -404,8 +410,8 @@ mod tests {
 
     #[test]
     fn conflicts_are_located_at_the_last_value() {
-        // Proves the location of conflicts between keys, and that a key which loses its effect
-        // through a later file is no error.
+        // Proves the location of conflicts between keys, and that a key is no error if a later file
+        // makes it have no effect.
         let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
@@ -434,8 +440,8 @@ mod tests {
 
     #[test]
     fn only_named_files_must_exist() {
-        // Proves that a missing file is an error only if it was named, not if it is in a
-        // configuration directory or a drop-in.
+        // Proves that a missing file is an error only if the user named it, and not if it is a
+        // drop-in or is in a configuration directory.
         let folder = ConfigDir::new(&[("conf.d/1.toml", "[source.cpu]\nperiod = \"1ms\"\n")]);
         assert_eq!(
             folder.errors(&folder.layers()),
@@ -465,8 +471,8 @@ mod tests {
 
     #[test]
     fn special_files_are_rejected_without_blocking() {
-        // Proves that pipes, directories, sockets, circular and dangling links are errors with
-        // their names and never block, and that a link to /dev/null masks a drop-in.
+        // Proves that pipes, directories, sockets, and circular and dangling links are errors that
+        // state the path and never block. Also proves that a link to /dev/null masks a drop-in.
         let folder = ConfigDir::new(&[("flatcap.toml", "")]);
         let conf_d = folder.path("conf.d");
         let pipe = conf_d.join("1-pipe.toml");
@@ -500,8 +506,8 @@ mod tests {
 
     #[test]
     fn size_and_count_limits() {
-        // Proves the limits on the size of one file and of all files, and on their number: a file
-        // of 1 GiB, 10,000 drop-ins, many skipped files.
+        // Proves the limits on the size of one file, on the size of all files, and on their number.
+        // The test uses a file of 1 GiB, 10,000 drop-ins and many skipped files.
         let folder = ConfigDir::new(&[("flatcap.toml", "")]);
         let huge = fs::File::create(folder.path("conf.d/huge.toml")).unwrap();
         huge.set_len(1 << 30).unwrap();
@@ -557,8 +563,8 @@ mod tests {
 
     #[test]
     fn commands_belong_to_the_file_that_sets_them() {
-        // Proves that the file that sets `command` decides whether a program may run, not a file
-        // that only changes its period.
+        // Proves that the file that sets `command` decides whether a program may run, and not a
+        // file that only changes the period.
         let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
@@ -612,8 +618,8 @@ mod tests {
         fn layers_are_the_merged_text(
             choices in prop::collection::vec(prop::array::uniform6(prop::option::of(0..2_usize)), 1..4),
         ) {
-            // Proves that layered files, and the last of them as variables, equal one file with the
-            // last value of each key.
+            // Proves that layered files, the last of which may be variables, equal one file that
+            // has the last value of each key.
             let folder = ConfigDir::new(&[("flatcap.toml", "")]);
             let given = |choice: &[Option<usize>; 6]| -> Vec<_> {
                 let given = SETTINGS.iter().zip(choice);

@@ -11,5 +11,5 @@ pub(super) const MS: u64 = 1_000 * US;
 pub(super) const SECOND: u64 = 1_000 * MS;
 pub(super) const HOUR: u64 = 60 * 60 * SECOND;
 pub(super) const DAY: u64 = 24 * HOUR;
-// In hundredths of a percent, as limits of shares.
+// Limits of shares, in hundredths of a percent.
 pub(super) const PERCENT: u64 = 100;

@@ -3,16 +3,16 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Merges `over` into `under`: tables key by key, all other values as a whole. Keys that only one
-/// of them has are kept.
+/// Merges `over` into `under`. Tables are merged key by key, all other values are replaced as a
+/// whole. Keys that only one of the trees has are kept.
 pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
     for (key, value) in over {
         let name: &str = key.get_ref();
         let below = under.get_mut(name).map(Spanned::get_mut);
         let span = value.span();
         let value = match (below, value.into_inner()) {
-            // Lists are replaced like single values: a later text could not remove an item
-            // otherwise.
+            // Lists are replaced like single values, because otherwise a later text could not
+            // remove an item.
             (Some(DeValue::Table(below)), DeValue::Table(above)) => {
                 merge_over(below, above);
                 continue;
@@ -25,10 +25,11 @@ pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
     }
 }
 
-/// Adds `by` to all spans of a tree, which turns spans within one text into spans of the
-/// concatenated texts. Items of lists keep theirs, since their spans are never used.
+/// Adds `by` to all spans of a tree, which turns spans within one input into spans of the
+/// concatenated inputs. Items of lists keep their old spans, since these are never used.
 pub(super) fn shifted(tree: DeTable<'_>, by: usize) -> DeTable<'_> {
-    // The sums do not overflow: all texts together have little more than `FILE_BYTES_MAX` bytes.
+    // The sums do not overflow, because all inputs together have little more than `FILE_BYTES_MAX`
+    // bytes.
     let entries = tree.into_iter().map(|(key, value)| {
         let span = value.span();
         let value = match value.into_inner() {
@@ -95,7 +96,8 @@ mod tests {
         }
     }
 
-    // Proves that spans are shifted together, and that overriding values keep their own.
+    // Proves that all spans are shifted by the same amount, and that overriding values keep their
+    // own spans.
     #[test]
     fn spans_follow_their_text() {
         let (first, second) = ("[a]\nb = 1\nc = 2\n", "a.b = 3\n");
@@ -143,7 +145,8 @@ mod tests {
     proptest! {
         #[test]
         fn merged_trees_are_the_merged_text(under in any_tree(), over in any_tree()) {
-            // Proves that two merged documents equal the document with the merged content.
+            // Proves that merging two documents gives the same tree as a document with the merged
+            // content.
             let [under_text, over_text] = [&under, &over].map(|tree| format!("t = {}", write(tree)));
             let together = format!("t = {}", write(&expected(&under, &over)));
             prop_assert_eq!(merged(&[&under_text, &over_text]), merged(&[&together]));

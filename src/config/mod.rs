@@ -1,11 +1,12 @@
-//! Configuration: a TOML file, its drop-ins and environment variables, all optional, become a
+//! Turns a TOML file, its drop-ins and environment variables, all of which are optional, into a
 //! validated [`Config`].
 //!
-//! Each key is stated once, in `settings` or `source_table`: name, meaning, accepted values,
-//! default, effect and place in the settings. Everything else follows from these.
+//! Each key is stated in one place only, in `settings` or `source_table`, with its name, meaning,
+//! accepted values, default, effect and place in the settings. Everything else follows from these
+//! properties.
 //!
 //! This module never starts anything, checks whether this host has a source, changes a file, or
-//! keeps an unchecked value. All problems of all files are reported at once, each with its
+//! keeps an unchecked value. All problems of all files are reported together, each with its
 //! location, its value and the valid values.
 
 mod argument;

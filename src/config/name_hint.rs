@@ -2,8 +2,8 @@
 
 use super::expected_value::listed;
 
-/// Returns what to write instead of an unknown name: `near`, which was probably meant, or one of
-/// the `known` names, which `what` introduces.
+/// Returns a hint what to write instead of an unknown name. The hint is `near`, the name that was
+/// probably meant, or else the list of `known` names, which `what` introduces.
 pub(super) fn name_hint(near: Option<&str>, known: &[String], what: &str) -> String {
     match near {
         Some(near) => format!("did you mean {near}?"),

@@ -1,5 +1,5 @@
-//! Parses TOML texts into a [`Config`]. Each text is checked by itself, then the merged tree of all
-//! of them.
+//! Parses TOML inputs into a [`Config`]. Each input is checked by itself, then the tree that
+//! results from merging all inputs.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Config {
     /// `recorder.memory_max` is checked by [`Layers`](super::Layers) alone.
     ///
     /// # Errors
-    /// As [`Layers::read`](super::Layers::read), except errors of the file system.
+    /// The same errors as [`Layers::read`](super::Layers::read), except errors of the file system.
     #[cfg(feature = "internals")]
     pub fn parse(file_name: &str, text: &str) -> Result<Self, ConfigErrors> {
         if text.len() > FILE_BYTES_MAX {
@@ -47,8 +47,8 @@ pub(super) struct ResolvedConfig {
     pub(super) value_offsets: BTreeMap<String, usize>,
 }
 
-/// Checks texts, each by itself and all together; `unread` are the errors of texts that could not
-/// be read.
+/// Checks each input by itself, and then all inputs together. `unread` has the errors of inputs
+/// that could not be read.
 ///
 /// If a text is missing or not TOML, conflicts between settings are not reported.
 pub(super) fn resolve(
@@ -58,14 +58,15 @@ pub(super) fn resolve(
 ) -> Result<ResolvedConfig, ConfigErrors> {
     let mut findings = Findings::default();
     let mut merged = DeTable::new();
-    // A text that is missing may have the key that settles a conflict.
+    // A missing text may have the key that resolves a conflict.
     let mut is_whole = unread.is_empty();
     for (start, text) in texts.files() {
         let mut walk = Diagnostics::new(texts);
         match syntax::parse(&mut walk, start, text) {
             Some(tree) => {
-                // Read for its errors alone, with the errors of overridden values: without them,
-                // removing a drop-in could bring an old mistake to light.
+                // Each text is read for its errors alone, including errors of values that a later
+                // text overrides. Otherwise, removing a drop-in could bring an old mistake to
+                // light.
                 read(&mut walk, tree.clone());
                 merge_over(&mut merged, tree);
             }
@@ -74,12 +75,14 @@ pub(super) fn resolve(
         findings.add(walk.into_local());
     }
     let mut walk = Diagnostics::new(texts);
-    // After the files, because a variable may mean an instance that they define.
+    // Variables are read after the files, because a variable may refer to an instance that the
+    // files define.
     let tree = env::tree(&mut walk, texts, &merged);
     read(&mut walk, tree.clone());
     merge_over(&mut merged, tree);
     findings.add(walk.into_local());
-    // The errors of each text were found before; what the merged tree adds are conflicts.
+    // The errors of each text were found before. The merged tree can only add conflicts between
+    // inputs.
     let mut walk = Diagnostics::new(texts);
     let mut config = read(&mut walk, merged);
     validate::derive_defaults(&mut config, &walk);
@@ -94,7 +97,7 @@ pub(super) fn resolve(
     }
 }
 
-/// Reads all tables of a document, and reports each mistake that no other document can correct.
+/// Reads all tables of a document, and reports each mistake that no other document can fix.
 fn read(walk: &mut Diagnostics<'_>, mut tree: DeTable<'_>) -> Config {
     let mut config = Config::default();
     for spec in CATALOG.iter().filter(|spec| spec.has_instances()) {
@@ -128,8 +131,8 @@ fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, ta
     }
 }
 
-/// Returns the names of the tables in a table whose tables have names that the operator chooses,
-/// and removes names that are not valid from the document.
+/// Returns the names of the tables that are in the table at `path` and whose names the operator
+/// chooses. Removes names that are not valid from the document.
 fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, limit: usize) -> Vec<String> {
     let Some(entries) = table_at(tree, path) else { return Vec::new() };
     let mut instances = Vec::new();
@@ -144,7 +147,8 @@ fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, lim
             let form = format!("write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -");
             walk.reject(At::Name(key.span()), format!("not a valid name; {form}"));
         } else if instances.len() == limit {
-            // Before the table is read, so that the limit bounds the work and the errors.
+            // The limit is checked before the table is read, so that the limit bounds the work and
+            // the errors.
             let problem = format!("more than {limit} instances; merge or remove some");
             walk.conflict(At::Name(key.span()), problem);
             break;
@@ -157,14 +161,15 @@ fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, lim
     instances
 }
 
-/// Rejects patterns for a source that is recorded as a whole.
+/// Rejects patterns for a source that has no filters, because such a source is always recorded as a
+/// whole.
 fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig) {
     if source.spec.has_filters() {
         return;
     }
     let table = format!("source.{}", source.full_name());
     for (key, patterns) in [("include", &mut source.include), ("exclude", &mut source.exclude)] {
-        // Empty lists are accepted: config/flatcap.toml has them for every source.
+        // Empty lists are accepted, because every source has such lists in config/flatcap.toml.
         if !patterns.is_empty() {
             patterns.clear();
             let problem = "has no effect: this source has no items to include or exclude; remove it";
@@ -225,7 +230,8 @@ mod tests {
 
     #[test]
     fn file_shows_wide_shape_defaults() {
-        // Proves that the two keys shown as comments exist and have their default values.
+        // Proves that the two keys that the file shows as comments exist and have their default
+        // values.
         let wide = FILE
             .replace("shape = \"point\"", "shape = \"wide\"")
             .replace("# fields = ", "fields = ")
@@ -248,7 +254,7 @@ mod tests {
 
     #[test]
     fn every_key_sets_its_field() {
-        // Proves that each key sets its own field: each one gets a different value.
+        // Proves that each key sets its own field, since each key gets a different value.
         let text = "[recorder]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nlabels = { site = \"fra\", role = \"db\" }\nmemory_max = \"128MiB\"\n\
             lock_memory = true\ncpu_budget = \"250.5%\"\n\
             [buffering]\nslab_size = \"128KiB\"\nflush_interval = \"6ms\"\npoll_interval = \"7ms\"\n\
@@ -321,7 +327,8 @@ mod tests {
 
     #[test]
     fn labels_are_names_and_values() {
-        // Proves that labels have each notation of a table, and that invalid ones are named.
+        // Proves that labels accept each notation of a table, and that the message names invalid
+        // labels.
         let labels = |text: &str| Config::parse("f.toml", text).map(|config| config.recorder.labels.len());
         assert_eq!(labels("recorder.labels.role = \"db\"\n").unwrap(), 1);
         assert_eq!(labels("[recorder.labels]\nrole = \"db\"\nsite = \"fra\"\n").unwrap(), 2);
@@ -344,7 +351,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_source_sets_its_field() {
-        // Proves the same for the keys of sources.
+        // Proves that each key of a source sets its own field.
         let text = "[source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\nbudget = \"12%\"\n\
             [source.disk]\ninclude = [\"a\"]\nexclude = [\"b\"]\n\
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n\
@@ -428,8 +435,8 @@ mod tests {
 
     #[test]
     fn dotted_and_inline_tables_are_tables() {
-        // Proves that every TOML syntax of a table is understood, with the right location in
-        // messages.
+        // Proves that every TOML syntax of a table is accepted, and that messages have the right
+        // location.
         assert_eq!(errors("source.cpu.period = \"1ms\"\n"), "no error");
         assert_eq!(errors("source = { cpu = { enabled = false } }\n"), "no error");
         assert_eq!(
@@ -441,7 +448,8 @@ mod tests {
 
     #[test]
     fn instances_have_names_and_keys_of_their_own() {
-        // Proves that each key sets its field, and that instances are sorted by name.
+        // Proves that each key of an instance sets its field, and that instances are sorted by
+        // name.
         let text = "[source.file.raid]\npath = \"/proc/mdstat\"\nformat = \"regex\"\n\
             pattern = '(?<name>md\\d+) : (?<value>\\d+)'\nperiod = \"2s\"\nrequired = true\n\
             include = [\"md*\"]\n\
@@ -525,8 +533,8 @@ mod tests {
 
     #[test]
     fn file_shows_instances() {
-        // Proves that the examples in config/flatcap.toml are valid when uncommented, and show
-        // every key.
+        // Proves that the examples in config/flatcap.toml are valid after the comment signs are
+        // removed, and that they show every key.
         let (_, examples) = FILE.split_once("# Instances").unwrap();
         let uncommented: Vec<&str> =
             examples.lines().filter_map(|line| line.strip_prefix("#     ")).collect();
@@ -541,8 +549,8 @@ mod tests {
 
     #[test]
     fn commands_know_the_file_that_names_them() {
-        // Proves that owner and mode of file and directory, which decide whether a command may run,
-        // are those of the file that was read.
+        // Proves that a command has the owner and mode of the file that was read and of its
+        // directory, since these decide whether the command may run.
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f.toml");
@@ -562,7 +570,7 @@ mod tests {
 
     #[test]
     fn a_small_segment_lowers_the_default_reservation() {
-        // Proves that shorter segments need no second key.
+        // Proves that shorter segments can be configured without a second key.
         let config = Config::parse("f.toml", "[storage]\nsegment_size = \"1MiB\"\n").unwrap();
         assert_eq!(config.storage.preallocate, 1 << 20);
         let config = Config::parse("f.toml", "[storage]\npreallocate = \"0\"\n").unwrap();
@@ -571,7 +579,8 @@ mod tests {
 
     #[test]
     fn all_errors_at_once_in_line_order() {
-        // Proves that six mistakes of six kinds, in six tables, give six errors, sorted by line.
+        // Proves that six mistakes of different kinds, in six tables, give six errors, sorted by
+        // line.
         let text = "[storage]\nchecksum = \"md5\"\nsegment_size = 5\n\n[source.cpu]\nperiod = \"10\"\n\
             peroid = \"10ms\"\n[source.radio]\nperiod = \"1ms\"\n[recorder]\nmemory_max = \"1MiB\"\n";
         let tables: Vec<String> = CATALOG.iter().map(|spec| format!("[source.{}]", spec.name)).collect();
@@ -639,8 +648,8 @@ mod tests {
 
     #[test]
     fn given_twice() {
-        // Proves that the second of two equal keys or tables is the error, and the rest is still
-        // checked.
+        // Proves that the second of two equal keys or tables is the error, and that the rest is
+        // still checked.
         assert_errors(&[
             (
                 "[recorder]\ndata_dir = \"a\"\ndata_dir = \"b\"\nx = 1",
@@ -695,8 +704,8 @@ mod tests {
 
     #[test]
     fn values_beyond_their_limits() {
-        // Proves that both ends of a range, multiples, keywords and paths are checked; the limits
-        // are valid.
+        // Proves that both limits of a range, multiples, keywords and paths are checked, and that
+        // the limits themselves are valid.
         assert_errors(&[
             (
                 "[source.cpu]\nperiod = \"0s\"",
@@ -751,8 +760,8 @@ mod tests {
 
     #[test]
     fn shares_of_a_file_system() {
-        // Proves that a share has no sign, is at most 90 %, and that a size or "auto" may stand
-        // instead.
+        // Proves that a share has no sign and is at most 90 %, and that a size or "auto" is
+        // accepted instead of a share.
         let wanted = "write \"auto\" or a number with B, KiB, MiB, GiB, TiB or %, from 0% to 90%, or a size";
         let min_free = |text: &str| errors(&format!("[storage]\nmin_free = \"{text}\""));
         for (text, error) in [
@@ -774,7 +783,8 @@ mod tests {
 
     #[test]
     fn listen_addresses() {
-        // Proves that a port alone means the loopback address, and that no address is guessed.
+        // Proves that a port alone means the loopback address, and that no other address is
+        // assumed.
         let listen = |text: &str| {
             let config = Config::parse("f.toml", &format!("[control]\nmetrics_listen = \"{text}\""));
             config.map(|config| config.control.metrics_listen.map(|address| address.to_string()))
@@ -870,8 +880,8 @@ mod tests {
 
     #[test]
     fn conflicting_settings() {
-        // Proves each rule between two keys, and that a default never makes a key of the file an
-        // error.
+        // Proves each rule between two keys, and that the default of another key never makes a key
+        // of the file an error.
         let off = |spec: &SourceSpec| format!("[source.{}]\nenabled = false\n", spec.name);
         let all_off = single_sources().map(off).collect::<Vec<_>>().concat();
         let (last_line, last) = (all_off.lines().count(), single_sources().last().unwrap().name);
@@ -932,8 +942,8 @@ mod tests {
 
     #[test]
     fn files_that_cannot_be_read() {
-        // Proves that a missing, a huge and a binary file are reported with their path, and a good
-        // one is read.
+        // Proves that a missing, a huge and a binary file are reported with their path, and that a
+        // good file is read.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f.toml");
         let name = path.display().to_string();
@@ -952,7 +962,8 @@ mod tests {
 
     #[test]
     fn a_flood_of_errors_is_cut() {
-        // Proves that the number of messages of a hostile file is bounded and the rest is counted.
+        // Proves that the number of messages of a hostile file is bounded, and that the further
+        // errors are counted.
         let text = (0..1000).map(|number| format!("key{number} = {number}\n")).collect::<Vec<_>>().concat();
         let errors = Config::parse("f.toml", &text).unwrap_err();
         assert_eq!((errors.iter().count(), errors.more()), (100, 900));
@@ -961,8 +972,8 @@ mod tests {
 
     #[test]
     fn a_hostile_file_takes_no_time() {
-        // Proves that no simple text takes quadratic time: a quarter of the size limit is parsed in
-        // a moment even unoptimized; quadratic time would be hours.
+        // Proves that no simple text takes quadratic time. A text of a quarter of the size limit is
+        // parsed in a moment even without optimization, whereas quadratic time would be hours.
         for piece in
             ["a\n", "[a]\n", "[a\n", "a=[\n", "a=1\n", "\"a\"=", "[", "a.", "a={", "x='''\n", "\u{e4}\n"]
         {
@@ -980,8 +991,8 @@ mod tests {
             text in any::<String>(),
             lines in prop::collection::vec((0..200_usize, "[\\[\\]a-z_.=\"{}#0-9 ]{0,12}"), 0..8),
         ) {
-            // Proves that random text, and the full file with random insertions, gives a value or
-            // errors.
+            // Proves that random text, and the full file with random insertions, gives either a
+            // value or errors and no panic.
             let mut full: Vec<String> = FILE.lines().map(str::to_owned).collect();
             for (at, piece) in lines {
                 full.insert(at.min(full.len()), piece);

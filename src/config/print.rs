@@ -19,7 +19,7 @@ impl Config {
         self.to_toml_with(None, |_, value| value)
     }
 
-    /// Like [`Config::to_toml`], but for a recording that others will read: the values of keys
+    /// Like [`Config::to_toml`], but for a recording that others will read. The values of keys
     /// whose names suggest a secret are replaced.
     pub fn to_toml_redacted(&self) -> String {
         self.to_toml_with(None, redacted)
@@ -45,7 +45,8 @@ impl Config {
                     let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
                     lines.push(format!("{key} = {}{comment}", shown(key, value)));
                 } else if let Some(default) = spec.condition.and_then(|condition| condition.default) {
-                    // As a key it would be an error.
+                    // The key is printed as a comment, because without an effect it would be an
+                    // error.
                     lines.push(format!("# {key} = {default}"));
                 }
             }
@@ -61,12 +62,12 @@ impl Config {
     }
 }
 
-/// Returns the value of a key, as TOML, without its secret, if it has one.
+/// Returns the value of a key as TOML. If the value has a secret, the secret is replaced.
 pub(super) fn redacted(key: &str, value: String) -> String {
     let names_secret = |text: &str| SECRET_WORDS.iter().any(|word| text.to_lowercase().contains(word));
     match value.split_once("\", ") {
-        // An argument may be the name of a secret or the secret itself, so only the program is
-        // kept.
+        // An argument may be the name of a secret or the secret itself, so only the name of the
+        // program is printed.
         Some((program, _arguments)) if matches!(key, "command" | "run") && names_secret(&value) => {
             format!("{program}\", \"***\"]")
         }
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn groups_name_their_sources() {
-        // Proves that the printed configuration shows which thread reads which source.
+        // Proves that the printed configuration shows for each source the thread that reads it.
         let text = Config::default().to_toml();
         let slow = "# sources: vmstat, load, pressure, self, process, cgroup";
         for line in ["# sources: cpu, memory, disk, network", slow] {

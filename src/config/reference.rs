@@ -1,5 +1,5 @@
-//! The reference of the configuration: every table and key with its meaning, limits and default.
-//! config/flatcap.toml and flatcap.toml(5) are two forms of it.
+//! The reference of the configuration, which has every table and key with its meaning, limits and
+//! default. config/flatcap.toml and flatcap.toml(5) are two forms of it.
 
 use flatcap_sampling::sources::{CATALOG, find};
 
@@ -7,10 +7,10 @@ use super::key::{KeySpec, Table};
 use super::source_table::COMMON;
 use super::tables::{ANY_INSTANCE, with_every_key};
 
-/// The text between the keys.
+/// The prose between the keys.
 const PROSE: &str = include_str!("reference.md");
 
-/// Stands in the prose for the names of the sources that may block.
+/// Placeholder in the prose for the names of the sources that may block.
 const BLOCKING_SOURCES: &str = "{blocking}";
 
 /// A part of the reference.
@@ -24,10 +24,10 @@ pub enum ReferencePart {
     Table {
         /// The table's name, without brackets.
         name: String,
-        /// The table's meaning; empty for tables whose keys say it.
+        /// The table's meaning; empty for tables whose keys already state it.
         about: &'static str,
     },
-    /// Keys of this table that [`ReferencePart::Entry`]s describe, as lines of TOML.
+    /// Lines of TOML with the keys of this table that [`ReferencePart::Entry`]s describe.
     Defaults(Vec<String>),
     /// A key of this table.
     Key(ReferenceKey),
@@ -42,9 +42,9 @@ pub struct ReferenceKey {
     pub name: &'static str,
     /// The meaning, with limits.
     pub description: String,
-    /// The default as TOML; `None` without a default, or if the default depends on the table.
+    /// The default as TOML; `None` if there is no default, or if the default depends on the table.
     pub default: Option<String>,
-    /// Whether another key leaves it without effect by default.
+    /// Whether this key has no effect because of the default of another key.
     pub is_unused: bool,
 }
 
@@ -143,11 +143,11 @@ mod tests {
     use crate::config::key::Condition;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
-    /// Width of the file, in columns.
+    /// Maximum width of a line of the file, in columns.
     const COLUMNS_MAX: usize = 100;
 
-    // Proves that every source and key has a description, that limits are in it, and that all text
-    // fits the width.
+    // Proves that every source and key has a description, that the description has the limits, and
+    // that all text fits the width.
     #[test]
     fn everything_is_described() {
         let mut keys = 0;
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    // Proves that a key gets the default that it is said to have with a value of another key.
+    // Proves that a key that depends on another key has the default that its description states.
     #[test]
     fn defaults_of_conditional_keys_are_true() {
         let mut compared = 0;

@@ -18,7 +18,7 @@ impl Config {
     /// Rules about sources that applications will push are left out.
     ///
     /// # Errors
-    /// All conditions that do not fit.
+    /// The error lists all conditions that do not fit the schemas.
     pub fn compile_rules(&self) -> Result<TriggerEngine, Vec<RuleProblem>> {
         let mut rules = self.rules();
         if rules.is_empty() {
@@ -47,7 +47,8 @@ impl Config {
     }
 }
 
-/// Returns which of these sources a rule names and lacks, if that is what is wrong with it.
+/// Returns the source among `names` that a rule refers to and that is missing, if this is the
+/// mistake in the rule.
 pub fn missing_source<'n>(problem: &RuleProblem, names: &'n [String]) -> Option<&'n str> {
     let path = match &problem.error {
         RuleError::NoField { path, .. } => path,
@@ -79,7 +80,7 @@ fn compile<'c>(
     TriggerEngine::new(rules, &sources)
 }
 
-/// Says that a source is off, if a rule names one that is.
+/// Adds to the problem that the source is disabled, if the rule names a disabled source.
 fn name_disabled_source(problem: &mut RuleProblem, off: &[String]) {
     let (Some(name), RuleError::NoField { path, .. } | RuleError::NoSource { name: path, .. }) =
         (missing_source(problem, off), &problem.error)

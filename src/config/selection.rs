@@ -1,5 +1,5 @@
-//! Sources selected on the command line: `--source NAME[@PERIOD]` replaces the configured set,
-//! `+NAME[@PERIOD]` adds to it and `-NAME` removes from it.
+//! Selection of sources on the command line. `--source NAME[@PERIOD]` replaces the configured set,
+//! `+NAME[@PERIOD]` adds a source to the set, and `-NAME` removes one.
 
 use std::borrow::Cow;
 
@@ -19,9 +19,9 @@ use super::validate::{MemoryRule, check_at};
 enum SourceChange {
     /// `NAME`: the source is one of the sources that replace the configured set.
     Replace,
-    /// `+NAME`
+    /// `+NAME`: the source is added to the set.
     Add,
-    /// `-NAME`
+    /// `-NAME`: the source is removed from the set.
     Remove,
 }
 
@@ -35,19 +35,19 @@ struct SourceArgument<'a> {
 }
 
 impl Config {
-    /// Selects sources. `NAME` enables the named sources and disables all others; `+NAME` enables
-    /// a source besides those that are on, and `-NAME` disables one. A name may be followed by
-    /// `@PERIOD`, unless it is removed. Without arguments nothing changes.
+    /// Selects sources. `NAME` enables the named sources and disables all others; `+NAME` enables a
+    /// source in addition to the enabled ones, and `-NAME` disables a source. `@PERIOD` may follow
+    /// the name of a source that is not removed. Without arguments, nothing changes.
     ///
     /// A source without a period keeps the configured one. A named source becomes `required`: the
     /// recorder does not start if this host lacks it. Sources that are not named keep their other
     /// settings.
     ///
     /// # Errors
-    /// Names with and without a sign; every argument with an unknown source, a source named before,
-    /// an invalid period, or a source to remove that is not on; a selection that does not fit into
-    /// `recorder.memory_max`; a synthetic frame larger than `storage.frame_max`. On error, `self`
-    /// is unchanged.
+    /// It is an error if some names have a sign and others do not. An argument is an error if its
+    /// source is unknown or was named before, if its period is invalid, or if it removes a source
+    /// that is not enabled. A selection is an error if it does not fit into `recorder.memory_max`,
+    /// or if a synthetic frame is larger than `storage.frame_max`. On error, `self` is unchanged.
     pub fn select_sources(
         &mut self,
         arguments: &[String],
@@ -81,13 +81,14 @@ impl Config {
         if !errors.is_empty() {
             return Err(ConfigErrors::new(errors, 0));
         }
-        // Not after a wrong argument, whose consequences this would report.
+        // Not checked after a wrong argument, because this check would report the consequences of
+        // that argument.
         check_at(&selected, &ConfigLocation::Argument("--source".to_owned()), memory_rule)?;
         *self = selected;
         Ok(())
     }
 
-    /// Carries out one argument. `named` are the indices of the sources named before.
+    /// Applies one argument. `named` has the indices of the sources that earlier arguments name.
     fn select(&mut self, argument: SourceArgument<'_>, named: &mut Vec<usize>) -> Result<(), String> {
         let known: Vec<_> = self.sources.iter().map(SourceConfig::full_name).collect();
         let index = known.iter().position(|name| name == argument.name);
@@ -199,8 +200,8 @@ mod tests {
 
     #[test]
     fn signs_change_the_configured_set() {
-        // Proves that + adds a source or gives one that is on another period, that - removes one,
-        // and that all other sources stay as they are.
+        // Proves that + adds a source, or changes the period of an enabled source, that - removes a
+        // source, and that all other sources stay as they are.
         let names = |config: &Config| -> Vec<String> {
             config.enabled_sources().map(|source| source.full_name().into_owned()).collect()
         };
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(of("memory"), (memory, false));
         assert_eq!(of("cpu"), (config.sources[0].period, false));
 
-        // Of a configuration, not of the defaults.
+        // The arguments apply to the sources of a configuration and not to the defaults.
         let text = "[source.cpu]\nenabled = false\n[source.file.a]\npath = \"/x\"\nenabled = false\n";
         let mut config = Config::parse("f.toml", text).unwrap();
         config.select_sources(&["+file.a".to_owned(), "-load".to_owned()], NO_RULE).unwrap();
@@ -270,7 +271,8 @@ mod tests {
 
     #[test]
     fn every_invalid_argument_is_reported() {
-        // Proves the full message of each kind of invalid argument, all of them at once.
+        // Proves the full message of each kind of invalid argument, and that all of them are
+        // reported together.
         let single = CATALOG.iter().filter(|spec| !spec.has_instances());
         let words: Vec<&str> = single.map(|spec| spec.name).collect();
         let (last, others) = words.split_last().unwrap();
@@ -291,8 +293,8 @@ mod tests {
 
     #[test]
     fn a_selection_must_fit_the_frame_limit() {
-        // Proves that a setting that is not checked in a disabled source is checked when it is
-        // selected.
+        // Proves that a setting of a disabled source, which is not checked before, is checked when
+        // the source is selected.
         let text =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n";
         let mut config = Config::parse("f.toml", text).unwrap();

@@ -1,4 +1,4 @@
-//! The types of settings: how each is read from TOML, checked and written.
+//! The types of settings. Each type defines how a value is read from TOML, checked and written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,31 +32,32 @@ use super::expected_value::{
 use super::keyword_setting::KeywordSetting;
 use super::value_error::ValueError;
 
-/// Written instead of a codec to turn compression off.
+/// The keyword that is written instead of a codec to turn compression off.
 const OFF: &str = "off";
-/// Written instead of a size that follows from the host.
+/// The keyword that is written instead of a size if the size follows from the host.
 const AUTO: &str = "auto";
-/// Longest number or name of a process, in bytes: far more than the kernel keeps.
+/// Maximum length of the number or name of a process, in bytes. The kernel keeps far fewer.
 const PROCESS_BYTES_MAX: usize = 63;
-/// A power loss costs at most one second, at a price of well under 1 ms per second.
+/// Default of `sync_interval`. A power loss costs at most one second of samples, and syncing takes
+/// well under 1 ms per second.
 pub(super) const SYNC_INTERVAL_NS: u64 = 1_000_000_000;
-/// Stands for the expression of a text until its key is read; without that key the configuration is
-/// refused.
+/// Placeholder for the pattern of a text source until its key is read. Without that key, the
+/// configuration is refused.
 const ANY_VALUE: &str = "(.*)";
 
 /// A type of settings.
 pub(super) trait Setting: Clone + PartialEq + 'static {
-    /// Parses and checks a value. `expected` has the limits.
+    /// Parses and checks a value. `expected` contains the limits.
     ///
     /// # Errors
     /// The value is not one of the expected values.
     fn read(value: DeValue<'_>, expected: &ExpectedValue) -> Result<Self, ValueError>;
 
-    /// Returns the value as TOML, which [`Setting::read`] parses to an equal one.
+    /// Returns the value as TOML. [`Setting::read`] parses this TOML to an equal value.
     fn write(&self, expected: &ExpectedValue) -> String;
 
-    /// Returns whether the value of a key is the same in both. A type that has several keys
-    /// compares the part of the key that has this type.
+    /// Returns whether the value of a key is the same in both. If several keys set parts of a
+    /// value, only the part that the key of this type sets is compared.
     fn is_same(&self, other: &Self) -> bool {
         self == other
     }
@@ -99,7 +100,8 @@ setting! {
     |flag, _| flag.to_string()
 }
 
-/// Implements [`Setting`] for types that are numbers, by their conversions from and to 64 bits.
+/// Implements [`Setting`] for types that are numbers, by means of their conversions from and to 64
+/// bits.
 macro_rules! numbers {
     ($($type:ty: |$number:ident| $from:expr, |$value:ident| $into:expr;)+) => {$(
         setting! {
@@ -176,9 +178,10 @@ setting! {
     |words, _| list(words.iter().map(|word| quoted(word.keyword())))
 }
 
-/// An enum of another module, with a key for the variant. Its parts, if any, have their own keys.
+/// An enum of another module. A key has the variant as its value. If the variant has parts, the
+/// parts have their own keys.
 pub(super) trait Variants: Sized {
-    /// Returns each variant with its keyword, and with the defaults of its parts.
+    /// Returns each variant with its keyword and with the default values of its parts.
     fn variants() -> Vec<(&'static str, Self)>;
 }
 
@@ -187,7 +190,7 @@ pub(super) fn variants<T: Variants>() -> ExpectedValue {
     ExpectedValue::Keyword(T::variants().into_iter().map(|(word, _)| word).collect())
 }
 
-/// Implements [`Variants`] and [`Setting`] for types, by their variants.
+/// Implements [`Variants`] and [`Setting`] for the given types by a list of their variants.
 macro_rules! variants {
     ($($type:ty: $variants:expr;)+) => {$(
         impl Variants for $type {
@@ -223,7 +226,7 @@ variants! {
         ("interval", Self::Interval(SYNC_INTERVAL_NS)),
         ("always", Self::Always),
     ];
-    // As many fields as a sample of a typical host has, without padding.
+    // The default has as many fields as a sample of a typical host, without padding.
     SyntheticLayout: vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })];
     ValueFormat: {
         let regex = Expression::new(ANY_VALUE).map(Self::Regex);
@@ -238,7 +241,7 @@ setting! {
     |expression, _| quoted(expression.as_str())
 }
 
-// A condition of a rule; an empty text is none.
+// A condition of a rule. An empty string means no condition.
 setting! {
     Option<SampleCondition>:
     |value, expected| {
@@ -262,8 +265,8 @@ setting! {
                 Err(ValueError::BadSocketPath)
             }
             ExpectedValue::Path if text.is_empty() => Err(ValueError::BadPath),
-            // System calls end a path at a zero byte; the error would come only when the path is
-            // used.
+            // System calls end a path at a zero byte, and without this check the error would come
+            // only when the path is used.
             _ if text.contains('\0') => Err(ValueError::BadPath),
             _ => Ok(Self::from(text)),
         }
@@ -283,7 +286,7 @@ setting! {
         let is_port = text.bytes().all(|byte| byte.is_ascii_digit());
         let port = || text.parse().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok();
         let address = if is_port { port() } else { text.parse().ok() };
-        // The kernel would choose a free port for 0, which no scraper could know.
+        // For port 0 the kernel would choose a free port, and no scraper could know its number.
         let address = address.filter(|address| address.port() != 0);
         address.map(Some).ok_or(ValueError::BadSocketAddress)
     },
@@ -293,7 +296,7 @@ setting! {
 setting! {
     Vec<Pattern>:
     |value, _| {
-        // Counted first, because each pattern is compiled.
+        // The patterns are counted first, because each pattern must be compiled.
         if matches!(&value, DeValue::Array(items) if items.len() > PATTERNS_MAX) {
             return Err(ValueError::TooLarge);
         }
@@ -319,7 +322,8 @@ setting! {
             }
             numbers.push(number);
         }
-        // Sorted, so that the same numbers in another order are an equal configuration.
+        // The numbers are sorted, so that the same numbers in another order are an equal
+        // configuration.
         numbers.sort_unstable();
         Ok(numbers)
     },
@@ -360,7 +364,7 @@ setting! {
     |texts, _| list(texts.iter().map(|text| quoted(text)))
 }
 
-// Labels. Their names are those of Prometheus, so that they can be exported unchanged.
+// Labels. The names must be valid for Prometheus, so that labels can be exported unchanged.
 setting! {
     BTreeMap<String, String>:
     |value, _| {
@@ -406,7 +410,8 @@ setting! {
     |value, _| {
         let mut sources = Self::new();
         for text in strings(value)? {
-            // Checked before the search for its name, since that is quadratic in a long list.
+            // The limit is checked before the search for the source's name, since the search is
+            // quadratic in a long list.
             if sources.len() == COMPRESS_SOURCES_MAX {
                 return Err(ValueError::TooLarge);
             }
@@ -469,8 +474,8 @@ fn number(value: &DeValue<'_>, expected: &ExpectedValue) -> Result<u64, ValueErr
             if digits.as_str().starts_with('-') {
                 return Err(ValueError::TooSmall);
             }
-            // The parser keeps the digits as text: a number of more than 64 bits is too large, not
-            // malformed.
+            // The parser keeps the digits as a string, so a number of more than 64 bits is reported
+            // as too large and not as malformed.
             u64::from_str_radix(digits.as_str(), digits.radix()).map_err(|_| match digits.as_str() {
                 "" => ValueError::WrongType { found: "an incomplete number" },
                 _ => ValueError::TooLarge,
@@ -504,7 +509,7 @@ fn is_absolute(path: &str) -> bool {
     path.len() > 1 && path.starts_with('/') && !path.contains('\0') && !goes_up
 }
 
-/// Returns whether a text is `user:NAME` or `group:NAME`.
+/// Returns whether a string is `user:NAME` or `group:NAME`.
 fn is_account(text: &str) -> bool {
     let name = text.strip_prefix("user:").or_else(|| text.strip_prefix("group:")).unwrap_or_default();
     (1..=ACCOUNT_BYTES_MAX).contains(&name.len()) && !name.contains(|c: char| c.is_control() || c == ':')

@@ -1,6 +1,6 @@
-//! The settings of all tables except those of sources. Each field is one key: its doc comment is
-//! the description in the reference and in the manual; then come default, accepted values and
-//! effect. A test of the suite writes config/flatcap.toml from these.
+//! The settings of all tables except the tables of sources. Each field is one key. Its doc comment
+//! is the description in the reference and in the manual. After the field come the default, the
+//! accepted values and the effect. A test of the suite writes config/flatcap.toml from these.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -93,20 +93,22 @@ settings! {
 
         /// Memory for all buffers together, allocated at the start. Memory that the other settings
         /// leave over becomes the queue that bridges a slow disk.
-        // Half is used by the two slabs for frames of `frame_max`; the rest buffers more than a
-        // second of the default sources while the disk stalls. Below the minimum not even small
-        // frames have a queue; a value above the maximum is a wrong unit.
+        // Half is used by the two slabs for frames of `frame_max`. The rest buffers more than a
+        // second of the default sources while the disk stalls. Below the minimum, not even small
+        // frames have a queue. A value above the maximum has the wrong unit.
         memory_max: u64 = 64 * MIB, Size(8 * MIB..=64 * GIB), Restart;
 
         /// Whether the memory that flatcap has at its start is locked, so that it is not swapped
         /// out. Needs `CAP_IPC_LOCK`.
-        // Off: an ordinary account lacks the capability, and the host may need the memory.
+        // Off by default, because an ordinary account lacks the capability, and because the host
+        // may need the memory.
         lock_memory: bool = false, Flag, Restart;
 
         /// Share of one core that all of flatcap may use. Above it, the most expensive sources are
         /// read less often. Pushed frames have a budget of their own, [push] `cpu_budget`.
-        // Ten times the cost of the default sources; a recorder that uses more becomes part of the
-        // incident. Below the minimum not even its own work fits; ten cores are no limit.
+        // Ten times the cost of the default sources. A recorder that uses more becomes part of the
+        // incident. Below the minimum, not even the recorder's own work fits. A share above ten
+        // cores would not limit anything.
         cpu_budget: CpuShare = CpuShare::of_basis_points(2_500),
             Percent(PERCENT / 10..=1_000 * PERCENT), Reload;
     }
@@ -116,22 +118,22 @@ settings! {
     /// Buffering between the sampler threads and the recorder.
     pub struct BufferingConfig {
         /// Size of the buffers (slabs) on the way to the disk.
-        // Queueing a slab costs the same for any size; 64 KiB spread that cost over hundreds of
-        // frames and still fit into a core's cache. The minimum holds a few samples of a large
-        // host; slabs above the maximum fall out of the cache.
+        // Queueing a slab costs the same for any size. With 64 KiB this cost is spread over
+        // hundreds of frames, and a slab still fits into a core's cache. The minimum holds a few
+        // samples of a large host. Slabs above the maximum do not fit into the cache.
         slab_size: usize = 64 << 10, Pages(16 * KIB..=4 * MIB), Restart;
 
         /// A partly filled slab is queued at the latest this long after its first sample.
-        // Limits the samples that a sampler thread still holds when the recorder dies. Half a
-        // default tick, so that a frame is queued before the next tick. Below the fastest tick
-        // nothing is batched; above the maximum a live view stalls.
+        // Limits the samples that a sampler thread still holds when the recorder dies. The default
+        // is half a default tick, so that a frame is queued before the next tick. Below the fastest
+        // tick no frames are batched. Above the maximum a live view stalls.
         flush_interval: Duration = Duration::from_millis(5),
             Time(100 * US..=10 * SECOND), Restart;
 
         /// How often the recorder polls the queues for slabs to write.
         // Polling every 10 ms takes 0.4 % of a core, and the queue holds far more than 10 ms of
-        // samples. Polling more often than the minimum costs more than wake-ups would; polling less
-        // often than the maximum fills the queue.
+        // samples. Polling more often than the minimum interval costs more than wake-ups would. If
+        // the interval exceeds the maximum, the queue fills up between two polls.
         poll_interval: Duration = Duration::from_millis(10),
             Time(100 * US..=SECOND), Restart;
     }
@@ -145,45 +147,49 @@ settings! {
         checksum: ChecksumKind = ChecksumKind::Xxh3, variants::<ChecksumKind>(), Restart;
 
         /// A segment (one file) is sealed and the next one started at this size.
-        // A few minutes to an hour of the default sources: few files, each small enough to copy.
-        // The minimum is four writes of a default slab, so that a segment is more than header and
-        // footer.
+        // The default holds a few minutes to an hour of the default sources, so that there are few
+        // files and each is small enough to copy. The minimum is four writes of a default slab, so
+        // that a segment is more than header and footer.
         segment_size: u64 = 256 * MIB, Size(256 * KIB..=64 * GIB), Reload;
 
         /// A segment is also sealed at this age.
-        // A quiet host still seals a segment four times an hour, so that it can be shipped or
-        // deleted. More than one segment per second fills the directory; above a week hardly any
-        // segment is sealed.
+        // With the default, a quiet host still seals a segment four times an hour, so that the
+        // segment can be shipped or deleted. More than one segment per second fills the directory.
+        // Above a week hardly any segment is sealed.
         segment_age: Duration = Duration::from_secs(15 * 60), Time(SECOND..=7 * DAY), Reload;
 
         /// When data is forced to disk. A power loss costs, with never: what the kernel had not
         /// written; with interval: at most about one `sync_interval`; with always: samples in
         /// flight.
-        // By interval, a power loss costs a known, short time, and the disk is not kept busy.
+        // With `interval`, a power loss costs a known, short time of samples, and the disk is not
+        // kept busy.
         sync: SyncPolicy = SyncPolicy::Interval(SYNC_INTERVAL_NS),
             variants::<SyncPolicy>(), Reload, also SYNC_INTERVAL;
 
         /// Disk space is reserved in steps of this size; "0" turns it off. At most `segment_size`;
         /// a smaller `segment_size` lowers the default to `segment_size`.
-        // Writing into reserved space is faster and leaves fewer extents; 16 MiB are soon used.
+        // Writing into reserved space is faster and leaves fewer extents. 16 MiB are soon used, so
+        // little space is reserved in vain.
         preallocate: u64 = 16 * MIB, Size(0..=64 * GIB), Reload;
 
         /// Disk space for everything in `data_dir`, the open segment included; the oldest sealed
         /// segments are removed to stay within it. At least twice `segment_size`; the default is
         /// raised to four times `segment_size` if that is more.
-        // Weeks of the default sources once compressed; small compared to current disks. Below the
-        // minimum not even the smallest segments rotate; above the maximum the unit is wrong.
+        // The default holds weeks of the default sources once they are compressed, and is small
+        // compared to current disks. Below the minimum, not even the smallest segments rotate. A
+        // value above the maximum has the wrong unit.
         retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
 
         /// Bytes of the newest segments that are kept even if other programs fill the file system:
         /// new samples are lost instead.
         /// Disk space is reserved for them ahead: at most a quarter of the free space. At most
         /// `retain_bytes`; the default is lowered to a tenth of `retain_bytes` if that is less.
-        // An hour of the default sources uncompressed, days of them compressed.
+        // An hour of the default sources if uncompressed, or days of the default sources if
+        // compressed.
         retain_min: u64 = GIB, Size(0..=1024 * TIB), Reload;
 
         /// Sealed segments older than this are removed.
-        // Incidents are investigated within a week. Less than a minute keeps nothing; ten years are
+        // Incidents are investigated within a week. Less than a minute keeps nothing. Ten years are
         // in effect unlimited.
         retain_age: Duration = Duration::from_secs(7 * 24 * 60 * 60),
             Time(60 * SECOND..=3650 * DAY), Reload;
@@ -200,8 +206,8 @@ settings! {
 
         /// Largest frame. A sample that needs a larger one is counted as lost; two buffers of this
         /// size are reserved.
-        // Larger than any sample of the largest host seen so far. The minimum holds a large host's
-        // cpu sample; the maximum keeps lengths far from 32 bits.
+        // The default is larger than any sample of the largest host seen so far. The minimum holds
+        // a large host's cpu sample. The maximum keeps lengths far from 32 bits.
         frame_max: u32 = 16 << 20, Size(64 * KIB..=GIB), Restart;
     }
 }
@@ -231,11 +237,12 @@ settings! {
         /// milliseconds; if `enabled` is true, sealed segments are compressed again in large
         /// blocks. Takes effect with the next segment, and not with a `frame_max` of more than
         /// 32MiB.
-        // Pays off only on a slow or small disk.
+        // Off by default, because it pays off only on a slow or small disk.
         while_recording: Option<Codec> = None, CodecOrOff, Reload;
 
         /// Codec for sealed segments. Higher levels take longer.
-        // The best ratio for its time; the columnar layout leaves the codec little to gain.
+        // This codec has the best ratio for its time. A stronger codec would gain little, because
+        // the columnar layout leaves it little to compress.
         codec: Codec = Codec::Zstd(1), AnyCodec, Reload;
 
         /// Layout of samples in a block. Columnar stores the same value of successive samples
@@ -245,21 +252,21 @@ settings! {
 
         /// Bytes of samples in a block. Larger blocks compress better and take longer to seek in;
         /// about six times this is used as memory, in addition to `memory_max`.
-        // A few seconds of fast sources: enough similar rows to compress, few enough to decode at a
-        // seek.
+        // The default holds a few seconds of fast sources. These are enough similar rows to
+        // compress well, and few enough rows to decode at a seek.
         block_size: usize = 4 << 20, Size(COMPRESS_BLOCK_SIZE_RANGE), Reload;
 
         /// Share of one core that compression may use, at either priority.
-        // Several times the need of six sources at 1 kHz, and a small part of the recorder's own
-        // budget. Below the minimum compression never catches up; it is one thread, so one core is
-        // the maximum.
+        // The default is several times the need of six sources at 1 kHz, and a small part of the
+        // recorder's own budget. Below the minimum, compression never catches up. The maximum is
+        // one core, because compression is one thread.
         cpu_budget: CpuShare = CpuShare::of_basis_points(200),
             Percent(PERCENT / 10..=100 * PERCENT), Reload;
 
         /// Bytes per second that compression may read and write together.
-        // A segment of the default size within a minute; a small part of the rate of any current
-        // disk. Below the minimum compression never keeps up with a recorder; above the maximum
-        // there is no limit.
+        // The default compresses a segment of the default size within a minute, and is a small part
+        // of the rate of any current disk. Below the minimum, compression never keeps up with a
+        // recorder. A value above the maximum would not limit anything.
         io_budget: u64 = 16 * MIB, Size(64 * KIB..=64 * GIB), Reload;
 
         /// Sources compressed differently, such as "process=zstd:9/row" or "file.raid=lz4".
@@ -274,33 +281,37 @@ settings! {
         /// How many seconds of every source the ring holds; "0s" for no ring. The ring is in
         /// `run_dir`, and `ring` in `data_dir` is a link to it. It survives a killed flatcap, not a
         /// crash of the host.
-        // Off: it takes memory, and thins the recordings. Above the maximum a disk is cheaper.
+        // Off by default, because a ring takes memory and thins the recordings. For a window above
+        // the maximum, a disk is cheaper.
         window: Duration = Duration::ZERO, Time(0..=6 * HOUR), Restart;
 
         /// Whether the ring is on the disk, in `ring` of `data_dir`, instead of in memory. Then it
         /// survives a crash of the host, for as many writes as a recording of every sample.
-        // Off: the usual crash is that of a program, and disks wear out.
+        // Off by default, because usually a program crashes and not the host, and because disks
+        // wear out.
         window_on_disk: bool = false, Flag, Restart;
 
         /// Memory of the ring, in addition to that of [recorder]. If the window needs more, the
         /// ring holds fewer seconds; flatcap status shows how many.
-        // Fifteen minutes of six sources at 1 kHz, compressed. Below the minimum a segment with its
-        // header and footer does not fit; above the maximum the unit is wrong.
+        // The default holds fifteen minutes of six sources at 1 kHz, compressed. Below the minimum
+        // a segment with its header and footer does not fit. A value above the maximum has the
+        // wrong unit.
         memory_max: u64 = 256 * MIB, Size(4 * MIB..=64 * GIB), Restart;
 
         /// With a ring, the recordings in `data_dir` get at most one sample of each source per this
         /// time; the other samples are only in the ring, and count as thinned.
-        // Ten values a second draw any curve that a person looks at; the ring has the rest. Above
-        // the maximum the recordings explain nothing.
+        // Ten values a second are enough for any curve that a person looks at, and the ring has the
+        // other samples. Above the maximum the recordings explain nothing.
         disk_period: Duration = Duration::from_millis(100), Time(MS..=HOUR), Restart;
 
         /// Disk space for all snapshots; the oldest are removed to stay within it, never the newest
         /// and never one that is marked as kept. Counts as a part of `retain_bytes`.
-        // Hundreds of snapshots of 15 s at 1 kHz.
+        // The default holds hundreds of snapshots of 15 s at 1 kHz.
         keep_bytes: u64 = 2 * GIB, Size(MIB..=1024 * TIB), Restart;
 
         /// Maximum number of snapshots; the oldest are removed, with the same exceptions.
-        // More directories than a person looks through; each is found by its time.
+        // These are more directories than a person looks through. Each snapshot is found by its
+        // time.
         keep_count: u32 = 1_000, Number(1..=100_000), Restart;
     }
 }
@@ -309,7 +320,8 @@ settings! {
     /// Control socket and metrics.
     pub struct ControlConfig {
         /// Whether the running recorder serves status, commands and metrics on a socket.
-        // The operator wants to query the recorder; the socket is closed to other users.
+        // On by default, because operators want to query the recorder, and because other users
+        // cannot open the socket.
         enabled: bool = true, Flag, Restart;
 
         /// Path of the socket. If empty: a socket in the service's runtime directory
@@ -328,7 +340,8 @@ settings! {
     /// with the recorder (docs/PUSH.md).
     pub struct PushConfig {
         /// Whether applications may push their own frames into the recordings.
-        // Off: an open socket and a part of the queue are for those who use them.
+        // Off by default, because only hosts whose applications push need an open socket and a part
+        // of the queue.
         enabled: bool = false, Flag, Restart;
 
         /// Path of the socket. If empty: push.sock in the service's runtime directory
@@ -342,65 +355,69 @@ settings! {
 
         /// Memory for all lanes, and for what is kept of pushed sources, in addition to that of
         /// [recorder]. One user may have half of it.
-        // About 60 threads with the default lane, 30 of one user. Below the minimum not even one
-        // lane and a schema fit; above the maximum the unit is wrong.
+        // The default is enough for about 60 threads with the default lane, 30 of them of one user.
+        // Below the minimum, not even one lane and a schema fit. A value above the maximum has the
+        // wrong unit.
         memory_max: u64 = 64 * MIB, Size(MIB..=64 * GIB), Restart;
 
         /// Share of one core that all work for pushed frames may use: connecting, registering,
         /// reading and verifying frames, and writing them. [recorder] `cpu_budget` does not count
         /// it. Above it, frames stay longer in their lanes and answers take longer, least for users
         /// that have pushed least; samples that find no space in a lane are lost, and counted.
-        // One core: several million frames/s of one application. Only what is pushed costs, and who
-        // may push is decided by `allow`. Below the minimum, an answer may take longer than clients
-        // wait for it.
+        // The default is one core, which is enough for several million frames/s of one application.
+        // Only pushed frames use this budget, and `allow` decides who may push. Below the minimum,
+        // an answer may take longer than clients wait for it.
         cpu_budget: CpuShare = CpuShare::of_basis_points(10_000),
             Percent(5 * PERCENT..=1_000 * PERCENT), Restart;
 
         /// Size of a thread's lane, unless its application asks for another.
-        // 7,000 frames of 64 bytes: 100 ms of a busy thread. The limits are those of the protocol.
+        // A lane of this size holds 7,000 frames of 64 bytes, which are 100 ms of a busy thread.
+        // The limits are the same as in the protocol.
         lane_size: u64 = MIB, Size(256 * KIB..=16 * MIB), Restart;
 
         /// Maximum number of applications at a time. One user may have half of them.
-        // Each has a socket and a descriptor of its process, of which a service may have thousands.
+        // Each application needs a socket and a descriptor of its process. A service may have
+        // thousands of descriptors.
         clients: u32 = 64, Number(1..=1024), Restart;
 
         /// Maximum number of lanes at a time, one per pushing thread. One user may have half of
         /// them.
-        // A look at each takes about a microsecond.
+        // Checking one lane takes about a microsecond.
         lanes: u32 = 1024, Number(1..=4096), Restart;
 
         /// Maximum number of sources of an application.
-        // A lane has so many places.
+        // A lane has places for this many sources.
         sources: u32 = 64, Number(1..=64), Restart;
 
         /// Names of sources that rules may name before an application has pushed one. Such a rule
         /// is evaluated from then on, for each source of that name by itself.
-        // None: a name that no source has is most often a mistake.
+        // Empty by default, because a name that no source has is most often a mistake.
         rule_sources: Vec<String> = Vec::new(), PushedSources, Reload;
 
         /// Maximum bytes of frames per second of all applications of one user; 0 for no limit.
         /// Above it, their lanes are read later; samples that find no space in a lane are lost, and
         /// counted. What was not used in the last second is added (burst).
-        // None: who may push is decided by `allow`, and how much is right depends on the disk.
+        // No limit by default, because `allow` decides who may push, and because the right limit
+        // depends on the disk.
         user_bytes_per_second: u64 = 0, Size(0..=64 * GIB), Restart;
 
         /// Maximum frames per second of all applications of one user; 0 for no limit.
-        // Each costs the recorder's thread some 100 ns, whatever its size.
+        // Each frame costs the recorder's thread some 100 ns, whatever the size of the frame.
         user_frames_per_second: u32 = 0, Number(0..=1_000_000_000), Restart;
 
         /// Largest binary schema of a source. Each segment has the schemas of all pushed sources
         /// twice; they may take a quarter of `segment_size`.
-        // The limit of the format. A schema of a hundred fields takes 20 KiB.
+        // The default is the limit of the format. A schema of a hundred fields takes 20 KiB.
         schema_max: u64 = MIB, Size(KIB..=MIB), Restart;
 
         /// Which payloads are verified by their schema. The first one of each source in a lane
         /// shows a wrong schema; readers check each access to any payload anyway.
-        // Verifying a payload takes a fraction of its copy.
+        // Verifying a payload takes a fraction of the time for copying it.
         verify: PayloadVerification = PayloadVerification::All, variants::<PayloadVerification>(), Restart;
 
         /// How often the lanes are looked at. A lane that is half full is read at once; after a
         /// second without frames they are looked at ten times a second.
-        // As `poll_interval`, and for the same reasons.
+        // The values are the same as for `poll_interval`, for the same reasons.
         drain_interval: Duration = Duration::from_millis(10), Time(100 * US..=SECOND), Restart;
     }
 }
@@ -411,18 +428,19 @@ settings! {
         /// How exactly ticks are met. Precise halves the delay and wakes the processor more often.
         /// Spin wakes up to 120us early and spins on the clock: most ticks are less than 1us late,
         /// for 5 to 12 % of a core at a period of 1ms and most of a core at 100us.
-        // 50 us are invisible in a slow tick, and fewer wake-ups save power; blocking sources are
-        // late anyway.
+        // A delay of 50 us is invisible in a slow tick, and fewer wake-ups save power. Blocking
+        // sources are late anyway.
         timing: Timing = Timing::Relaxed, ExpectedValue::keyword::<Timing>(), Reload;
 
         /// Real-time priority of the thread (`SCHED_FIFO`); 0 for none, higher values need
         /// `CAP_SYS_NICE`.
-        // None: an ordinary account lacks the capability, and it preempts the host's own work. The
-        // maximum is that of SCHED_FIFO.
+        // No priority by default, because an ordinary account lacks the capability, and because
+        // such a thread preempts the host's own work. The maximum is the highest priority of
+        // SCHED_FIFO.
         priority: u8 = 0, Number(0..=99), Reload;
 
         /// Numbers of the processors that the thread may run on; [] for all.
-        // A `cpu_set_t` has 1,024 bits.
+        // The maximum is 1023, because a `cpu_set_t` has 1,024 bits.
         cpus: Vec<u32> = Vec::new(), Numbers(0..=1023), Reload;
 
         /// What to do if the recorder does not keep up and the group's queue is full. The first two
@@ -430,7 +448,7 @@ settings! {
         /// holds what came first, or the oldest ones in the queue, so that it holds what came last.
         /// With block nothing is dropped: the group waits, and ticks that pass meanwhile count as
         /// missed.
-        // Queued samples stay complete, and the loss is one contiguous gap.
+        // With this default, queued samples stay complete, and the loss is one contiguous gap.
         on_full: OnFull = OnFull::DropNewest, variants::<OnFull>(), Reload;
     }
 }
@@ -486,7 +504,8 @@ impl GroupConfig {
 impl Default for GroupConfigs {
     fn default() -> Self {
         Self {
-            // Fast ticks are kept exactly: at 10 ms and less a late tick is visible.
+            // Fast ticks are kept exactly, because at a period of up to 10 ms a late tick is
+            // visible.
             fast: GroupConfig { timing: Timing::Precise, ..GroupConfig::default() },
             slow: GroupConfig::default(),
             blocking: GroupConfig::default(),

@@ -9,31 +9,33 @@ use flatcap_sampling::{
 };
 use flatcap_text::quantity::CpuShare;
 
-/// Sources with at most this period belong to group `fast`. At 10 ms a tick that is late by the 10
-/// to 50 us of another source's slow sample is visible; at longer periods it is not.
+/// Maximum period of sources of group `fast`. In the group, a tick may be late by the 10 to 50 us
+/// of another source's slow sample. At periods of up to 10 ms this delay is visible, at longer
+/// periods it is not.
 pub const GROUP_FAST_PERIOD_MAX: Duration = Duration::from_millis(10);
-/// A file server that takes longer is treated as gone; a late answer still counts.
+/// A file server that takes longer is treated as gone. If the answer comes later, it still counts.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// What the source says of itself: its name, and what it can be set to.
+    /// The specification of the source, that is, its name and its possible settings.
     pub spec: &'static SourceSpec,
     /// The name of the instance; set for sources that [have instances](SourceSpec::has_instances).
     pub instance: Option<String>,
-    /// Whether the source is read at all.
+    /// Whether the source is read.
     pub enabled: bool,
     /// Time from one sample to the next, 50 us to 1 h.
     pub period: Duration,
-    /// Whether the recorder refuses to start if this host lacks the source. Ignored if it is
-    /// disabled.
+    /// Whether the recorder refuses to start if this host lacks the source. This has no effect if
+    /// the source is disabled.
     pub required: bool,
-    /// Share of one core that reading the source may use; above it, the period is lengthened.
+    /// Share of one core that reading the source may use. If reading uses more, the period is
+    /// lengthened.
     pub budget: CpuShare,
-    /// Patterns of the items to record; empty for all.
+    /// Patterns of the items to record; empty to record all items.
     pub include: Vec<Pattern>,
-    /// Patterns of items not to record, even if included.
+    /// Patterns of the items not to record, even if `include` matches them.
     pub exclude: Vec<Pattern>,
     /// Set for the `synthetic` source only.
     pub synthetic: Option<SyntheticConfig>,
@@ -47,14 +49,16 @@ pub struct SourceConfig {
     pub sched: Option<SchedConfig>,
     /// Set for the `profile` source only.
     pub profile: Option<ProfileConfig>,
-    /// Where samples are recorded; set for sources whose samples are batches of events.
+    /// Whether samples are recorded always or only in the ring; set for sources whose samples are
+    /// batches of events.
     pub mode: Option<BatchMode>,
     /// Set for instances only.
     pub text_source: Option<TextSource>,
 }
 
 impl SourceConfig {
-    /// Returns the name as shown and as used on the command line: `cpu`, `file.NAME`.
+    /// Returns the full name of the source, as shown and as used on the command line, for example
+    /// `cpu` or `file.NAME`.
     pub fn full_name(&self) -> Cow<'static, str> {
         match &self.instance {
             Some(instance) => Cow::Owned(format!("{}.{instance}", self.spec.name)),
@@ -90,19 +94,20 @@ impl SourceConfig {
     /// Returns the timeout of a sample of a blocking source.
     pub fn read_timeout(&self) -> Duration {
         match self.text_source.as_ref().map(|readout| &readout.origin) {
-            // The source kills the program at its own timeout; the rest is for a program that
-            // survives that.
+            // The source kills the program at the program's own timeout. The additional time is for
+            // a program that survives the kill.
             Some(TextOrigin::Command(command)) => command.timeout + READ_TIMEOUT,
             _ => READ_TIMEOUT,
         }
     }
 
-    /// Returns the group, and so the thread, that reads this source.
+    /// Returns the group that reads this source. Each group has its own thread.
     pub fn group(&self) -> GroupName {
         // Reading a command line takes the lock of the process's memory, which may be held for
         // long.
         let takes_locks = self.process.as_ref().is_some_and(|process| process.command_lines);
-        // Before the period: a fast source that blocks would stop all others of its thread.
+        // This is checked before the period, because a fast source that blocks would stop all other
+        // sources of its thread.
         if self.spec.may_block || takes_locks {
             GroupName::Blocking
         } else if self.period <= GROUP_FAST_PERIOD_MAX {

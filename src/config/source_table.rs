@@ -1,4 +1,5 @@
-//! The keys of the tables of sources: keys of all sources, and keys of single sources.
+//! The keys of the tables of sources, both the keys that all sources have and the keys that only
+//! some sources have.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,10 +57,11 @@ const PERF_EVENTS: [PerfEvent; 9] = [
     PerfEvent::TaskClock,
 ];
 
-/// Returns a source with its default settings; an instance lacks its required keys.
+/// Returns a source with its default settings. If the source is an instance, its required keys are
+/// not set.
 pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
-    // Which file defines a command is known only after the layers are merged. Its timeout is half
-    // of its default period.
+    // The file that defines a command is known only after the layers are merged. The timeout is
+    // half of the default period of a command.
     let command = CommandSpec { argv: Vec::new(), timeout: Duration::from_secs(5), defined_in: None };
     let text = |origin| Some(TextSource { origin, format: ValueFormat::Pairs });
     SourceConfig {
@@ -68,45 +70,49 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         enabled: spec.is_on_by_default,
         period: spec.period,
         required: false,
-        // Ten times the cost of any default source. vmstat at 1 kHz takes 2 %, and a sample that is
-        // preempted by another task is measured as longer than it was. The purpose of generated
-        // values is to load the recorder.
+        // The budget is ten times the cost of any default source. vmstat at 1 kHz takes 2 %, and a
+        // sample that is preempted by another task is measured as longer than it was. Generated
+        // values have the budget of a whole core, because their purpose is to load the recorder.
         budget: match spec.keys {
             OwnKeys::Synthetic => CpuShare::WHOLE,
             _ => CpuShare::of_basis_points(1_000),
         },
         include: Vec::new(),
         exclude: Vec::new(),
-        // The smallest frame shows the cost per frame; with a fixed seed two runs produce the same
-        // values.
+        // The default is the smallest frame, because it shows the cost per frame. The seed is
+        // fixed, so that two runs produce the same values.
         synthetic: (spec.keys == OwnKeys::Synthetic)
             .then_some(SyntheticConfig { shape: SyntheticLayout::Point, seed: 0 }),
-        // All processes: a recording without the process in question is of no use. CPU time is what
-        // is asked about first, and a command line may hold a password.
+        // All processes are recorded, because a recording without the process in question is
+        // useless. The rank is CPU time, because operators ask about it first. Command lines are
+        // off, because a command line may hold a password.
         process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
             users: Vec::new(),
             cgroups: Vec::new(),
-            // A second later the exits of processes have been reported, and the memory of idle ones
-            // has hardly changed.
+            // After a second, the exits of processes have been reported, and the memory of idle
+            // processes has hardly changed.
             full_interval: Duration::from_secs(1),
-            // Few processes of a host do most of its work; 24 at 100 ms cost half of a percent.
+            // A few processes of a host do most of its work. Reading 24 of them at 100 ms costs
+            // half a percent.
             busiest: 20,
             top: 0,
             by: ProcessRank::Cpu,
             command_lines: false,
             cgroup_paths: false,
         }),
-        // Slices, services, and the groups that a service manager or container runtime creates
-        // below them.
+        // This depth includes slices, services, and the groups that a service manager or container
+        // runtime creates below them.
         cgroup: (spec.keys == OwnKeys::Cgroup).then_some(CgroupConfig { depth: 8 }),
         perf: (spec.keys == OwnKeys::Perf)
             .then(|| PerfConfig { events: PERF_EVENTS.to_vec(), processes: Vec::new() }),
-        // Without wakeups it is not known who waited for a processor after it slept. A group may be
-        // late while 2 MiB are filled: 32,000 switches, 0.6 s at 50,000 a second on one CPU.
+        // Without wakeups it is not known who waited for a processor after a sleep. The ring of 2
+        // MiB holds 32,000 switches. At 50,000 switches per second on one CPU, a group may be 0.6 s
+        // late before it is full.
         sched: (spec.keys == OwnKeys::Sched).then_some(SchedConfig { wakeups: true, ring: 2 << 20 }),
-        // Not 100: what happens at each tick of the kernel would be in each call chain or in none.
+        // The frequency is not 100, because then an event at each tick of the kernel would be in
+        // every call chain or would never be in one.
         profile: (spec.keys == OwnKeys::Profile).then_some(ProfileConfig { frequency: 99 }),
-        // There may be no ring.
+        // Events are always recorded by default, because there may be no ring.
         mode: matches!(spec.keys, OwnKeys::Sched | OwnKeys::Profile | OwnKeys::Batches)
             .then_some(BatchMode::Always),
         text_source: match spec.keys {
@@ -129,8 +135,8 @@ keys! {
     enabled: Flag, Reload, |source| Some(&mut source.enabled);
 
     /// Time from one sample to the next.
-    // A sample of a few microseconds allows 20,000 per second; for more than an hour use cron. One
-    // range for all, because all sources share one scheduler.
+    // A sample of a few microseconds allows 20,000 samples per second. For a period of more than an
+    // hour, use cron. All sources have the same range, because all sources share one scheduler.
     period: Time(50 * US..=60 * 60 * SECOND), Reload,
         |source| Some(&mut source.period);
 
@@ -139,8 +145,8 @@ keys! {
 
     /// Share of one core that reading may use; above it only every second, third, ... tick is read.
     /// sched instead records no switches for 10s.
-    // Budgets are counted in hundredths of a percent; one thread reads a source, so one core is
-    // the maximum.
+    // Budgets are counted in hundredths of a percent. The maximum is one core, because one thread
+    // reads a source.
     budget: Percent(1..=10_000), Reload, |source| Some(&mut source.budget);
 
     /// Which devices, interfaces or lines to record; [] for all of them. Shell patterns for the
@@ -168,7 +174,7 @@ keys! {
         only_with("shape", "wide", Some("64"));
 
     /// Bytes of padding after the values.
-    // The maximum exceeds a slab of the default size many times over.
+    // The maximum is many times larger than a slab of the default size.
     payload: Size(0..=MIB), Reload,
         |source| match &mut source.synthetic.as_mut()?.shape {
             SyntheticLayout::Wide { payload_bytes, .. } => Some(payload_bytes),
@@ -177,7 +183,7 @@ keys! {
         only_with("shape", "wide", Some("\"0B\""));
 
     /// The same seed gives the same values.
-    // TOML's integers end at 63 bits.
+    // The largest integer of TOML has 63 bits.
     seed: Number(0..=i64::MAX.unsigned_abs()), Reload, |source| Some(&mut source.synthetic.as_mut()?.seed);
 }
 
@@ -220,7 +226,7 @@ keys! {
     const CGROUP of SourceConfig;
 
     /// How many levels below the root of the tree; 0 is the root alone.
-    // Trees of more than 64 levels are not made on purpose.
+    // Nobody creates trees of more than 64 levels on purpose.
     depth: Number(0..=64), Reload, |source| Some(&mut source.cgroup.as_mut()?.depth);
 }
 
@@ -243,7 +249,7 @@ keys! {
 
     /// Memory in which the kernel collects the events of one processor, rounded up to a power of
     /// two.
-    // The longest event has 64 KiB. More than 64 MiB outlasts any stall of a group.
+    // The longest event takes 64 KiB. A ring of more than 64 MiB outlasts any stall of a group.
     ring: Size(128 * KIB..=64 * MIB), Reload, |source| Some(&mut source.sched.as_mut()?.ring);
 }
 
@@ -251,7 +257,8 @@ keys! {
     const PROFILE of SourceConfig;
 
     /// Call chains per second of processor time.
-    // Each costs some microseconds; a thousand a second answer what ten thousand would.
+    // Each call chain costs some microseconds, and a thousand a second are as informative as ten
+    // thousand.
     frequency: Number(1..=999), Reload, |source| Some(&mut source.profile.as_mut()?.frequency);
 }
 
@@ -284,7 +291,8 @@ keys! {
         required();
 
     /// Longest run of the program. Then it is killed together with its process group.
-    // Starting a program takes up to the minimum; a result later than the maximum is of no use.
+    // Starting a program may take as long as the minimum. A result later than the maximum is
+    // useless.
     timeout: Time(10 * MS..=60 * SECOND), Reload,
         |source| Some(&mut command_mut(source)?.timeout);
 }

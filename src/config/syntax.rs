@@ -1,4 +1,4 @@
-//! Parses TOML: returns the tree, or reports every line with a syntax error.
+//! Parses TOML. Returns the tree, or reports every line with a syntax error.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,27 @@ use toml::de::{DeTable, Error};
 use super::diagnostics::{At, Diagnostics};
 use super::merge::shifted;
 
-/// The parser's message for a duplicate key or table; the tree keeps the first one.
-// The parser gives errors no kind, so they are known by their messages.
+/// The parser's message for a duplicate key or table. In that case the tree keeps the first of the
+/// two.
+// The errors of the parser have no kind, so they are recognized by their messages.
 const DUPLICATE: &str = "duplicate key";
 /// The problem of a key or a table that occurs twice.
 pub(super) const GIVEN_TWICE: &str = "given twice; keep one";
-/// After an error with one of these messages, the parser skips the values that follow.
+/// After an error with one of these messages, the parser skips the values that follow, so errors in
+/// them stay hidden.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
-/// Maximum number of parses: each one blanks the lines that hid errors from the one before. Errors
-/// that five parses miss are reported by the next call of the program.
+/// Maximum number of parses. Each parse blanks the lines that hid errors from the parse before.
+/// Errors that five parses miss are reported by the next call of the program.
 const PARSES_MAX: usize = 5;
 
-/// Parses a text that starts at offset `start` of the concatenated texts; spans are relative to
-/// those. Returns `None` if the text is not TOML. Errors are reported to `walk`, one per line,
-/// because further errors on the same line mostly follow from the first.
+/// Parses an input that starts at offset `start` of the concatenated inputs. The spans of the tree
+/// are spans of the concatenated inputs. Returns `None` if the text is not TOML. Errors are
+/// reported to `walk`, one per line, because further errors on the same line mostly follow from the
+/// first.
 pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str) -> Option<DeTable<'t>> {
     let (tree, errors) = DeTable::parse_recoverable(text);
-    // Except for duplicates the tree is whole, so its other mistakes can be reported as well.
+    // If all errors are duplicates, the tree is complete, so that the other mistakes in it can be
+    // reported as well.
     if errors.iter().all(|error| error.message() == DUPLICATE) {
         for error in &errors {
             let span = error.span().unwrap_or_default();
@@ -41,7 +45,7 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
                 blank(&mut rest, *line_start);
             }
         }
-        // Whole lines were overwritten, so this is still UTF-8.
+        // Only whole lines were overwritten, so the text is still UTF-8.
         let (_, errors) = DeTable::parse_recoverable(std::str::from_utf8(&rest).unwrap_or_default());
         note(&mut broken, text, errors);
         if broken.len() == known {
@@ -54,7 +58,8 @@ pub(super) fn parse<'t>(walk: &mut Diagnostics<'t>, start: usize, text: &'t str)
     None
 }
 
-/// Adds the first error of each line that has none yet. The key is the offset of the line.
+/// Adds the first error of each line for which no error is known yet. The key of the map is the
+/// offset of the line.
 fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: Vec<Error>) {
     // After a broken table header, keys of two tables may look like duplicates in one.
     errors.retain(|error| error.message() != DUPLICATE);
@@ -63,12 +68,13 @@ fn note(broken: &mut BTreeMap<usize, (usize, String)>, text: &str, mut errors: V
         let offset = error.span().unwrap_or_default().start;
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        // The first error of a line wins, also over errors of a later parse of changed lines.
+        // The first error of a line is kept, also if a later parse of the changed text finds
+        // another error there.
         broken.entry(line_start).or_insert_with(|| (offset, error.message().to_owned()));
     }
 }
 
-/// Overwrites a line with spaces, so that all other offsets stay the same.
+/// Overwrites a line with spaces, so that the offsets of all other lines stay the same.
 fn blank(text: &mut [u8], line_start: usize) {
     let line = text.get_mut(line_start..).unwrap_or_default();
     line.iter_mut().take_while(|byte| !matches!(**byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
@@ -94,7 +100,8 @@ mod tests {
 
     #[test]
     fn every_broken_line_is_reported() {
-        // Proves that no broken line hides those below it, and that each is reported once.
+        // Proves that no broken line hides the broken lines below it, and that each is reported
+        // exactly once.
         assert_eq!(
             errors("[agent\na = \nb c d\n[x]\ne = 10ms\nf = \"abc\n[y]\ng = tru\n"),
             "f.toml:1:7: not TOML: unclosed table, expected `]`\n\
@@ -109,7 +116,8 @@ mod tests {
 
     #[test]
     fn a_repeated_name_is_no_broken_line() {
-        // Proves that duplicates still give a tree, and are reported only if there is one.
+        // Proves that a text with duplicates still gives a tree, and that duplicates are reported
+        // only if there is a tree.
         assert_eq!(errors("a = 1\na = 2"), "f.toml:2:1: a: given twice; keep one");
         assert_eq!(errors("a = 1\na = 2\nb"), "f.toml:3:2: not TOML: key with no value, expected `=`");
         assert_eq!(errors("a = 1\r\n[b]\r\n"), "no error");

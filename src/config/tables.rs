@@ -1,4 +1,4 @@
-//! All tables of a configuration with their names, in the order of the reference.
+//! Lists all tables of a configuration with their names, in the order of the reference.
 
 use flatcap_sampling::sources::CATALOG;
 
@@ -11,9 +11,9 @@ use super::settings::{
 use super::source_table::{by_default, instance};
 use super::trigger::TriggerConfig;
 
-/// Stands for the name of an instance where no instance is meant.
+/// Placeholder for the name of an instance if no certain instance is meant.
 pub(super) const ANY_INSTANCE: &str = "name";
-/// The table of the tables of rules.
+/// The table that contains the tables of rules.
 pub(super) const TRIGGER_TABLE: &str = "trigger";
 
 /// A key that a table accepts.
@@ -83,8 +83,8 @@ impl Config {
     }
 }
 
-/// Returns the default configuration with a rule [`ANY_INSTANCE`], and an instance of that name of
-/// each source that has instances: it has every key.
+/// Returns a configuration that has every key. It is the default configuration with a rule named
+/// [`ANY_INSTANCE`], and with an instance of that name of each source that has instances.
 pub(super) fn with_every_key() -> Config {
     let mut config = Config::default();
     let specs = CATALOG.iter().filter(|spec| spec.has_instances());
@@ -93,13 +93,13 @@ pub(super) fn with_every_key() -> Config {
     config
 }
 
-/// Returns the names of tables that have no keys but other tables.
+/// Returns the names of tables that contain only other tables and no keys.
 pub(super) fn tables_of_tables() -> Vec<String> {
     let outer = ["group".to_owned(), "source".to_owned()];
     outer.into_iter().chain(tables_of_instances()).collect()
 }
 
-/// Returns the names of the tables whose tables have names that the operator chooses.
+/// Returns the names of the tables that contain tables with names that the operator chooses.
 pub(super) fn tables_of_instances() -> Vec<String> {
     let kinds = CATALOG.iter().filter(|spec| spec.has_instances());
     kinds.map(|spec| format!("source.{}", spec.name)).chain([TRIGGER_TABLE.to_owned()]).collect()

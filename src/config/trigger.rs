@@ -1,4 +1,4 @@
-//! The tables of rules: `[trigger.NAME]`.
+//! The tables of rules, which are named `[trigger.NAME]`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +25,26 @@ pub struct TriggerConfig {
     pub name: String,
     /// Whether the rule is evaluated.
     pub enabled: bool,
-    /// The condition that fires it; none until its key is read, without which a configuration is
-    /// refused.
+    /// The condition on which the rule fires; `None` until its key is read. A configuration without
+    /// that key is refused.
     pub when: Option<SampleCondition>,
-    /// The condition that clears it; none: that `when` does not hold.
+    /// The condition that clears the rule; `None` if the rule clears when `when` does not hold.
     pub clear: Option<SampleCondition>,
-    /// How long the condition must hold.
+    /// The time for which the condition must hold before the rule fires.
     pub for_time: Duration,
-    /// How much to keep before the firing.
+    /// The time before the firing that the snapshot keeps.
     pub before: Duration,
-    /// How much to keep after it.
+    /// The time after the firing that the snapshot keeps.
     pub after: Duration,
-    /// How long the rule does not fire again once the time of after has passed.
+    /// The time for which the rule does not fire again, counted from the end of the time `after`.
     pub hold_off: Duration,
-    /// Most firings in 24 hours.
+    /// Maximum number of firings in 24 hours.
     pub max_per_day: u32,
-    /// Logs that the snapshot gets.
+    /// Logs of the host that the snapshot gets.
     pub capture: Vec<HostLog>,
-    /// The program that is run at a firing, and its arguments; empty for none.
+    /// The program that is run at a firing, and its arguments; empty if no program is run.
     pub run: Vec<String>,
-    /// The file that sets `run`; none if no file does.
+    /// The file that sets `run`; `None` if no file sets it.
     pub run_defined_in: Option<Provenance>,
 }
 
@@ -57,14 +57,15 @@ impl TriggerConfig {
             when: None,
             clear: None,
             for_time: Duration::ZERO,
-            // What led to an event is in the seconds before it; its effects are in those after.
+            // The cause of an event is in the seconds before it, and its effects are in the seconds
+            // after it.
             before: Duration::from_secs(10),
             after: Duration::from_secs(5),
-            // A condition that comes and goes is one incident.
+            // A condition that comes and goes within this time is one incident.
             hold_off: Duration::from_secs(60),
-            // One in an hour: somebody still looks at each.
+            // That is one in an hour on average, so that somebody still looks at each.
             max_per_day: 24,
-            // The kernel and the services often say what happened.
+            // All logs are captured, because the kernel and the services often log the cause.
             capture: HostLog::ALL.to_vec(),
             run: Vec::new(),
             run_defined_in: None,
@@ -77,7 +78,7 @@ impl TriggerConfig {
         TriggerRule { name: Arc::from(own.name.as_str()), when, clear: None, times: own.times() }
     }
 
-    /// Returns the rule; none without a condition.
+    /// Returns the rule; `None` if the rule has no condition.
     pub fn rule(&self) -> Option<TriggerRule> {
         let (name, clear) = (Arc::from(self.name.as_str()), self.clear.clone());
         Some(TriggerRule { name, when: self.when.clone()?, clear, times: self.times() })
@@ -114,7 +115,8 @@ keys! {
     enabled: Flag, Reload, |trigger| Some(&mut trigger.enabled);
 
     /// How long the condition must hold without a break before the rule fires.
-    // What lasts a day is found by looking, not by a trigger.
+    // A condition that lasts a day is found by looking at the recording, so no trigger is needed
+    // for it.
     for: Time(0..=DAY), Reload, |trigger| Some(&mut trigger.for_time);
 
     /// How much of the time before the firing the snapshot keeps.
@@ -122,7 +124,7 @@ keys! {
 
     /// How much of the time after the firing the snapshot keeps. Another firing in this time
     /// extends the snapshot.
-    // An episode ends at the latest then.
+    // The maximum is the maximum length of an episode.
     after: Time(0..=EPISODE_NS_MAX), Reload, |trigger| Some(&mut trigger.after);
 
     /// How long the rule does not fire after that.

@@ -1,5 +1,5 @@
-//! Keys and tables that do not exist: finds them in what is left of a document, and suggests which
-//! ones were meant.
+//! Finds keys and tables that do not exist in the rest of a document, and suggests the keys and
+//! tables that were probably meant.
 
 use flatcap_format::schema::nearest_name;
 use toml::de::{DeTable, DeValue};
@@ -20,7 +20,8 @@ struct UnknownName {
     is_table: bool,
 }
 
-/// Reports everything in `rest`, what is left of a document after the keys of `config` were taken.
+/// Reports everything in `rest`, which is the part of a document that remains after the keys of
+/// `config` were taken out.
 pub(super) fn report(walk: &mut Diagnostics<'_>, rest: &DeTable<'_>, config: &mut Config) {
     let mut tables: Vec<String> = config.tables().into_iter().map(|(name, _)| name).collect();
     tables.extend(tables_of_tables());
@@ -29,8 +30,8 @@ pub(super) fn report(walk: &mut Diagnostics<'_>, rest: &DeTable<'_>, config: &mu
     if unknown.is_empty() {
         return;
     }
-    // Suggestions are made only for errors that are kept, which bounds the cost of a hostile file.
-    // They are sorted before the cut, so that the first ones of the file are kept.
+    // Suggestions are made only for errors that are kept, because this bounds the cost of a hostile
+    // file. The errors are sorted before the cut, so that the first errors of the file are kept.
     unknown.sort_by_key(|unknown| unknown.offset);
     walk.reject_more(unknown.len().saturating_sub(ERRORS_MAX));
     unknown.truncate(ERRORS_MAX);
@@ -51,7 +52,8 @@ fn collect(
     for (key, value) in rest {
         let name = joined(table, key.get_ref());
         match value.get_ref() {
-            // Names of instances were checked; any other name with a dot is no table's.
+            // Names of instances were checked before. Any other name with a dot belongs to no
+            // table.
             DeValue::Table(inner) if tables.contains(&name) && !key.get_ref().contains('.') => {
                 collect(walk, &name, inner, tables, unknown);
             }
@@ -90,7 +92,7 @@ impl UnknownName {
         }
         let names: Vec<&str> =
             keys.iter().filter(|known| known.table == self.table).map(|known| known.key).collect();
-        // A key that another table has is in the wrong place, not misspelt.
+        // A key that exists in another table is in the wrong place and not misspelt.
         if let Some(home) = keys.iter().find(|known| known.key == self.key) {
             return format!("no such key here; it belongs in [{}]", home.table);
         }
@@ -99,7 +101,7 @@ impl UnknownName {
         format!("no such key here; {}", name_hint(near, &known, "the keys are"))
     }
 
-    /// Returns the names of the tables that the table of this one may have.
+    /// Returns the names of the tables that could be in the same outer table as this one.
     fn sibling_tables<'n>(&self, tables: &'n [String]) -> Vec<&'n str> {
         let mut names: Vec<&str> = Vec::new();
         for table in tables {

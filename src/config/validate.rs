@@ -1,4 +1,4 @@
-//! Rules between settings, and the defaults that depend on other settings.
+//! Checks the rules between settings, and sets the defaults that depend on other settings.
 
 use flatcap_sampling::{BatchMode, SyntheticLayout};
 use flatcap_text::quantity::format_size;
@@ -12,30 +12,32 @@ use super::tables::{TRIGGER_TABLE, joined};
 
 /// Size of one value of the wide shape, in bytes.
 const FIELD_BYTES: u64 = 8;
-/// Bytes of a synthetic frame besides values and padding: envelope, offsets, alignment; rounded up.
+/// Size of a synthetic frame without values and padding, in bytes. It covers the envelope, offsets
+/// and alignment, rounded up.
 const SYNTHETIC_EXTRA_BYTES: u64 = 4 << 10;
-/// One segment grows while the previous one is synced to disk.
+/// Minimum number of segments, because one segment grows while the previous one is synced to disk.
 const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// The default of `retain_bytes` is raised to hold at least this many segments.
 const RETAIN_SEGMENTS: u64 = 4;
-/// Divisor of `retain_bytes` for the default of `retain_min`: the part that is kept even if other
-/// programs fill the file system.
+/// Divisor of `retain_bytes` for the default of `retain_min`, which is the part that is kept even
+/// if other programs fill the file system.
 const RETAIN_MIN_SHARE: u64 = 10;
 
-/// Checks whether the buffers of a configuration fit into `recorder.memory_max`. The modules that
-/// own the buffers know their sizes, so the rule comes from outside.
+/// Checks whether the buffers of a configuration fit into `recorder.memory_max`. The rule comes
+/// from outside this module, because only the modules that own the buffers know the sizes of the
+/// buffers.
 ///
 /// # Errors
-/// The sum and the smallest sufficient limit.
+/// The error states the sum and the smallest sufficient limit.
 pub type MemoryRule = fn(&Config) -> Result<(), String>;
 
-/// The rules between settings that are checked.
+/// Selects which rules between settings are checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckScope {
     /// Whether all buffers fit into `recorder.memory_max`.
     pub(super) memory_rule: Option<MemoryRule>,
-    /// No argument will select other sources. Otherwise the rules that depend on which sources are
-    /// on are those of the selection.
+    /// Whether the set of enabled sources is final, because no argument will select other sources.
+    /// If not, the rules that depend on the enabled sources are checked after the selection.
     pub(super) has_final_sources: bool,
 }
 
@@ -47,7 +49,7 @@ impl Default for CheckScope {
 
 /// A conflict between settings. Keys have their full names, `table.key`.
 struct Conflict {
-    /// The key to correct: of these, the one that was set last.
+    /// The candidates for the key to correct. The error is reported at the one that was set last.
     keys: Vec<String>,
     /// The other keys on which the rule depends.
     others: Vec<String>,
@@ -55,17 +57,17 @@ struct Conflict {
 }
 
 impl Config {
-    /// Checks the rules between settings; each setting is valid by itself. `file` is used in
+    /// Checks the rules between settings. Each setting must be valid by itself. `file` is used in
     /// messages only.
     ///
     /// # Errors
-    /// All conflicts.
+    /// The error lists all conflicts.
     pub fn check(&self, file: &str, memory_rule: MemoryRule) -> Result<(), ConfigErrors> {
         check_at(self, &ConfigLocation::File(file.to_owned()), memory_rule)
     }
 }
 
-/// Like [`Config::check`], but with the location of all conflicts.
+/// Checks the same rules as [`Config::check`], but reports all conflicts at the given location.
 pub(super) fn check_at(
     config: &Config,
     location: &ConfigLocation,
@@ -82,8 +84,8 @@ pub(super) fn check_at(
     if errors.is_empty() { Ok(()) } else { Err(ConfigErrors::new(errors, 0)) }
 }
 
-/// Sets the defaults that depend on other settings: otherwise a small or large segment would turn
-/// them into errors that no text contains.
+/// Sets the defaults that depend on other settings. Otherwise a small or large segment would turn
+/// these defaults into errors that no text contains.
 pub(super) fn derive_defaults(config: &mut Config, walk: &Diagnostics<'_>) {
     let is_default = |key: &str| !walk.is_set(key) || !walk.is_sound(key);
     let storage = &mut config.storage;
@@ -100,7 +102,7 @@ pub(super) fn derive_defaults(config: &mut Config, walk: &Diagnostics<'_>) {
 }
 
 /// Reports missing keys, keys without effect and conflicts between keys. A value that was rejected
-/// before causes no second error.
+/// before does not cause a second error.
 pub(super) fn check(config: &mut Config, walk: &mut Diagnostics<'_>, scope: CheckScope) {
     check_conditions(config, walk);
     for Conflict { keys, others, problem } in conflicts(config, scope) {
@@ -124,14 +126,15 @@ fn check_conditions(config: &mut Config, walk: &mut Diagnostics<'_>) {
             });
             if let Some((condition, found)) = unmet {
                 let by = joined(&name, condition.key);
-                // A rejected value was replaced by its default, from which nothing follows.
+                // A rejected value was replaced by its default. No error follows from that default.
                 if walk.is_set(&key) && walk.is_sound(&by) && !walk.is_overridden(&key, &by) {
                     let (by, needed) = (condition.key, condition.value);
                     let advice = format!("remove it or write {by} = \"{needed}\"");
                     walk.conflict(At::Key(&key), format!("has no effect with {by} = {found}; {advice}"));
                 }
             } else if spec.is_required && !walk.is_set(&key) {
-                // A missing key has no location, so the name of its table stands for it.
+                // A missing key has no location, so the location of the table's name is used
+                // instead.
                 let at = At::Label(walk.table_offset(&name), &label(&key));
                 walk.conflict(at, format!("missing; {}", (spec.expected)()));
             }
@@ -185,7 +188,8 @@ fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
         }
     }
     if config.enabled_sources().next().is_none() {
-        // Most sources are on by default, so one was turned off: the last one is reported.
+        // Most sources are on by default, so the operator turned sources off. The error is at the
+        // last of them.
         let problem = "no source is enabled; enable at least one";
         add(of_sources("enabled"), &[], problem.to_owned());
     } else if let Some(Err(problem)) = scope.memory_rule.map(|rule| rule(config)) {
@@ -203,7 +207,7 @@ fn synthetic_frame(config: &Config) -> Result<(), String> {
     else {
         return Ok(());
     };
-    // Both are numbers of 32 bits, so neither product nor sum exceeds 64.
+    // Both numbers have 32 bits, so neither the product nor the sum exceeds 64 bits.
     let frame = u64::from(fields) * FIELD_BYTES + u64::from(payload_bytes) + SYNTHETIC_EXTRA_BYTES;
     let frame_max = u64::from(config.storage.frame_max);
     if frame <= frame_max {

@@ -6,7 +6,8 @@ use toml::de::DeValue;
 use super::expected_value::ExpectedValue;
 use super::name_hint::name_hint;
 
-/// The reason why a key does not accept a value. The key decides what to write instead.
+/// The reason why a key does not accept a value. The advice what to write instead follows from the
+/// key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
@@ -16,10 +17,10 @@ pub enum ValueError {
         /// The type of the value.
         found: &'static str,
     },
-    /// A variable that is set, but to nothing.
+    /// A variable that is set to an empty value.
     #[error("an empty value, which is not the same as an unset variable")]
     EmptyVariable,
-    /// Not a duration, size or percentage.
+    /// A value that is not a duration, size or percentage.
     #[error(transparent)]
     Unit(#[from] UnitError),
     /// A duration, a size or a number below its range.
@@ -34,25 +35,25 @@ pub enum ValueError {
         /// The size must be a multiple of this many bytes.
         of: u64,
     },
-    /// Not one of the values of this key.
+    /// A value that is not one of the allowed values of this key.
     #[error("not one of the allowed values")]
     NotAllowed,
     /// A string that no file system accepts as a path.
     #[error("not a path: empty, or contains a zero byte")]
     BadPath,
-    /// A relative path, or one with `..`.
+    /// A path that is relative or contains `..`.
     #[error("not an absolute path, or it contains \"..\"")]
     NotAbsolute,
     /// A path that the kernel does not accept for a socket.
     #[error("not an absolute path, or too long for a socket")]
     BadSocketPath,
-    /// Not an address to listen on.
+    /// A value that is not an address to listen on.
     #[error("neither a port nor an address and a port")]
     BadSocketAddress,
-    /// Not a command that can be run.
+    /// A value that is not a command that can be run.
     #[error("not the absolute path of a program and its arguments")]
     BadCommand,
-    /// Not a pattern.
+    /// A value that is not a pattern.
     #[error("\"{}\" is not a pattern: {reason}", pattern.escape_debug())]
     BadPattern {
         /// The pattern as written.
@@ -60,19 +61,19 @@ pub enum ValueError {
         /// The reason.
         reason: String,
     },
-    /// Not a regular expression, or one without a group for the value.
+    /// A value that is not a regular expression, or one without a group for the value.
     #[error("not a regular expression for values: {reason}")]
     BadExpression {
         /// The reason.
         reason: String,
     },
-    /// Not a condition of a rule.
+    /// A value that is not a condition of a rule.
     #[error("{reason}")]
     BadCondition {
-        /// The reason, with its place.
+        /// The reason, with the place of the error in the condition.
         reason: String,
     },
-    /// Not a compression setting of a source.
+    /// A value that is not a compression setting of a source.
     #[error("{reason}")]
     BadCompression {
         /// The reason.
@@ -84,7 +85,7 @@ pub enum ValueError {
         /// The name as written.
         name: String,
     },
-    /// An item that occurs in a list twice.
+    /// An item that occurs twice in a list.
     #[error("\"{item}\" is listed twice; keep one")]
     DuplicateItem {
         /// The item.
@@ -101,7 +102,7 @@ pub enum ValueError {
 }
 
 impl ValueError {
-    /// Returns the error of a value of another type than expected.
+    /// Returns the error for a value whose type differs from the expected one.
     pub(super) fn wrong_type(value: &DeValue<'_>) -> Self {
         let found = match value {
             DeValue::String(_) => "a string",
@@ -115,7 +116,7 @@ impl ValueError {
         Self::WrongType { found }
     }
 
-    /// Returns the whole message: the error and what to write.
+    /// Returns the whole message, which is the error and the advice what to write.
     pub(super) fn with_advice(&self, expected: &ExpectedValue) -> String {
         match self {
             // These messages already say what to write.

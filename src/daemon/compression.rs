@@ -13,8 +13,8 @@ use flatcap_recorder::compress::{CompressWorker, CompressWorkerHandle, new_worke
 use super::settings::compression_plan;
 use crate::config::Config;
 
-/// Maximum time that the end of a run waits for the thread. A block of a slow codec may take longer
-/// and is then abandoned: the next start removes its temporary file.
+/// Maximum time that the end of a run waits for the thread. A block of a slow codec may take
+/// longer. The thread is then abandoned, and the next start removes its temporary file.
 const STOP_MAX_NS: u64 = 1_000_000_000;
 
 /// The compressor and the link that notifies it of new segments.
@@ -57,11 +57,11 @@ impl CompressionThread {
     /// Notifies the compressor of segments sealed since the previous call, and of low disk space.
     pub(super) fn update(&mut self, metrics: &Metrics) {
         self.notify(metrics);
-        // Compress sealed segments before old ones are removed for lack of space.
+        // Sealed segments are compressed before old ones are removed for lack of space.
         self.link.set_urgent(metrics.directory.is_space_low.get() == 1);
     }
 
-    /// Requests that the thread end.
+    /// Requests the thread to end.
     pub(super) fn stop(&self) {
         self.link.stop();
     }
@@ -70,7 +70,8 @@ impl CompressionThread {
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop();
         if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
-            // The panic hook has reported a panic of the thread; its segment stays uncompressed.
+            // If the thread panicked, the panic hook has reported it. Its segment stays
+            // uncompressed.
             let _panicked = self.thread.join();
         }
     }

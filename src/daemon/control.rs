@@ -1,4 +1,4 @@
-//! The control server's thread, started and ended with a run. If it cannot be started, the run
+//! The control server's thread, which starts and ends with a run. If it cannot be started, the run
 //! continues without it.
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use flatcap_os::thread;
 
 use crate::config::{Config, ControlConfig, SOCKET_PATH_BYTES_MAX};
 
-/// Maximum time that the server may take to end. It drops its connections, so it takes longer only
-/// if the host gives it no CPU time.
+/// Maximum time that the server may take to end. The server drops its connections, so it takes
+/// longer only if the host gives it no CPU time.
 const STOP_MAX_NS: u64 = 1_000_000_000;
 
-/// Every socket path that the configuration accepts can be bound.
+/// Checks that every socket path that the configuration accepts can be bound.
 const _: () = assert!(SOCKET_PATH_BYTES_MAX == PATH_BYTES_MAX);
 
 /// The running server, if there is one.
@@ -30,7 +30,7 @@ pub(super) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Starts the server as configured. Parts that cannot be started are logged as warnings.
+    /// Starts the server as configured. If a part cannot be started, a warning is logged.
     pub(super) fn start(config: &Config, run_id: u64, caller: Caller, metrics: &Arc<Metrics>) -> Self {
         let cpu_budget = config.recorder.cpu_budget;
         let config = &config.control;
@@ -68,7 +68,7 @@ impl ControlThread {
         }
     }
 
-    /// Returns the handle that changes the listeners' CPU time, if there is a server.
+    /// Returns the handle that changes the listeners' CPU time; `None` if there is no server.
     pub(super) fn listener_budget(&self) -> Option<ListenerBudget> {
         self.budget.clone()
     }
@@ -81,7 +81,7 @@ impl ControlThread {
             tracing::warn!("the control server does not end; it is abandoned");
             return;
         }
-        // The panic hook has reported a panic of the thread.
+        // If the thread panicked, the panic hook has reported it.
         let _panicked = thread.join();
     }
 }

@@ -1,4 +1,5 @@
-//! Keeps the whole recorder within its CPU budget: updates the CPU governor and publishes its cap.
+//! Keeps the whole recorder within its CPU budget. Updates the CPU governor and makes its cap
+//! visible to the samplers.
 
 use flatcap_metrics::Metrics;
 use flatcap_os::clock::process_cpu_ns;
@@ -6,7 +7,7 @@ use flatcap_sampling::{Allowance, CpuGovernor, CpuUsage, GOVERN_INTERVAL_NS};
 
 use crate::config::{CpuShare, RecorderConfig};
 
-/// The CPU governor and its schedule: one update per second.
+/// The CPU governor and the time of its next update. There is one update per second.
 #[derive(Debug)]
 pub(super) struct CpuBudgetWatch {
     governor: CpuGovernor,
@@ -69,7 +70,8 @@ impl CpuBudgetWatch {
         }
     }
 
-    /// Changes the budget. The cap stays until the next update. Returns whether the budget differs.
+    /// Changes the budget. The cap stays until the next update. Returns whether the new budget
+    /// differs from the old one.
     pub(super) fn set_budget(&mut self, budget: CpuShare) -> bool {
         let is_another = budget != self.budget;
         if is_another {
@@ -80,9 +82,9 @@ impl CpuBudgetWatch {
     }
 
     /// Updates the cap if one second has passed. CPU time of pushes does not count, because pushes
-    /// have a budget of their own: applications must not slow down the host's sources. While
-    /// `is_recovering`, or while a snapshot is copied, CPU time does not count either: both are
-    /// temporary, and no reason to record less after a crash or an incident.
+    /// have their own budget, so that applications cannot slow down the host's sources. While
+    /// `is_recovering` is true, or while a snapshot is copied, CPU time does not count either. Both
+    /// are temporary, and they are no reason to record less after a crash or an incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
         if now_ns < self.next_ns {
             return;
@@ -125,8 +127,9 @@ impl CpuBudgetWatch {
 mod tests {
     use super::*;
 
-    // Proves that the CPU time of other threads is divided by the bytes written, that nothing is
-    // counted twice, and that without pushed frames all of it counts for the host.
+    // Proves that the CPU time of shared threads is divided in proportion to the bytes written, and
+    // that nothing is counted twice. Also proves that all of it counts for the host if no frames
+    // are pushed.
     #[test]
     fn what_is_shared_is_divided_by_bytes() {
         let usage = |process_ns, sources_ns, pushes_ns, host_bytes, pushed_bytes| UsageTotals {

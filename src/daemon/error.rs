@@ -1,4 +1,4 @@
-//! The errors of a run: why it could not start or ended abnormally.
+//! The errors of a run, which say why the run could not start or ended abnormally.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,8 @@ pub enum DaemonError {
     /// There is no source to sample.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The first segment cannot be created, or the kernel refuses a thread or a signal handler.
+    /// The first segment cannot be created, or the kernel refuses to create a thread or to install
+    /// a signal handler.
     #[error("cannot start {what}: {error}")]
     Start {
         /// The part that could not be started.
@@ -39,8 +40,8 @@ pub enum DaemonError {
         #[source]
         error: io::Error,
     },
-    /// A thread panicked. This is a bug; the panic hook has reported it. Samples taken before are
-    /// recorded.
+    /// A thread panicked, which is a bug. The panic hook has reported the panic. Samples taken
+    /// before it are recorded.
     #[error("thread {name} panicked; samples taken before are recorded")]
     ThreadEnded {
         /// The name of the thread.
@@ -59,8 +60,8 @@ pub enum DaemonError {
     },
 }
 
-/// Returns the reason why the service cannot write to a data directory outside of its own, and the
-/// remedy.
+/// Returns a message that states why the service cannot write to a data directory outside of its
+/// own directories, and what to do.
 pub fn state_directory_only(data_dir: &Path, state: &Path) -> String {
     format!(
         "the service may write only to {}: give {} to its account and name it in a drop-in of the unit, ReadWritePaths={}; \
@@ -71,8 +72,8 @@ pub fn state_directory_only(data_dir: &Path, state: &Path) -> String {
     )
 }
 
-/// Converts the error of an unusable data directory; under a service manager, adds the reason if
-/// its sandbox is the cause.
+/// Converts the error of an unusable data directory. If a service manager's sandbox is the cause,
+/// adds this reason.
 pub(super) fn unusable(path: &Path) -> impl FnOnce(DataDirectoryError) -> DaemonError {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     move |error| match (&error, environment::directory("STATE_DIRECTORY")) {

@@ -1,5 +1,5 @@
-//! Lanes in the service manager's store: their memory outlives even a simultaneous end of recorder
-//! and application, and the next run rescues the remaining frames.
+//! Lanes in the service manager's store. There the memory of a lane survives even if recorder and
+//! application end at the same time, and the next run rescues the remaining frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use flatcap_recorder::ingest::LeftLane;
 /// Prefix of the names of lanes in the store.
 const PREFIX: &str = "lane";
 
-/// The store; without a service manager, nothing is stored.
+/// The store. Without a service manager, nothing is stored.
 #[derive(Debug)]
 pub(super) struct LaneStore(Option<DescriptorStore>);
 
@@ -19,8 +19,8 @@ pub(super) struct LaneStore(Option<DescriptorStore>);
 #[derive(Debug)]
 pub(super) struct StoredLanes(Vec<(String, OwnedFd)>);
 
-/// The identity of a lane, encoded in its name. The memory contains it too, but the client can
-/// modify that.
+/// The identity of a lane, encoded in its name. The memory contains the identity too, but the
+/// client can modify that memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoredLane {
     run_id: u64,
@@ -29,8 +29,9 @@ pub(super) struct StoredLane {
 }
 
 impl LaneStore {
-    /// Connects to the service manager, if there is one, and takes the descriptors stored by
-    /// earlier runs. Until then, programs started by this process would inherit them.
+    /// Connects to the service manager, if there is one, and takes over the descriptors that
+    /// earlier runs stored. This must happen early, because programs that this process starts
+    /// before would inherit the descriptors.
     pub(super) fn connect() -> (Self, StoredLanes) {
         let store = DescriptorStore::from_environment().unwrap_or_else(|error| {
             tracing::warn!(%error, "lanes of applications are not stored by the service manager: cannot connect to it");
@@ -64,8 +65,8 @@ impl LaneStore {
         }
     }
 
-    /// Passes on the lanes stored by earlier runs. `own` is the header of this run's lanes, or
-    /// `None` if applications may not push.
+    /// Passes the lanes that earlier runs stored to the rescue. `own` is the header of this run's
+    /// lanes, or `None` if applications may not push.
     pub(super) fn pass_on(
         &self,
         stored: StoredLanes,
@@ -94,11 +95,11 @@ impl LaneStore {
     }
 }
 
-/// Opens a stored lane. The error is a message.
+/// Opens a stored lane. The error is the message to log.
 fn open(name: &str, memory: &OwnedFd, own: (&LaneHeader, i64)) -> Result<LeftLane, String> {
     let StoredLane { run_id, lane, uid } =
         StoredLane::parse(name).ok_or_else(|| "it is no lane".to_owned())?;
-    // Not final: its client may be alive, and hands over the rest itself.
+    // The lane is not final, because its client may be alive and then hands over the rest itself.
     let resumption = LaneResumption { run_id, lane, is_final: false };
     LeftLane::open(memory.as_fd(), resumption, uid, own)
 }

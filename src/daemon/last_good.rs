@@ -1,8 +1,9 @@
-//! The last good configuration: saved to a file whenever a configuration has taken effect, and used
-//! by a start whose configuration is refused.
+//! The last good configuration. It is saved to a file whenever a configuration has taken effect,
+//! and a start whose configuration is refused uses it.
 //!
-//! The configuration that is attached to every segment cannot serve for this: it has no secrets,
-//! and finding the segments needs the data directory of a readable configuration.
+//! The configuration that is attached to every segment cannot be used instead. It lacks the
+//! secrets, and finding the segments needs the data directory, which only a readable configuration
+//! states.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -27,7 +28,7 @@ pub struct LastGood {
     /// The file. Only its owner may read it, because it may contain secrets, for example in the
     /// arguments of commands.
     pub file: PathBuf,
-    /// All mistakes of the configured settings; `None` if these settings are in effect.
+    /// All mistakes of the configured settings; `None` if the configured settings are in effect.
     pub refusal: Option<String>,
 }
 
@@ -66,8 +67,8 @@ impl LastGoodWriter {
 
 /// Returns the text of the file. A command, or the program of a rule, is not run if others may
 /// change the configuration file that names it (`sampling::sources::command`, `rules`). The saved
-/// copy belongs to flatcap alone, so it would be run from there. Therefore only entries that are in
-/// use, or may be run, are saved.
+/// copy belongs to flatcap alone, so this check would accept every program that the copy names.
+/// Therefore only entries that are in use, or may be run, are saved.
 fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     let mut config = config.clone();
     let runs_a_program = |source: &SourceConfig| {
@@ -84,7 +85,8 @@ fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     format!("{HEADER}\n{}", config.to_toml())
 }
 
-/// Replaces the file atomically: after a kill or a power failure it has the old or the new content.
+/// Replaces the file atomically. After a kill or a power failure, the file has either the old or
+/// the new content.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().and_then(OsStr::to_str).ok_or(ErrorKind::InvalidFilename)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -102,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that the program of a rule is saved only if nobody else could have named it, because
-    // it would be run from the saved copy.
+    // Proves that the program of a rule is saved only if nobody else could have named it. Otherwise
+    // the saved copy would cause such a program to be run.
     #[test]
     fn a_program_that_others_named_is_not_saved() {
         let folder = tempfile::tempdir().unwrap();
@@ -119,8 +121,8 @@ mod tests {
         assert!(!of_all.contains("/bin/true") && of_all.contains("cpu.running > 3"), "{of_all}");
     }
 
-    // Proves that the saved configuration is the running one without commands that must not be run,
-    // and that only its owner can read it.
+    // Proves that the saved configuration is the running one without the commands that must not be
+    // run, and that only its owner can read the file.
     #[test]
     fn the_saved_configuration_can_be_read_back() {
         let given = "[source.load]\nperiod = \"7ms\"\n[source.command.used]\ncommand = [\"/bin/a\", \"--token\", \"x\"]\n";

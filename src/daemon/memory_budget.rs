@@ -1,5 +1,5 @@
-//! The memory budget: a sum with one term per kind of buffer, each computed by the module that owns
-//! the buffer. The queues get the remaining memory.
+//! The memory budget, which is a sum with one term per kind of buffer. Each term is computed by the
+//! module that owns the buffer. The queues get the remaining memory.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,45 +17,46 @@ use flatcap_stream::HEADER_BYTES_MAX;
 
 use crate::config::{Config, format_size};
 
-/// Bytes per write of the recorder: a larger write is not cheaper per byte and stalls longer.
+/// Bytes per write of the recorder. A larger write is not cheaper per byte and stalls longer.
 const WRITE_BATCH_BYTES: u64 = 256 << 10;
-/// Minimum length of a group's queue, in slabs: a shorter one is full before the recorder polls
-/// again.
+/// Minimum length of a group's queue, in slabs. A shorter queue would be full before the recorder
+/// polls again.
 const QUEUE_SLABS_MIN: u64 = 4;
-/// Maximum total length of all groups' queues, in slabs: more would only delay the report of a slow
-/// disk.
+/// Maximum total length of all groups' queues, in slabs. More slabs would only delay the report of
+/// a slow disk.
 const QUEUE_SLABS_MAX: u64 = 4096;
-/// Slabs for frames that do not fit into a common slab: one being filled, one being written.
+/// Number of slabs for frames that do not fit into a common slab, one that is being filled and one
+/// that is being written.
 pub const LARGE_SLABS: u64 = 2;
-/// Sources in addition to the enabled ones that a reload may add, as far as `memory_max` allows.
+/// Number of sources that a reload may add to the enabled ones, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;
-/// Maximum number of sources over a whole run: each gets an id that is never reused. This is the
-/// limit of a segment (docs/FORMAT.md, section 2).
+/// Maximum number of sources over a whole run, because each source gets an id that is never reused.
+/// This is the limit of a segment (docs/FORMAT.md, section 2).
 pub(super) const RUN_SOURCES_MAX: u64 = 4096;
-/// Number of sampler groups, each with a thread. Groups without sources count, because a reload may
-/// add some.
+/// Number of sampler groups, each of which has a thread. Groups without sources count, because a
+/// reload may add sources to them.
 const GROUPS: u64 = GroupName::ALL.len() as u64;
-/// Per possible source of a run: its entry in the lists of counters, of begun samples and of
-/// losses, and in the state of the ring's thinning.
+/// Memory per possible source of a run, in bytes. It covers the source's entry in the lists of
+/// counters, of begun samples and of losses, and in the state of the ring's thinning.
 const RUN_SOURCE_BYTES: u64 = 64;
-/// Per source in use: its counters, its slot in the source `self`, and its pending loss in all
-/// groups that may read it. Rounded up to whole KiB.
+/// Memory per source in use, in bytes. It covers its counters, its slot in the source `self`, and
+/// its pending loss in all groups that may read it. Rounded up to whole KiB.
 const SOURCE_BYTES: u64 = (size_of::<SourceMetrics>() as u64
     + GROUPS * (SelfSampler::SOURCE_BYTES + SlabProducer::SOURCE_BYTES) as u64)
     .next_multiple_of(1 << 10);
-/// Minimum length of the queue of pushed frames, in slabs: the frames in one slab of a lane fill
-/// several if their numbers jump.
+/// Minimum length of the queue of pushed frames, in slabs. The frames of one slab of a lane fill
+/// several slabs if their sequence numbers jump.
 const PUSH_QUEUE_SLABS_MIN: u64 = 16;
-/// Per source in use: histograms of lateness and duration of samples, by interval, and for the run
-/// and the open segment.
+/// Number of histograms per source in use. They contain the lateness and duration of samples, by
+/// interval, and for the run and the open segment.
 const SOURCE_HISTOGRAMS: HistogramCounts = HistogramCounts {
     intervals: (EXCHANGE_SETS * SourceLatencies::HISTOGRAMS) as u64,
     totals: RunLatencies::SOURCE_TOTALS as u64,
 };
-/// Per group: histograms of building and queueing, by interval.
+/// Number of histograms per group. They contain the times for building and queueing, by interval.
 const GROUP_HISTOGRAMS: HistogramCounts =
     HistogramCounts { intervals: (EXCHANGE_SETS * GroupLatencies::HISTOGRAMS) as u64, totals: 0 };
-/// Histograms of the recorder itself, and of the run.
+/// Number of histograms of the recorder itself, and of the run.
 const RECORDER_HISTOGRAMS: HistogramCounts =
     HistogramCounts { intervals: RunLatencies::INTERVALS as u64, totals: RunLatencies::TOTALS as u64 };
 
@@ -72,9 +73,9 @@ struct HistogramCounts {
 pub struct MemoryBudget {
     /// Size of a slab, in bytes.
     pub slab_bytes: u64,
-    /// Slabs that samplers fill: one per group, and one for pushed frames.
+    /// Number of slabs that samplers fill, one per group and one for pushed frames.
     pub filling: u64,
-    /// Slabs per write of the recorder; at least 1.
+    /// Number of slabs per write of the recorder; at least 1.
     pub writing: u64,
     /// Length of each group's queue, in the order of [`GroupName::ALL`]. Proportional to the slabs
     /// per second that a group can queue, so that all queues bridge a stall of the same length.
@@ -84,18 +85,19 @@ pub struct MemoryBudget {
     /// Length of the queue between the recorder of the ring and the recorder of the data directory,
     /// in slabs; 0 without a ring.
     pub disk_queue: u64,
-    /// Slabs that the recorder has taken off the queues to find the oldest: one per group.
+    /// Number of slabs that the recorder has taken off the queues to find the oldest slab, one per
+    /// group.
     pub held_for_ordering: u64,
-    /// Size of a slab for one frame of `frame_max`, in bytes; whole pages.
+    /// Size of a slab for one frame of `frame_max`, in bytes, rounded up to whole pages.
     pub large_slab_bytes: u64,
-    /// Maximum number of concurrent sources, each with a loss list: those in use, and up to 8 that
-    /// a reload may add.
+    /// Maximum number of concurrent sources, each of which has a loss list. This is the number of
+    /// sources in use, and up to 8 that a reload may add.
     pub sources: u64,
     /// Number of interval histograms.
     pub intervals: u64,
     /// Number of histograms of the run and of the open segment.
     pub totals: u64,
-    /// Kernel rings that sources in use read, and copies of their content.
+    /// Kernel rings that sources in use read, and copies of the content of these rings.
     pub rings: Vec<MemoryTerm>,
 }
 
@@ -113,7 +115,7 @@ pub struct MemoryTerm {
 /// Checks that the shortest queues and everything else fit into `recorder.memory_max`.
 ///
 /// # Errors
-/// The sum and the smallest sufficient limit.
+/// The error states the sum and the smallest sufficient limit.
 pub fn memory_rule(config: &Config) -> Result<(), String> {
     let memory = MemoryBudget::of(config);
     let (sum, memory_max) = (memory.sum_bytes(), config.recorder.memory_max);
@@ -134,11 +136,11 @@ impl MemoryBudget {
     pub fn of(config: &Config) -> Self {
         let in_use = config.enabled_sources().count() as u64;
         let rings = ring_terms(config);
-        // Give up spare sources one by one before refusing a small `memory_max`.
+        // Spare sources are given up one by one before a small `memory_max` is refused.
         let mut with_spare =
             (0..=SPARE_SOURCES).rev().map(|spare| Self::of_sources(config, in_use + spare, &rings));
-        // If even the sources in use do not fit, the sum exceeds the limit, which validation
-        // reports.
+        // If even the sources in use do not fit, the sum exceeds the limit, and validation reports
+        // this.
         let least = with_spare
             .find(|least| least.sum_bytes() <= config.recorder.memory_max)
             .unwrap_or_else(|| Self::of_sources(config, in_use, &rings));
@@ -150,8 +152,8 @@ impl MemoryBudget {
         // The recorder of the ring does not wait for the disk, so the samplers' queues stay short.
         let disk = if config.blackbox.is_on() { more / 2 } else { 0 };
         let disk_queue = least.disk_queue + disk;
-        // How much applications push is not known in advance. Their lanes buffer frames before this
-        // queue.
+        // It is not known in advance how much applications push. Their lanes buffer the frames
+        // before this queue.
         let push = if config.push.enabled { (more - disk) / 2 } else { 0 };
         let push_queue = least.push_queue + push;
         let queues = divide_slabs(more - disk - push, rates(config));
@@ -160,7 +162,7 @@ impl MemoryBudget {
 
     /// Returns the minimum memory for this number of sources.
     fn of_sources(config: &Config, sources: u64, rings: &[MemoryTerm]) -> Self {
-        // Never 0 after validation, but the fields of `Config` are public.
+        // The size is never 0 after validation, but the fields of `Config` are public.
         let slab_bytes = (config.buffering.slab_size as u64).max(1);
         let large_slab_bytes = u64::from(config.storage.frame_max) + HEADER_BYTES_MAX as u64;
         Self {
@@ -193,14 +195,14 @@ impl MemoryBudget {
         GroupName::ALL.iter().zip(self.queues).find(|(name, _)| **name == group).map_or(0, |(_, queue)| queue)
     }
 
-    /// Returns the number of slabs between the two recorders: queued, being filled, held for
-    /// ordering and being written. 0 without a ring.
+    /// Returns the number of slabs between the two recorders. These are the slabs that are queued,
+    /// being filled, held for ordering and being written. Returns 0 without a ring.
     pub fn passed_on(&self) -> u64 {
         if self.disk_queue == 0 { 0 } else { self.disk_queue + 1 + 1 + self.writing }
     }
 
-    /// Returns the number of slabs of the common size, which is the capacity of their pool. There
-    /// are no other users, so a slab is free whenever a queue has space.
+    /// Returns the number of slabs of the common size, which is the capacity of their pool. Nothing
+    /// else uses these slabs, so a slab is free whenever a queue has space.
     pub fn slabs(&self) -> u64 {
         self.filling + self.writing + self.queued() + self.held_for_ordering + self.passed_on()
     }
@@ -245,7 +247,7 @@ impl MemoryBudget {
         ];
         if self.disk_queue > 0 {
             terms.push(slabs(self.passed_on(), "slabs thinned for data_dir"));
-            // A second recorder has loss lists, a ledger and counters of its own.
+            // The second recorder has its own loss lists, ledger and counters.
             terms.push(term(1, "recorder of the ring", losses_bytes + sources_bytes));
         }
         terms.extend(&self.rings);
@@ -258,7 +260,7 @@ impl MemoryBudget {
     }
 }
 
-/// Returns the memory of enabled sources for the rings of all CPUs of the recorded host.
+/// Returns the memory that enabled sources need for rings of all CPUs of the recorded host.
 fn ring_terms(config: &Config) -> Vec<MemoryTerm> {
     let host = HostRoot::new(&config.recorder.host_root);
     let memory = config.enabled_sources().flat_map(|source| ring_memory(&source.settings(), &host));
@@ -281,25 +283,25 @@ fn rates(config: &Config) -> [u64; GroupName::ALL.len()] {
     [GroupName::Fast, GroupName::Slow, GroupName::Blocking].map(|group| slab_rate(config, group))
 }
 
-/// Returns the maximum number of slabs that a group queues in 1,000 s if none fills up early: one
-/// per tick, and at most one per flush interval. Returns 0 for a group without sources, else at
-/// least 1.
+/// Returns the maximum number of slabs that a group queues in 1,000 s if no slab fills up before it
+/// is flushed. That is one slab per tick, and at most one per flush interval. Returns 0 for a group
+/// without sources, otherwise at least 1.
 fn slab_rate(config: &Config, group: GroupName) -> u64 {
-    // In 1,000 s, so that most slow sources have a rate in whole numbers.
+    // The rate is per 1,000 s, so that most slow sources have a rate that is a whole number.
     let per_1000_s = |period: Duration| {
         u64::try_from(Duration::from_secs(1000).as_nanos() / period.as_nanos().max(1)).unwrap_or(u64::MAX)
     };
-    // The shortest period gives 2 x 10^7 a source, so the sum does not overflow.
+    // The shortest period gives 2 x 10^7 ticks per source, so the sum does not overflow.
     let ticks = config.sources_of(group).map(|source| per_1000_s(source.period).max(1)).sum::<u64>();
     ticks.min(per_1000_s(config.buffering.flush_interval))
 }
 
-/// Returns the length of each queue: the minimum, plus its share of `more` slabs in proportion to
-/// its rate. The busiest group gets the remainder of the division.
+/// Returns the length of each queue, which is the minimum plus a share of `more` slabs in
+/// proportion to the rate of the group. The busiest group also gets the remainder of the division.
 fn divide_slabs<const GROUPS: usize>(more: u64, rates: [u64; GROUPS]) -> [u64; GROUPS] {
     // Without any source all rates are 0.
     let sum = rates.iter().sum::<u64>().max(1);
-    // The product is at most 4,096 slabs times 3 x 10^7.
+    // The product is at most 4,096 slabs times 3 x 10^7, so it does not overflow.
     let mut queues = rates.map(|rate| QUEUE_SLABS_MIN + more * rate / sum);
     // Each share was rounded down, so `given` is at most `more`.
     let given: u64 = rates.iter().map(|rate| more * rate / sum).sum();
@@ -328,7 +330,7 @@ mod tests {
 
     #[test]
     fn the_default_sum() {
-        // Proves each term of the default against values calculated by hand.
+        // Proves that each term of the default budget equals a value calculated by hand.
         let memory = MemoryBudget::of(&Config::default());
         let terms: Vec<_> = memory.terms().iter().map(|term| (term.count, term.bytes)).collect();
         assert_eq!(
@@ -369,13 +371,13 @@ mod tests {
     #[test]
     fn queues_bridge_stalls_of_one_length() {
         // Proves that slabs are divided by the rate at which a group can queue them, with a minimum
-        // for each: by default the fast group queues at most one every 5 ms, the slow one 43 a
-        // second.
+        // for each group. By default the fast group queues at most one slab every 5 ms, and the
+        // slow group 43 slabs a second.
         let memory = MemoryBudget::of(&Config::default());
         assert_eq!(memory.queued(), 263);
         let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
-        // In ms, rounded down; at least the stall that all slabs beyond the minimum bridge
-        // together.
+        // The stalls are in ms, rounded down. They are at least the stall that all slabs beyond the
+        // minimum bridge together.
         let stalls = [0, 1].map(|group: usize| memory.queues[group] * 1_000_000 / rates[group]);
         let least = (263 - 3 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
         assert!(stalls.iter().all(|stall| *stall >= least - 10), "{stalls:?} {least}");
@@ -389,8 +391,8 @@ mod tests {
 
     #[test]
     fn a_reload_has_space() {
-        // Proves that a group without sources is counted, and up to eight sources beyond those in
-        // use, as far as the memory limit allows.
+        // Proves that a group without sources is counted, and that up to eight sources are counted
+        // in addition to those in use, as far as the memory limit allows.
         let mut config = Config::default();
         for source in &mut config.sources {
             source.enabled = source.spec.name == "load";
@@ -408,9 +410,9 @@ mod tests {
         );
     }
 
-    // Proves that the rings of sched and profile are terms only if these sources are enabled, for
-    // the number of CPUs of the recorded host, that queues are shorter by as much, and that the
-    // error of too little memory names the rings.
+    // Proves that the rings of sched and profile are terms only if these sources are enabled, and
+    // that the terms count the CPUs of the recorded host. Also proves that the queues are shorter
+    // by the same amount, and that the error of too little memory names the rings.
     #[test]
     fn rings_are_terms() {
         let host = tempfile::tempdir().unwrap();
@@ -451,7 +453,7 @@ mod tests {
         assert!(errors.contains("too little") && errors.contains("write at least"), "{errors}");
     }
 
-    /// Returns the errors of a file with this text.
+    /// Returns the errors of a configuration file with this text.
     fn errors(text: &str) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f.toml");
@@ -463,8 +465,9 @@ mod tests {
 
     #[test]
     fn too_little_memory() {
-        // Proves that the sum is shown, at the key or, for a default, at the file, that the
-        // suggested value suffices, and that a rejected size causes no second error.
+        // Proves that the message shows the sum, and is located at the key or, for a default, at
+        // the file. Also proves that the suggested value suffices, and that a rejected size causes
+        // no second error.
         let terms =
             "12 slabs queued (768KiB) + 3 slabs held for ordering (192KiB) + 2 slabs for frames of frame_max";
         let sum = "24 slab indexes (648KiB) + 9 frame builders (3276KiB) + 11 loss lists (368KiB) + \
@@ -499,7 +502,7 @@ mod tests {
 
     #[test]
     fn a_selection_must_fit_into_memory() {
-        // Proves that a selection of more sources on the command line is checked again.
+        // Proves that the memory is checked again if the command line selects more sources.
         let off = ["cpu", "memory", "vmstat", "load", "disk", "network", "pressure", "self"];
         let mut config = Config::default();
         config.recorder.memory_max = 39 << 20;

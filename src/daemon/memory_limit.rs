@@ -1,5 +1,5 @@
 //! Fits the configuration to the control group's memory limit, so that the kernel does not kill the
-//! recorder repeatedly. Pure.
+//! recorder repeatedly. Has no side effects.
 
 use flatcap_os::control_group::MemoryLimit;
 
@@ -7,11 +7,11 @@ use super::memory_budget::MemoryBudget;
 use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, Config, format_size};
 
 /// Memory in addition to the buffers of `memory_max` and to compression. With the default
-/// configuration 75 MB are resident, 8 MB of them outside the buffers: program, stacks and the
-/// allocator's reserves. The rest is for the page cache, without which every read waits for the
-/// disk.
+/// configuration, 75 MB are resident. 8 MB of them are outside the buffers, for program, stacks and
+/// the allocator's reserves. The rest of this memory is for the page cache, without which every
+/// read waits for the disk.
 const OTHER_BYTES: u64 = 16 << 20;
-/// Compressing a segment takes this many times `block_size`.
+/// Factor of `block_size` that gives the memory for compressing a segment.
 const BLOCKS_OF_COMPRESSION: u64 = 6;
 /// Sizes are rounded to multiples of this number.
 const GRAIN_BYTES: u64 = 64 << 10;
@@ -19,8 +19,8 @@ const GRAIN_BYTES: u64 = 64 << 10;
 /// Returns the configuration reduced to fit the limit, and one line that describes the changes.
 /// Returns `None` if the configuration fits unchanged.
 ///
-/// Buffers are reduced first, down to the shortest length of each queue; then the block size. If
-/// even that does not fit, the line says so.
+/// Buffers are reduced first, down to the shortest length of each queue. Then the block size is
+/// reduced. If even that does not fit, the line says so.
 pub(super) fn fit(config: &Config, limit: &MemoryLimit) -> Option<(Config, String)> {
     let needed = needed_bytes(config);
     if needed <= limit.bytes {
@@ -58,7 +58,8 @@ fn needed_bytes(config: &Config) -> u64 {
 }
 
 /// Returns the memory that cannot be reduced. It includes lanes, because the recorder allocates
-/// them, and a ring in memory, because files on tmpfs are charged to the process that writes them.
+/// them. It also includes a ring in memory, because files on tmpfs are charged to the process that
+/// writes them.
 fn other_bytes(config: &Config) -> u64 {
     let has_ring = config.blackbox.is_on() && !config.blackbox.window_on_disk;
     let ring = if has_ring { config.blackbox.memory_max } else { 0 };
@@ -88,8 +89,9 @@ mod tests {
         fit(config, &MemoryLimit { bytes, file: "/sys/fs/cgroup/a/memory.max".into() })
     }
 
-    // Proves that a configuration that fits is unchanged, that any other is reduced to a valid one
-    // that fits (buffers before blocks), and that the message reports if that is impossible.
+    // Proves that a configuration that fits is unchanged, and that any other is reduced to a valid
+    // one that fits, buffers before blocks. Also proves that the message reports if no reduction
+    // suffices.
     #[test]
     fn memory_fits_the_limit() {
         let config = Config::default();

@@ -1,11 +1,12 @@
-//! The composition root: creates the threads, queues, pools and clocks of a run, and passes them to
-//! the other modules.
+//! The composition root. It creates the threads, queues, pools and clocks of a run, and passes them
+//! to the other modules.
 //!
 //! It never samples, writes segments or prints.
 //!
-//! A run ends by ownership. The stop event and their wake-up events end the samplers, which queue
-//! their last slabs and drop their senders. The recorder sees the queues disconnect, drains them,
-//! seals the segment and ends. The threads are joined in that order, each with a deadline.
+//! A run ends through ownership of its parts. The stop event and the samplers' wake-up events end
+//! the samplers, which queue their last slabs and drop their senders. The recorder sees the queues
+//! disconnect, drains them, seals the segment and ends. The threads are joined in that order, each
+//! with a deadline.
 
 mod compression;
 mod control;

@@ -1,7 +1,7 @@
-//! Notifies the service manager of the state of the recording: ready, reloading, stopping, the
-//! status line and the watchdog.
+//! Notifies the service manager of the state of the recording. It reports that the run is ready,
+//! reloading or stopping, sends the status line, and feeds the watchdog.
 //!
-//! This module also logs storage stalls: a recorder that waits for its storage cannot.
+//! This module also logs storage stalls, because a recorder that waits for its storage cannot log.
 
 use std::io;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use flatcap_os::service_manager::{ServiceManager, ServiceState};
 use super::status_line::{RecordingState, StatusLine};
 use super::watchdog::{RecorderActivity, Watchdog, WatchdogAction};
 
-/// Minimum watchdog interval: a shorter one may kill a recorder that only sleeps, because
+/// Minimum watchdog interval. A shorter interval may kill a recorder that only sleeps, because
 /// `poll_interval` can be one second.
 const WATCHDOG_MIN: Duration = Duration::from_secs(3);
 /// Extension of the stop timeout that is requested repeatedly while the run is stopping.
 const END_TIME: Duration = Duration::from_secs(10);
-/// Interval between two such requests.
+/// Interval between two requests for this extension.
 const END_INTERVAL_NS: u64 = NS_PER_S;
 
 /// The connection to the service manager.
@@ -59,7 +59,7 @@ impl ServiceNotifier {
         }
     }
 
-    /// Reports readiness: the first segment is open and the samplers run.
+    /// Reports readiness, that is, the first segment is open and the samplers run.
     pub(super) fn ready(&mut self, metrics: &Metrics) {
         let result = self.link.notify_state(ServiceState::Ready, &StatusLine::first(metrics));
         self.log_failure(result);
@@ -84,8 +84,8 @@ impl ServiceNotifier {
         self.log_failure(result);
     }
 
-    /// Feeds the watchdog, logs stalls and sends the status line, each when due. `ring` has the
-    /// counters of the ring's recorder, or is `None` without a ring.
+    /// Feeds the watchdog, logs stalls and sends the status line, each when it is due. `ring` has
+    /// the counters of the ring's recorder, or is `None` without a ring.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) {
         let result = self.link.send_pending();
         self.log_failure(result);
@@ -98,8 +98,8 @@ impl ServiceNotifier {
         self.show(now_ns, metrics, state);
     }
 
-    /// Does the same while the run is stopping. Stopping has its own time limits; within them it
-    /// may exceed `TimeoutStopSec=`.
+    /// Does the same as `update` while the run is stopping. Stopping has its own time limits, and
+    /// within these limits it may exceed `TimeoutStopSec=`.
     pub(super) fn update_while_stopping(&mut self, now_ns: u64, metrics: &Metrics) {
         if now_ns < self.end_ns + END_INTERVAL_NS {
             return;
@@ -111,7 +111,8 @@ impl ServiceNotifier {
         self.show(now_ns, metrics, stall_ns.map_or(RecordingState::Ending, RecordingState::Stalled));
     }
 
-    /// Feeds the watchdog. If a recorder is stuck, returns for how long.
+    /// Feeds the watchdog. If a recorder is stuck, returns the time since when it is stuck, in
+    /// nanoseconds.
     fn feed(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) -> Option<u64> {
         let activity = |metrics: &Metrics| RecorderActivity {
             iterations: metrics.recorder.iterations.get(),
@@ -133,8 +134,8 @@ impl ServiceNotifier {
                 None
             }
             WatchdogAction::Withhold(ns) => {
-                // A short time may be a sleep of `poll_interval`; it is reported once it is longer
-                // than any such sleep.
+                // A short time may be a sleep of `poll_interval`. The recorder is reported as stuck
+                // only after a time that is longer than any such sleep.
                 let is_stuck = ns > u64::try_from(WATCHDOG_MIN.as_nanos()).unwrap_or(u64::MAX);
                 if is_stuck && !self.is_stuck_logged {
                     self.is_stuck_logged = true;
@@ -148,7 +149,8 @@ impl ServiceNotifier {
         }
     }
 
-    /// Logs the start and the end of a storage stall. Returns the duration of the current one.
+    /// Logs the start and the end of a storage stall. Returns the duration of the current stall, if
+    /// there is one.
     fn log_stall(&mut self, now_ns: u64, metrics: &Metrics) -> Option<u64> {
         let stall_ns = metrics.recorder.current_stall_ns(now_ns);
         match (stall_ns, self.stall_ns) {

@@ -1,4 +1,4 @@
-//! The thread of pushed frames, started and ended with a run. If it cannot be started, the run
+//! The thread of pushed frames, which starts and ends with a run. If it cannot be started, the run
 //! continues without it.
 
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ use crate::config::Config;
 
 /// The socket's name in the runtime directory.
 const SOCKET_NAME: &str = "push.sock";
-/// The descriptors of pushed sources may take at most 1/4 of a segment, because header and footer
-/// repeat all of them.
+/// Divisor of the segment size for the descriptors of pushed sources. They may take at most 1/4 of
+/// a segment, because header and footer repeat all of them.
 const DESCRIPTION_SHARE: u64 = 4;
 /// Number of sources of a run that are reserved for the host and for reloads.
 const HOST_SOURCES: u64 = 512;
@@ -80,7 +80,8 @@ impl PushThread {
         };
         let started = PushWorker::new(settings).and_then(|(worker, stop)| {
             let run = move || {
-                // A raised priority of the process is meant for its samplers, which must run first.
+                // If the process has a raised priority, that priority is meant for the samplers,
+                // which must run first.
                 if let Err(error) = thread::set_batch_priority() {
                     tracing::debug!(%error, "the thread of pushed frames keeps its priority");
                 }
@@ -96,7 +97,7 @@ impl PushThread {
     }
 }
 
-/// Publishes the sums over all pushed sources.
+/// Updates the metrics that are sums over all pushed sources.
 pub(super) fn publish_sums(metrics: &Metrics) {
     let pushed = || metrics.sources.iter().filter(|source| source.is_pushed());
     let sum = |count: fn(&SourceMetrics) -> u64| pushed().map(|source| count(source)).sum();
@@ -159,8 +160,8 @@ fn limits(config: &Config) -> PushLimits {
     }
 }
 
-/// Returns the size of the smallest segments that describe pushed sources, and the key that sets
-/// it.
+/// Returns the size of the smallest segments that describe pushed sources, and the name of the key
+/// that sets this size.
 fn smallest_segment(config: &Config) -> (u64, &'static str) {
     let of_disk = (config.storage.segment_size, "[storage] segment_size");
     let of_ring = || (super::ring::ring_segment_bytes(config), "[blackbox] memory_max");
@@ -168,7 +169,7 @@ fn smallest_segment(config: &Config) -> (u64, &'static str) {
     of_ring.unwrap_or(of_disk)
 }
 
-/// Returns the header of each lane, without its number, user and slabs.
+/// Returns the header that is common to all lanes, that is, without number, user and slabs.
 pub(super) fn lane_header(config: &Config, run_id: u64, directory: (u64, u64)) -> LaneHeader {
     let half = |bits: u128| u64::try_from(bits & u128::from(u64::MAX)).unwrap_or_default();
     let boot = boot_id_number();

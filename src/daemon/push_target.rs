@@ -27,7 +27,7 @@ pub(super) struct RunTarget {
     /// Length of the ring's window.
     pub(super) window: Duration,
     pub(super) wall_offset: Arc<WallOffset>,
-    /// Takes lanes of killed runs.
+    /// Receives the lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
     /// Keeps the memory of lanes.
     pub(super) lane_store: Arc<LaneStore>,
@@ -60,8 +60,8 @@ impl PushTarget for RunTarget {
             let window = OrderedWindow { last: self.window, after: Duration::ZERO, user: Some(uid) };
             snapshots::order(self.snapshots.as_ref(), window, &text, move |result| match result {
                 Ok(done) => tracing::info!(uid, "{done}"),
-                // Not an error of the recorder: the mark is written, and too many orders are
-                // queued.
+                // This is not an error of the recorder, because the mark is written and the
+                // snapshot is refused only since too many requests are queued.
                 Err(refusal) => {
                     tracing::warn!(uid, "no snapshot for the trigger of an application: {}", refusal.message);
                 }

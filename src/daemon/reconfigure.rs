@@ -1,8 +1,8 @@
 //! Reconfiguration of a running recorder.
 //!
-//! The order of a reload: open and check everything; make the recorder continue in a new segment
-//! that describes the new configuration; then update the groups. A failure before the last step
-//! changes nothing.
+//! A reload has three steps. First, everything is opened and checked. Second, the recorder
+//! continues in a new segment that describes the new configuration. Third, the groups are updated.
+//! A failure before the last step changes nothing.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::settings::{compression_plan, lock_memory, retention, run_plan};
 use super::sources::{Candidate, counters, open};
 use crate::config::{Config, SourceConfig};
 
-/// Maximum number of differences listed.
+/// Maximum number of differences that a line lists.
 const DIFFERENCES_MAX: usize = 32;
 
 /// The current configuration of a run and its sources.
@@ -43,7 +43,7 @@ struct RunningSource {
     id: u16,
 }
 
-/// Reasons why a reload changed nothing.
+/// The reasons why a reload changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReloadError {
     /// The configuration is invalid on this host.
@@ -63,7 +63,7 @@ enum PlannedSource {
     Open { id: u16, is_new: bool, candidate: Box<Candidate> },
 }
 
-/// The effects of a reload, before anything is changed.
+/// The effects of a reload, determined before anything is changed.
 struct ReloadPlan {
     active: Vec<RunningSource>,
     next: Vec<(GroupName, PlannedSource)>,
@@ -116,7 +116,7 @@ impl RunningConfig {
         let mut config = self.config.with_reload_of(new);
         check(&config, new)?;
         let waiting = config.differences(new);
-        // The lock prevents applications from adding sources.
+        // The lock prevents applications from adding sources during the reload.
         let shared = Arc::clone(&self.controls.sources);
         let mut known = shared.lock();
         let mut plan = self.plan(&config, &known)?;
@@ -164,7 +164,7 @@ impl RunningConfig {
         (self.config, self.active, self.header) = (config, active, header);
         for PreparedUpdate { index: place, update: change } in changes {
             let handle = self.controls.groups.get(place).map(|(_, link)| link);
-            // Dropped here because closing files may take a while.
+            // The old parts are dropped here, because closing files may take a while.
             drop(handle.and_then(|link| link.update(change)).ok_or(ReloadError::Ending)?);
         }
         let (compressor, of_ring) = &self.controls.compressors;
@@ -173,7 +173,7 @@ impl RunningConfig {
             of_ring.set_settings(ring_compression(&self.config));
         }
         if self.config.recorder.lock_memory {
-            // Locks memory that was allocated by the update.
+            // The update may have allocated memory, which is locked here.
             lock_memory(&self.config, memory::lock_memory_on_fault);
         }
         for id in removed {
@@ -212,8 +212,8 @@ impl RunningConfig {
                         "source {name}: {reason}; this source is required: remove it, or set required = false"
                     )));
                 }
-                // A file may be missing, or the open source may hold a resource that exists only
-                // once.
+                // A file may be missing, or the open source may hold a resource that only one
+                // source can hold.
                 Err(reason) => match before {
                     Some(before) => plan.keep(before, &reason),
                     None => plan.skipped.push(format!("{name}: {reason}")),
@@ -231,10 +231,11 @@ impl RunningConfig {
         Ok(plan)
     }
 
-    /// Returns whether a source keeps its open files. A source with its own thread is reopened if
-    /// the CPUs of its group change.
+    /// Returns whether a source keeps its open files. A source that has its own thread is reopened
+    /// if the CPUs of its group change.
     fn stays(&self, before: &RunningSource, source: &SourceConfig, config: &Config) -> bool {
-        // The sampler itself applies the budget of context switches.
+        // The sampler itself applies the budget of context switches, so a change of this budget
+        // reopens the source.
         let budget = if source.sched.is_some() { source.budget } else { before.config.budget };
         let required = before.config.required;
         let group = source.group();
@@ -243,7 +244,7 @@ impl RunningConfig {
             && (cpus_stay || group != GroupName::Blocking)
     }
 
-    /// Returns the sources that are added or removed without a change of their settings, because
+    /// Returns the sources that are added or removed although their settings are unchanged, because
     /// the host has gained or lost them.
     fn host_changes(&self, plan: &ReloadPlan, phrases: &[String]) -> Vec<String> {
         let names = |active: &[RunningSource]| -> Vec<String> {
@@ -348,7 +349,7 @@ impl RunningConfig {
         latencies: Vec<Consumer<GroupLatencies>>,
         (removed, rules): (Vec<u16>, RecorderRules),
     ) -> Result<(), ReloadError> {
-        // The attached configuration is stamped with these times.
+        // The attached configuration has the times of this header.
         let header = SegmentHeader { clocks: read_clocks(), ..header.clone() };
         let plan = run_plan(config, &MemoryBudget::of(config), header);
         let (commands, limits) = (&self.controls.commands, retention(config));
@@ -362,8 +363,8 @@ impl RunningConfig {
             removed: Vec::new(),
             rules,
         };
-        // The disk goes first: it may refuse the plan, and then nothing must have changed; a ring
-        // accepts any plan.
+        // The recorder of the data directory is updated first, because it may refuse the plan, and
+        // then nothing must have changed. The ring's recorder accepts any plan.
         let plan = thinned_plan(config, plan);
         let rules = RecorderRules::default();
         update_plan(commands, PlanUpdate { plan, limits, latencies, removed, rules })?;
@@ -389,8 +390,8 @@ impl ReloadPlan {
         self.active.push(RunningSource { config: source.clone(), id });
     }
 
-    /// Keeps a source unchanged that cannot be opened with its new settings: old settings are
-    /// better than no samples.
+    /// Keeps a source unchanged if it cannot be opened with its new settings, because old settings
+    /// are better than no samples.
     fn keep(&mut self, before: &RunningSource, reason: &str) {
         let RunningSource { config, id } = before;
         self.skipped.push(format!("{}: {reason}; it is read with the settings before", config.full_name()));
@@ -398,8 +399,8 @@ impl ReloadPlan {
         self.add(config, *id, PlannedSource::Keep { id: *id, budget: None });
     }
 
-    /// Adds an opened source. It keeps its id if its frames still have the same schema and group;
-    /// otherwise it gets a new one.
+    /// Adds an opened source. The source keeps its id if its frames still have the same schema and
+    /// group. Otherwise it gets a new id.
     fn add_opened(&mut self, candidate: Candidate, before: Option<&RunningSource>) {
         let source = candidate.config.clone();
         let same = before.filter(|before| before.config.group() == source.group()).and_then(|before| {
@@ -411,7 +412,7 @@ impl ReloadPlan {
             info.period_ns = nanoseconds(&source);
             (info.id, false)
         } else {
-            // Ids beyond the limit are rejected before anything is changed.
+            // An id beyond the limit is rejected before anything is changed.
             let id = u16::try_from(self.sources.len()).unwrap_or(u16::MAX);
             self.sources.push(candidate.info(id));
             (id, true)
@@ -420,12 +421,12 @@ impl ReloadPlan {
     }
 }
 
-/// Returns the result of a reload for the caller, who does not see the log: the changes, and the
-/// settings that did not take effect.
+/// Returns the result of a reload for the caller, who does not see the log. It lists the changes,
+/// and the settings that did not take effect.
 fn summary(changes: &[String], skipped: &[String], pending: &[String]) -> String {
     let name = |phrase: &str| phrase.split(": ").next().unwrap_or_default().to_owned();
     let is_skipped = |phrase: &str| skipped.iter().any(|other| name(other) == name(phrase));
-    // Do not report a source as enabled that this host lacks.
+    // A source that this host lacks is not reported as enabled.
     let done: Vec<String> = changes.iter().filter(|phrase| !is_skipped(phrase)).cloned().collect();
     let mut parts = vec![if done.is_empty() { "nothing has changed".to_owned() } else { one_line(&done) }];
     if !skipped.is_empty() {
@@ -446,8 +447,8 @@ fn one_line(differences: &[String]) -> String {
     }
 }
 
-/// Checks the merged configuration: the new one was validated with all its keys, but some keep
-/// their old values.
+/// Checks the merged configuration. The new configuration was validated with all its keys, but in
+/// the merged one some keys keep their old values.
 fn check(config: &Config, new: &Config) -> Result<(), ReloadError> {
     if config == new {
         return Ok(());
@@ -474,8 +475,8 @@ mod tests {
         assert!(one_line(&many).ends_with("; 31; and 8 more"));
     }
 
-    // Proves that the caller of a reload is informed of changes that did not take effect: skipped
-    // sources and settings that need a restart.
+    // Proves that the caller of a reload is informed of changes that did not take effect, that is,
+    // skipped sources and settings that need a restart.
     #[test]
     fn a_summary_names_settings_not_in_effect() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! Recovery of killed earlier runs, on a thread of its own while recording continues.
+//! Recovery of killed earlier runs, on a separate thread while recording continues.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,18 +16,19 @@ use flatcap_os::thread;
 use flatcap_recorder::QuotaStorage;
 use flatcap_slab::CrashedRun;
 
-/// Maximum time that the end of a run waits for the recovery. The next run, or `flatcap recover`,
-/// completes it.
+/// Maximum time that the end of a run waits for the recovery. If the recovery takes longer, the
+/// next run or `flatcap recover` completes it.
 const STOP_MAX_NS: u64 = 10_000_000_000;
 /// Number of segments of the ring whose samples complete the last segment of a killed run. They
-/// cover at least 5 s, far more than `disk_period` and the delay until samples are on disk.
+/// cover at least 5 s, which is far more than `disk_period` and the delay until samples are on
+/// disk.
 const RING_SEGMENTS_READ: usize = 2;
 
 /// The running thread.
 #[derive(Debug)]
 pub(super) struct RecoveryThread {
     thread: JoinHandle<()>,
-    /// The runs that have left an open segment in the ring; set when the thread ends.
+    /// The ids of the runs that have left an open segment in the ring; set when the thread ends.
     crashed: Arc<OnceLock<Vec<u64>>>,
 }
 
@@ -45,14 +46,14 @@ impl RecoveryThread {
         let found = Arc::clone(&crashed);
         let thread = thread::spawn("recovery", move || {
             let runs = recover(&storage, ring.as_deref(), own_run, (&run_dir, directory));
-            // Set only here, so this cannot fail.
+            // The cell is set only here, so this cannot fail.
             let _only_once = found.set(runs);
         })?;
         Ok(Self { thread, crashed })
     }
 
-    /// Returns the runs that have left an open segment in the ring; empty until the recovery has
-    /// ended.
+    /// Returns the ids of the runs that have left an open segment in the ring; empty until the
+    /// recovery has ended.
     pub(super) fn crashed_runs(&self) -> &[u64] {
         self.crashed.get().map_or(&[], Vec::as_slice)
     }
@@ -78,13 +79,13 @@ impl RecoveryThread {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");
             return;
         }
-        // The panic hook has reported a panic of the thread; its segments stay unrecovered.
+        // If the thread panicked, the panic hook has reported it. Its segments stay unrecovered.
         let _panicked = self.thread.join();
     }
 }
 
-/// Recovers the runs before `own_run` in the directory, using their memory in `run_dir`. Returns
-/// the runs that have left an open segment in the ring.
+/// Recovers the runs before `own_run` in the directory, using the memory that these runs left in
+/// `run_dir`. Returns the runs that have left an open segment in the ring.
 fn recover(
     storage: &QuotaStorage,
     ring: Option<&QuotaStorage>,
@@ -141,9 +142,9 @@ fn recover_ring(ring: &dyn Storage, skip_run: Option<u64>, memories: &[CrashedRu
     crashed
 }
 
-/// Adds the newest samples of a run that only its ring has. So the last segment in the data
-/// directory ends with every sample, and no sample between the last thinned one and the crash
-/// counts as lost.
+/// Adds the newest samples of a run that are only in its ring. Without them, the last segment in
+/// the data directory would end before the crash, and the samples between the last thinned one and
+/// the crash would count as lost.
 fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -> io::Result<()> {
     let entries = ring.entries()?;
     let mut names: Vec<SegmentName> = entries
@@ -168,7 +169,7 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
             }
         }
     }
-    // The segments of a run have one checksum kind.
+    // All segments of a run have the same checksum kind, so one header suffices.
     if let Some(header_bytes) = header_bytes {
         leftovers.frames.sort_by_cached_key(|frame| {
             frame.get(header_bytes..).and_then(SampleView::read).map_or(0, |sample| sample.mono_ns)
@@ -177,9 +178,9 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
     Ok(())
 }
 
-/// Returns the memory of crashed runs, except `spare_run`, of a data directory, which is identified
-/// by device and inode. Returns nothing if others may have written to `run_dir`, because no run of
-/// ours keeps memory there.
+/// Returns the memory that crashed runs, except `spare_run`, left for a data directory. The data
+/// directory is identified by device and inode. Returns nothing if others may have written to
+/// `run_dir`, because flatcap keeps no memory in such a directory.
 ///
 /// # Errors
 /// `run_dir` cannot be read.
@@ -197,10 +198,10 @@ pub fn crashed_runs(
     })
 }
 
-/// Recovers the segments of crashed runs in a directory, using their memory and, if they had a
-/// ring, its segments, which are completed first. The memory of a run is removed once the files of
-/// the run account for all samples in it; otherwise it is kept with a warning. Returns the runs
-/// that have left an open segment in the ring.
+/// Recovers the segments of crashed runs in a directory, using the memory of these runs. If a run
+/// had a ring, the segments of the ring are completed first, and then used too. The memory of a run
+/// is removed once the files of the run account for all samples in the memory. Otherwise the memory
+/// is kept, with a warning. Returns the runs that have left an open segment in the ring.
 ///
 /// # Errors
 /// The data directory cannot be listed. Errors of single segments are passed to `each`.
@@ -242,8 +243,8 @@ pub fn recover_all(
     Ok(crashed)
 }
 
-/// Removes the memory of a run, unless it has samples that the files of the run do not account for.
-/// `is_completed` is true if a segment of the run has just been recovered.
+/// Removes the memory of a run, unless the memory has samples that the files of the run do not
+/// account for. `is_completed` is true if a segment of the run has just been recovered.
 fn remove_if_counted(
     completion: &DirectoryRecovery<'_>,
     memory: CrashedRun,
@@ -253,7 +254,7 @@ fn remove_if_counted(
     let begun = memory.begun()?;
     match completion.run_completeness(run_id, &begun)? {
         RunCompleteness::Complete => memory.remove(),
-        // The samples cannot be read without a segment header.
+        // Without a segment header, the samples cannot be read.
         RunCompleteness::NoFile => {
             let frames = memory.frames().map_or(0, |frames| frames.len());
             if frames > 0 && !is_completed {
@@ -278,7 +279,7 @@ fn remove_if_counted(
 }
 
 /// Reads the memory of a run for its segments in the data directory. If a source has two notes, the
-/// first one is for the recording on disk.
+/// first note is for the recording in the data directory.
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     Ok(Leftovers {
         frames: memory.frames()?,
@@ -288,7 +289,7 @@ fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     })
 }
 
-/// Reads the memory of a run for its segments in the ring. If a source has two notes, the last one
+/// Reads the memory of a run for its segments in the ring. If a source has two notes, the last note
 /// is for the ring.
 fn read_for_ring(memory: &CrashedRun) -> io::Result<Leftovers> {
     let mut leftovers = read(memory)?;

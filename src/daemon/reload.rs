@@ -1,8 +1,8 @@
-//! Reloading on a separate thread: queues requests, decides when the next reload may begin, and
-//! runs it.
+//! Reloads the configuration on a separate thread. Queues requests, decides when the next reload
+//! may begin, and runs it.
 //!
-//! Requests are merged: while a reload is running, or the last one is less than a second old, all
-//! requests wait for the next reload, which reads the configuration at that time.
+//! Requests are merged. While a reload is running, or the last one is less than a second old, all
+//! requests wait for the next reload. That reload reads the configuration as it is then.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -20,18 +20,19 @@ use crate::config::{Config, CpuShare};
 
 /// Minimum interval between two reloads.
 const INTERVAL_NS: u64 = NS_PER_S;
-/// Maximum number of calls that wait for a reload; further ones are refused as busy.
+/// Maximum number of calls that wait for a reload. Further calls are refused as busy.
 const CALLS_MAX: usize = 64;
-/// Maximum number of jobs queued for the thread: one reload, and flushes; further ones are refused
-/// as busy.
+/// Maximum number of jobs that are queued for the thread. These are one reload, and flushes.
+/// Further jobs are refused as busy.
 const JOBS_MAX: usize = 16;
-/// Maximum time that the end of a run waits for a reload. A source that hangs while it is opened is
-/// abandoned.
+/// Maximum time that the end of a run waits for a reload. If a source hangs while it is opened, the
+/// thread is abandoned after this time.
 const STOP_MAX_NS: u64 = NS_PER_S;
-/// A reload that takes longer is logged once, because callers wait for it.
+/// Duration after which a running reload is logged, at most one time, because callers wait for it.
 const SLOW_NS: u64 = 10 * NS_PER_S;
 
-/// Reads the configuration again. The error lists all mistakes in it.
+/// A function that reads the configuration again. The error lists all mistakes in the
+/// configuration.
 pub type ConfigReader = Box<dyn FnMut() -> Result<Config, String> + Send>;
 
 /// A job of the reload thread.
@@ -45,11 +46,11 @@ enum ReloadJob {
 pub(super) struct ReloadResult {
     /// The end of the reload, in monotonic nanoseconds.
     pub(super) at_ns: u64,
-    /// One line: the changes, or the reason why nothing has changed.
+    /// One line with the changes, or with the reason why nothing has changed.
     pub(super) result: Result<String, Refusal>,
 }
 
-/// The message of the thread after a reload: its result and the current CPU budget.
+/// The message of the thread after a reload, with its result and the current CPU budget.
 struct ReloadOutcome {
     result: Result<String, Refusal>,
     cpu_budget: CpuShare,
@@ -74,8 +75,9 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Starts the thread, which reads the configuration and applies the changes. It sets `wake`
-    /// after each reload. `writer` saves the current configuration, now and after each change.
+    /// Starts the thread, which reads the configuration and applies the changes. The thread sets
+    /// `wake` after each reload. `writer` saves the current configuration, now and after each
+    /// change.
     pub(super) fn start(
         in_force: RunningConfig,
         reread: ConfigReader,
@@ -84,7 +86,8 @@ impl Reloader {
     ) -> std::io::Result<Self> {
         let cpu_budget = in_force.config().recorder.cpu_budget;
         Self::start_with(cpu_budget, move |jobs, outcomes| {
-            // Saved on this thread, because the disk may hang and the main loop must not.
+            // The configuration is saved on this thread, because the disk may hang and the main
+            // loop must not.
             writer.save(&in_force);
             work(in_force, reread, writer, (&jobs, &outcomes), &wake);
         })
@@ -138,7 +141,7 @@ impl Reloader {
         true
     }
 
-    /// Sends the job to the thread. If that fails, ends the reload and returns false.
+    /// Sends the job to the thread. If sending fails, ends the reload and returns false.
     pub(super) fn send(&mut self) -> bool {
         let sent = self.jobs.try_send(ReloadJob::Reload);
         if let Err(error) = &sent {
@@ -147,8 +150,8 @@ impl Reloader {
         sent.is_ok()
     }
 
-    /// Returns whether the current reload has ended: successfully, with an error, or because the
-    /// thread ended. The result is then in `last`.
+    /// Returns whether the current reload has ended, whether with success, with an error, or
+    /// because the thread ended. The result is then in `last`.
     pub(super) fn poll(&mut self, now_ns: u64) -> bool {
         let Some(since_ns) = self.since_ns else { return false };
         if now_ns.saturating_sub(since_ns) >= SLOW_NS && !self.is_slow_logged {
@@ -170,7 +173,7 @@ impl Reloader {
         true
     }
 
-    /// Queues, writes and syncs all samples on the thread, which then answers the call.
+    /// Queues, writes and syncs all samples on the reload thread, which then answers the call.
     pub(super) fn flush(&self, call: Call) {
         let Err(error) = self.jobs.try_send(ReloadJob::Flush(call)) else { return };
         let refusal = send_error(&error);
@@ -195,7 +198,7 @@ impl Reloader {
             tracing::warn!("a reload is still running at the end; it is abandoned");
             return;
         }
-        // The panic hook has reported a panic of the thread.
+        // If the thread panicked, the panic hook has reported it.
         let _panicked = thread.join();
     }
 }
@@ -234,7 +237,7 @@ fn work(
     }
 }
 
-/// Returns a callback that answers a call with the result of the recorder.
+/// Returns a callback that answers a call with the recorder's result.
 pub(super) fn answer_of(call: Call) -> impl FnOnce(Result<String, CommandError>) + Send + 'static {
     |result| {
         call.answer(result.map(Answer::Done).map_err(|error| {
@@ -260,13 +263,13 @@ fn refusal_of(error: &ReloadError) -> Refusal {
 /// Returns the reason why the thread did not accept a job.
 fn send_error(error: &TrySendError<ReloadJob>) -> Refusal {
     match error {
-        // Only flushes can fill the queue, and they are short.
+        // Only flush requests can fill the queue, and each of them takes little time.
         TrySendError::Full(_) => busy("too many flush requests are waiting; try again"),
         TrySendError::Disconnected(_) => no_thread(),
     }
 }
 
-/// The error after the thread has ended. During a run only a panic ends it.
+/// Returns the error after the thread has ended. During a run, only a panic ends the thread.
 fn no_thread() -> Refusal {
     let message =
         "the thread that reloads and flushes has panicked; recording continues; restart the service";
@@ -283,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// Sends a request and waits. Returns the reply and the call as the daemon receives it.
+    /// Sends a request and waits. Returns the reply, and the call as the daemon receives it.
     fn ask(
         caller: &Caller,
         calls: &Calls,
@@ -309,15 +312,16 @@ mod tests {
         }
     }
 
-    // Proves that a panic of the thread ends the current reload, and that its callers and all later
-    // ones get an error.
+    // Proves that a panic of the thread ends the current reload, and that the callers of this
+    // reload and all later callers get an error.
     #[test]
     fn a_reload_ends_with_its_thread() {
         let config = Config::default();
         let (caller, calls) = calls(Arc::new(WakeEvent::new()));
         let panics = |jobs: Receiver<ReloadJob>, _outcomes: Sender<ReloadOutcome>| {
             drop(jobs.recv());
-            // Before `_outcomes`, whose end is what the test waits for.
+            // `jobs` is dropped before `_outcomes`, because the test waits for the end of
+            // `_outcomes`.
             drop(jobs);
             panic!("as the test wants it");
         };

@@ -1,5 +1,5 @@
-//! Takes over the lanes of killed runs that clients have handed over: adds their committed frames
-//! to the files of their run, as a segment of their own.
+//! Takes over the lanes of killed runs that clients have handed over. Adds the committed frames of
+//! these lanes to the files of their run, as a separate segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,16 +24,17 @@ use flatcap_recorder::ingest::{
 
 use super::lane_store::{LaneStore, StoredLane};
 
-/// Lanes that arrive within this time after each other are rescued together, because each rescue
-/// writes a segment.
+/// Maximum time between two lanes that are rescued together. Lanes are collected because each
+/// rescue writes a segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
-/// Maximum time for collecting lanes: a trickle of lanes must not make the others wait forever.
+/// Maximum time for collecting lanes. Without it, lanes that arrive one by one could make the
+/// others wait forever.
 const COLLECT_NS_MAX: u64 = 1_000_000_000;
-/// Maximum bytes of lanes that are rescued together, because their frames are in memory during the
-/// rescue.
+/// Maximum size of lanes that are rescued together, in bytes, because their frames are in memory
+/// during the rescue.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of rescues of an earlier run for one user: each writes a segment, and a client
-/// must not be able to occupy this recorder.
+/// Maximum number of rescues of an earlier run for one user. Each rescue writes a segment, and a
+/// client must not be able to keep this recorder busy.
 const RESCUES_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// Maximum time that the end of a run waits for the last rescue.
@@ -48,7 +49,7 @@ pub(super) fn left_lanes() -> (Sender<LeftLane>, Receiver<LeftLane>) {
 pub(super) struct RescueThread(JoinHandle<()>);
 
 impl RescueThread {
-    /// Starts the thread. `recovered` is set once earlier runs are recovered.
+    /// Starts the thread. `recovered` is set when the earlier runs have been recovered.
     pub(super) fn start(
         (storage, store): (Arc<QuotaStorage>, Arc<LaneStore>),
         (lanes, check): (Receiver<LeftLane>, PayloadVerification),
@@ -105,7 +106,7 @@ impl RescueThread {
     /// Waits for the thread, up to a limit. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has reported it.
             let _panicked = self.0.join();
         } else {
             tracing::warn!("lanes of a killed run are not all rescued; what was in the others is lost");
@@ -113,12 +114,12 @@ impl RescueThread {
     }
 }
 
-/// The rescues of each earlier run that has files, by user.
+/// The number of rescues of each earlier run that has files, by run and user.
 #[derive(Debug, Default)]
 struct RescueCounts(BTreeMap<(u64, u32), u32>);
 
 impl RescueCounts {
-    /// Returns whether lanes of this user may be added to the run once more.
+    /// Returns whether lanes of this user may still be added to the run. Logs a refusal.
     fn permits(&self, run_id: u64, uid: u32) -> bool {
         let is_permitted = self.0.get(&(run_id, uid)).is_none_or(|count| *count < RESCUES_MAX);
         if !is_permitted {
@@ -136,8 +137,8 @@ impl RescueCounts {
     }
 }
 
-/// Waits for the recovery of earlier runs without a limit: a run has one writer at a time, and the
-/// samples in its own memory precede the frames in its lanes.
+/// Waits for the recovery of earlier runs without a time limit. A run has only one writer at a
+/// time, and the samples in its own memory precede the frames in its lanes.
 fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
     let never = WakeEvent::new();
     while recovered.get().is_none() {
@@ -145,8 +146,8 @@ fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
     }
 }
 
-/// Adds the remaining frames in the lanes of a run to its files. Returns whether the run has any
-/// files. An error may be temporary, so the next start tries again.
+/// Adds the remaining frames in the lanes of a run to the files of the run. Returns whether the run
+/// has any files. An error may be temporary, so the next start tries again.
 fn rescue(
     storage: &dyn Storage,
     run_id: u64,
@@ -165,7 +166,8 @@ fn rescue(
     let header_bytes = header.checksum.frame_bytes(0);
     for lane in lanes.into_iter().filter(|lane| lane.checksum() == header.checksum) {
         let uid = lane.uid().to_string();
-        // The ids come from the client: accept only sources that its user has pushed.
+        // The ids come from the client, so only sources that the client's user has pushed are
+        // accepted.
         let is_own = |id: u16| header.source(id).is_some_and(|source| is_pushed_by(source, &uid));
         let LeftFrames { mut frames, mut begun } = lane.read();
         let source = |frame: &Vec<u8>| {
@@ -204,8 +206,8 @@ fn rescue(
     Ok(true)
 }
 
-/// Returns the last segment of a run, which must be sealed, and its header with all sources.
-/// Returns `None` if the run has no segments.
+/// Returns the last segment of a run, which must be sealed, and the header of this segment with all
+/// sources. Returns `None` if the run has no segments.
 fn last_sealed(storage: &dyn Storage, run_id: u64) -> io::Result<Option<(SegmentName, SegmentHeader)>> {
     let Some(name) = last_segment(&storage.entries()?, run_id) else { return Ok(None) };
     if name.state != SealState::Sealed {
@@ -226,8 +228,8 @@ fn is_pushed_by(source: &SourceInfo, uid: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that a user who hands over lanes of a killed run again and again is refused in the
-    // end, and that others can still hand over theirs.
+    // Proves that a user who repeatedly hands over lanes of a killed run is refused in the end, and
+    // that other users can still hand over their lanes.
     #[test]
     fn rescues_are_limited_by_user() {
         let mut rescues = RescueCounts::default();

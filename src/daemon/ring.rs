@@ -1,5 +1,5 @@
-//! The ring buffer of recent samples: the last seconds of every source at its own rate, in a
-//! directory of segments on tmpfs, or on disk if configured.
+//! The ring buffer of recent samples, which holds the last seconds of every source at its own rate.
+//! It is a directory of segments on tmpfs, or on disk if configured.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,23 +22,26 @@ use super::error::DaemonError;
 use super::settings::{compression_plan, nanoseconds, run_dir};
 use crate::config::Config;
 
-/// Age at which a segment of the ring is sealed. An open segment is uncompressed, and only whole
-/// segments are removed from the ring: 5 s of six sources at 1 kHz are a few megabytes.
+/// Age at which a segment of the ring is sealed. It is short, because an open segment is
+/// uncompressed and only whole segments are removed from the ring. 5 s of six sources at 1 kHz are
+/// a few megabytes.
 const SEGMENT_AGE_NS: u64 = 5_000_000_000;
-/// Time limit for the recovery of earlier runs. After it, their snapshots are completed from the
-/// ring.
+/// Time limit for the recovery of earlier runs. After this time, the snapshots of these runs are
+/// completed from the ring.
 const COMPLETION_NS: u64 = 60_000_000_000;
-/// Maximum part of the ring's memory per segment, because two are uncompressed at a time: the open
-/// one, and the one that is being compressed.
+/// Divisor of the ring's memory for the maximum size of a segment. Two segments are uncompressed at
+/// a time, the open one and the one that is being compressed.
 const SEGMENT_SHARE: u64 = 16;
-/// Raw bytes of a block: about a third of a second of six sources at 1 kHz, and a few seconds of
-/// the default sources. A snapshot decompresses whole blocks at its ends.
+/// Uncompressed size of a block, in bytes. It is about a third of a second of six sources at 1 kHz,
+/// and a few seconds of the default sources. The size matters because a snapshot decompresses whole
+/// blocks at its ends.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Share of one core that the compression of the ring may use, in basis points: several times the
-/// need of six sources at 1 kHz. Without compression the ring is as safe, but its window is
-/// shorter.
+/// Share of one core that the compression of the ring may use, in basis points. This is several
+/// times the need of six sources at 1 kHz. Without compression no samples are lost, but the window
+/// is shorter.
 const CPU_BASIS_POINTS: u32 = 2_000;
-/// Bytes per second that compression may read and write: it is memory, so effectively unlimited.
+/// Maximum number of bytes per second that compression may read and write. The ring is in memory,
+/// so this is in effect unlimited.
 const IO_BYTES: u64 = 4 << 30;
 /// Name of the link to the ring in the data directory.
 pub(super) const LINK_NAME: &str = "ring";
@@ -54,15 +57,16 @@ pub(super) struct Ring {
     compressor: (CompressWorkerHandle, CompressWorker),
 }
 
-/// Returns the directory of the ring of a data directory, which is identified by device and inode,
-/// because recorders of one user share `run_dir`.
+/// Returns the directory of the ring of a data directory. The name contains device and inode of the
+/// data directory, because recorders of one user share `run_dir`.
 fn ring_path(run_dir: &Path, (device, inode): (u64, u64)) -> PathBuf {
     run_dir.join(format!("ring-{device:x}-{inode:x}"))
 }
 
 impl Ring {
     /// Opens the ring of a data directory. Returns `None` if no ring is configured, or if `run_dir`
-    /// cannot hold it: then everything is recorded in the data directory, without thinning.
+    /// cannot hold the ring. In the latter case everything is recorded in the data directory,
+    /// without thinning.
     pub(super) fn open(config: &Config, directory: &DataDirectory, metrics: &Metrics) -> Option<Self> {
         if !config.blackbox.is_on() {
             return None;
@@ -110,12 +114,12 @@ impl Ring {
         Some(Self { storage: Arc::new(quota), path, metrics: ring_metrics, compressor })
     }
 
-    /// Returns the handle of its compressor.
+    /// Returns the handle of the ring's compressor.
     pub(super) fn compressor(&self) -> CompressWorkerHandle {
         self.compressor.0.clone()
     }
 
-    /// Starts the thread that compresses its sealed segments.
+    /// Starts the thread that compresses the ring's sealed segments.
     pub(super) fn start_compression(self) -> io::Result<CompressionThread> {
         let (link, worker) = self.compressor;
         // On a busy host, an idle-priority thread gets no CPU time for minutes, during which the
@@ -138,8 +142,8 @@ fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
 /// Opens the ring that a run has left in `run_dir` or in the data directory, if there is one.
 ///
 /// # Errors
-/// The ring is in use, or cannot be opened: without it, samples that it contains would count as
-/// lost.
+/// The ring is in use, or cannot be opened. This is an error because, without the ring, the samples
+/// in it would count as lost.
 pub fn existing_ring(
     run_dir: &Path,
     directory: &DataDirectory,
@@ -164,10 +168,10 @@ fn open_on_disk(directory: &DataDirectory) -> OpenedRing {
 pub(super) fn ring_limits(config: &Config) -> RetentionLimits {
     RetentionLimits {
         bytes: config.blackbox.memory_max,
-        // A segment is removed when its last sample has left the window.
+        // A segment may be removed only when its last sample has left the window.
         age_ns: nanoseconds(config.blackbox.window).saturating_add(SEGMENT_AGE_NS),
-        // On the disk of `data_dir`, the data directory maintains `min_free`: its oldest segments
-        // are removed before the newest samples in the ring.
+        // If the ring is on the disk of `data_dir`, the data directory maintains `min_free`. It
+        // removes its own oldest segments before the newest samples of the ring are removed.
         min_free: if config.blackbox.window_on_disk { MinFree::Bytes(0) } else { MinFree::Auto },
         min_bytes: 0,
     }
@@ -190,7 +194,7 @@ pub(super) fn ring_segment_bytes(config: &Config) -> u64 {
     config.blackbox.memory_max / SEGMENT_SHARE
 }
 
-/// Returns the plan of the ring's recorder; `plan` is the plan of the data directory before
+/// Returns the plan of the ring's recorder. `plan` is the plan of the data directory before
 /// thinning.
 pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     RunPlan {
@@ -205,7 +209,7 @@ pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     }
 }
 
-/// Returns the sources whose samples are batches of events, by id, and whether they are recorded in
+/// Returns the sources whose samples are batches of events, by id, and whether each is recorded in
 /// the data directory.
 fn batches(config: &Config, header: &SegmentHeader) -> Vec<(u16, SourceThinning)> {
     let thinning = |info: &SourceInfo| {
@@ -221,7 +225,7 @@ fn batches(config: &Config, header: &SegmentHeader) -> Vec<(u16, SourceThinning)
     header.sources.iter().filter_map(thinning).collect()
 }
 
-/// Returns the plan of the data directory with the thinned periods of its sources.
+/// Returns the plan of the data directory, in which sources have their thinned periods.
 pub(super) fn thinned_plan(config: &Config, mut plan: RunPlan) -> RunPlan {
     let disk_period_ns = nanoseconds(config.blackbox.disk_period);
     let batches = batches(config, &plan.header);

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// The begins of the ring's segments, by the monotonic clock. The name of a segment has the wall
-/// time of its creation, which says nothing about its age after the wall clock was set.
+/// The start times of the ring's segments by the monotonic clock. The name of a segment has the
+/// wall time of its creation, which says nothing about its age after the wall clock was set.
 #[derive(Debug, Default)]
 pub(super) struct RingAge {
     /// The wall time in the name, and the monotonic time, in seconds. The oldest comes first.
@@ -19,8 +19,8 @@ pub(super) struct ClockSeconds {
 
 impl RingAge {
     /// Returns the age of the oldest segment in seconds, and 0 without one. The segments are
-    /// identified by the wall times in their names; 0 means no segment. Must be called at least
-    /// once for each open segment.
+    /// identified by the wall times in their names; 0 means no segment. Must be called at least one
+    /// time for each open segment.
     pub(super) fn update(&mut self, oldest_s: u64, open_s: u64, now: ClockSeconds) -> u64 {
         if open_s != 0 && self.begun.back().is_none_or(|(name, _)| *name != open_s) {
             self.begun.push_back((open_s, now.mono));
@@ -30,7 +30,7 @@ impl RingAge {
             return 0;
         }
         let Some(at) = self.begun.iter().position(|(name, _)| *name == oldest_s) else {
-            // A segment of an earlier run, whose clock is not known here.
+            // The segment belongs to an earlier run, whose clock is not known here.
             return now.wall.saturating_sub(oldest_s);
         };
         self.begun.drain(..at);
@@ -43,7 +43,8 @@ mod tests {
     use super::*;
 
     // Proves that the age of a segment does not change when the wall clock is set, in either
-    // direction, and that segments of an earlier run have the age of their names.
+    // direction. Also proves that a segment of an earlier run has the age that follows from its
+    // name.
     #[test]
     fn the_age_follows_no_wall_clock() {
         let mut age = RingAge::default();

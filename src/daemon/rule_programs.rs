@@ -1,5 +1,5 @@
-//! Starts the programs of rules that fired. Nothing waits for them: each has its own thread that
-//! reaps it.
+//! Starts the programs of rules that fired. Nothing waits for these programs. Each has its own
+//! thread, which reaps it.
 
 use std::io;
 use std::path::Path;
@@ -13,8 +13,8 @@ use flatcap_recorder::snapshot::SNAPSHOTS_NAME;
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Maximum number of programs of rules that run at a time; a further one is not started. A rule
-/// that fires often must not fill the host with hanging programs.
+/// Maximum number of programs of rules that run at a time. A further program is not started,
+/// because a rule that fires often must not fill the host with hanging programs.
 const PROGRAMS_MAX: usize = 8;
 
 /// A program that a rule runs.
@@ -25,7 +25,7 @@ pub(super) struct RuleProgram {
     pub(super) guard: ProgramGuard,
 }
 
-/// The standard input of a program: one JSON object in one line.
+/// The data that a program gets on its standard input, as one JSON object in one line.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct FiringReport {
     pub(super) rule: String,
@@ -33,7 +33,7 @@ pub(super) struct FiringReport {
     pub(super) reason: String,
     pub(super) values: Vec<ReportedValue>,
     pub(super) fired_wall_ns: i64,
-    /// The end of the window as known now; a further firing extends it.
+    /// The end of the window as it is known now. A further firing extends the window.
     pub(super) until_wall_ns: i64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct ReportedValue {
     pub(super) value: String,
 }
 
-/// The report, with the fields that the run adds.
+/// The report, with the fields that are the same for the whole run.
 #[derive(Debug, Serialize)]
 struct HostFiring<'a> {
     host: &'a str,
@@ -58,7 +58,7 @@ struct HostFiring<'a> {
     snapshot: Option<&'a Path>,
 }
 
-/// Starts programs.
+/// Starts the programs of rules.
 #[derive(Debug, Clone)]
 pub(super) struct ProgramStarter {
     host: Arc<str>,
@@ -71,8 +71,8 @@ impl ProgramStarter {
         Self { host: host.into(), data_dir: data_dir.into(), running: Arc::default() }
     }
 
-    /// Starts a program on its own thread, and returns. Errors are logged. `snapshot` is the future
-    /// name of the snapshot.
+    /// Starts a program on its own thread, and returns at once. Errors are logged. `snapshot` is
+    /// the future name of the snapshot.
     pub(super) fn start(&self, program: RuleProgram, report: FiringReport, snapshot: Option<&str>) {
         let snapshot = snapshot.map(|name| self.data_dir.join(SNAPSHOTS_NAME).join(name));
         let rule = report.rule.clone();
@@ -100,7 +100,8 @@ impl ProgramStarter {
 
     fn run(&self, program: &RuleProgram, report: &FiringReport, snapshot: Option<&Path>) -> io::Result<()> {
         program.guard.check().map_err(io::Error::other)?;
-        // If refused, it keeps the recorder's priority, which is harmless for a short program.
+        // If the kernel refuses, the program keeps the recorder's priority, which is harmless for a
+        // short program.
         let _refused = thread::reset_negative_nice();
         let time = Timestamp::from_nanosecond(report.fired_wall_ns.into()).ok();
         let input = HostFiring {
@@ -126,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Maximum wait, only as a watchdog.
+    /// Maximum wait. It only prevents that a failing test hangs.
     const WATCHDOG: Duration = Duration::from_secs(120);
 
     fn report() -> FiringReport {
@@ -177,8 +178,8 @@ mod tests {
         eventually("it is reaped", || starter.running.load(Ordering::Relaxed) == 0);
     }
 
-    // Proves that the number of hanging programs is bounded, and that others run again once they
-    // have ended.
+    // Proves that the number of hanging programs is bounded, and that further programs run again
+    // once these have ended.
     #[test]
     fn programs_that_hang_are_bounded() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The rules of a run, compiled for the sources that it reads, and the actions of their firings.
+//! The rules of a run, which are compiled for the sources that the run reads, and the actions when
+//! a rule fires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,10 +21,10 @@ use crate::config::{Config, TriggerConfig, missing_source};
 /// The receivers of firings.
 #[derive(Clone)]
 pub(super) struct FiringTargets {
-    /// The recorder of the data directory, if the recorder of the ring evaluates the rules: it
-    /// needs the marker too.
+    /// The recorder of the data directory, if the recorder of the ring evaluates the rules. The
+    /// recorder of the data directory needs the markers of these rules too.
     pub(super) disk: Option<RecorderHandle>,
-    /// Orders snapshots; `None` without a ring.
+    /// Requests snapshots; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Starts the programs of rules.
     pub(super) programs: ProgramStarter,
@@ -38,7 +39,8 @@ struct RuleAction {
 
 /// Compiles the rules for these sources, which are ordered by id. A rule about a source that this
 /// host lacks is skipped with a warning, because the configuration itself was checked before. A
-/// rule about a source that an application has not pushed yet waits for it.
+/// rule about a source that an application has not pushed yet waits until the application pushes
+/// it.
 pub(super) fn compile_rules(
     config: &Config,
     sources: &[SourceInfo],
@@ -49,7 +51,8 @@ pub(super) fn compile_rules(
     if rules.is_empty() {
         return RecorderRules::default();
     }
-    // Sources that a reload removed keep their ids. Pushed sources are never read.
+    // Sources that a reload removed keep their ids, so their ids are collected here. Pushed sources
+    // are left out, because they are never read.
     let own = sources.iter().filter(|source| RuleScope::Own.has(source));
     let removed = own.map(|source| source.id).filter(|id| !is_read(*id)).collect();
     let names = config.push.rule_sources.clone();
@@ -64,17 +67,18 @@ pub(super) fn compile_rules(
     RecorderRules { engine, on_firing, pushed }
 }
 
-/// The rules of a configuration that are not compiled yet.
+/// The rules of a configuration that remain to be compiled.
 struct RuleCompilation {
     rules: Vec<TriggerRule>,
     /// Names of sources that applications push.
     names: Vec<String>,
-    /// The ids of sources that are not read any more.
+    /// The ids of sources that are no longer read.
     removed: BTreeSet<u16>,
 }
 
 impl RuleCompilation {
-    /// Compiles the rules about sources of the host. Rules about pushed sources remain.
+    /// Compiles the rules about sources of the host. Rules about pushed sources remain to be
+    /// compiled.
     fn compile_own(&mut self, sources: &[SourceInfo]) -> ScopedEngine {
         let seen = self.seen(sources, RuleScope::Own);
         let (mut fitting, mut waiting) = (Vec::new(), Vec::new());
@@ -101,7 +105,8 @@ impl RuleCompilation {
         let own = std::slice::from_ref(&pushed.name);
         let (without, seen) = (self.seen(sources, RuleScope::Own), self.seen(sources, RuleScope::With(id)));
         let names_own = |rule: &&TriggerRule| {
-            // If the rule lacks something only without this source, the rule names this source.
+            // A rule names this source if the rule compiles with the source and lacks something
+            // without it.
             let problems = without.compile(std::slice::from_ref(*rule)).err().unwrap_or_default();
             problems.iter().any(|problem| missing_source(problem, own).is_some())
         };
@@ -124,7 +129,7 @@ impl RuleCompilation {
     }
 }
 
-/// The sources that rules see, with their schemas.
+/// The sources that rules can use, with their schemas.
 struct SeenSources<'s>(Vec<(&'s SourceInfo, Option<CompiledSchema>)>);
 
 impl SeenSources<'_> {
@@ -141,7 +146,7 @@ fn report(problems: &[RuleProblem]) {
 }
 
 /// Returns the actions of each enabled rule. A program that must not be run is reported now, and
-/// again when it would be run.
+/// again each time when it would be run.
 fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     let enabled = config.triggers.iter().filter(|trigger| trigger.enabled);
     let action = |trigger: &TriggerConfig| {
@@ -157,15 +162,15 @@ fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     enabled.map(|trigger| (Arc::from(trigger.name.as_str()), action(trigger))).collect()
 }
 
-/// Returns the listener that performs the actions of a firing: a marker in the data directory, a
-/// snapshot, and a program.
+/// Returns the listener that performs the actions when a rule fires. The actions are a marker in
+/// the data directory, a snapshot, and a program.
 fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTargets) -> FiringListener {
-    // The latest order of each rule, with its episode number.
+    // The latest snapshot request of each rule, with the number of the episode.
     let mut orders: BTreeMap<Arc<str>, (u64, OrderId)> = BTreeMap::new();
     FiringListener::new(move |event, marker| {
         if let Some(disk) = &targets.disk {
-            // A recorder whose disk has stalled for long refuses it; the ring and the log still
-            // have it.
+            // If the disk has stalled for long, its recorder refuses the marker. The ring and the
+            // log still have the marker.
             disk.send(RecorderCommand::CopyMarker(Box::new(marker.clone())), drop);
         }
         let action = actions.get(&event.rule);
@@ -187,8 +192,8 @@ fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTarge
         } else {
             let capture = action.map(|action| action.capture.clone()).unwrap_or_default();
             let order = snapshot_order(event, &marker.text, capture);
-            // Start the program even if the order is refused: it reports that a rule fired, with or
-            // without a snapshot.
+            // The program is started even if the snapshot is refused, because the program reports
+            // that a rule fired, with or without a snapshot.
             let reply = move |begun: Result<String, _>| {
                 if let Some(start) = start {
                     start(begun.as_deref().ok());
@@ -216,7 +221,7 @@ fn firing_report(event: &TriggerEvent, reason: &str, fired_wall_ns: i64) -> Firi
     }
 }
 
-/// Returns the order of a snapshot of an episode.
+/// Returns the request for a snapshot of an episode.
 fn snapshot_order(event: &TriggerEvent, reason: &str, capture: Vec<HostLog>) -> SnapshotOrder {
     SnapshotOrder {
         name: event.rule.to_string(),
@@ -231,7 +236,7 @@ fn snapshot_order(event: &TriggerEvent, reason: &str, capture: Vec<HostLog>) -> 
     }
 }
 
-/// Returns the compared expressions of the condition and their values, as strings.
+/// Returns the expressions that the condition compares and their values, as strings.
 fn compared_values(event: &TriggerEvent) -> Vec<(String, String)> {
     let value = |compared: &ComparedQuantity| {
         let element = compared.element.as_deref().map(str::to_owned);

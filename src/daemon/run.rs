@@ -1,4 +1,4 @@
-//! The threads of a run: created, started and ended in order.
+//! The threads of a run, which are created, started and ended in order.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ use super::settings::{
 use super::sources::OpenedSource;
 use crate::config::Config;
 
-/// Maximum time for the samplers to end. Samplers need the time of one read to stop. A read that
-/// hangs in the kernel is abandoned after this.
+/// Maximum time for the samplers to end. To stop, a sampler needs the time of one read. If a read
+/// hangs in the kernel, its sampler is abandoned after this time.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
 /// Maximum time for the recorder to write and sync the queued slabs. The recorder is abandoned
 /// after this time.
@@ -54,9 +54,9 @@ pub(super) struct RunStorage {
     pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
     /// The storage of the ring and its counters, if there is a ring.
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
-    /// Orders snapshots of the ring; `None` without a ring.
+    /// Requests snapshots of the ring; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
-    /// Takes lanes of killed runs.
+    /// Receives the lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
     /// Keeps the memory of lanes.
     pub(super) lane_store: Arc<LaneStore>,
@@ -88,7 +88,7 @@ pub(super) struct RunHandles {
     pub(super) commands: RecorderHandle,
     /// The command queue of the ring's recorder; `None` without a ring.
     pub(super) ring: Option<RecorderHandle>,
-    /// Orders snapshots of the ring; `None` without a ring.
+    /// Requests snapshots of the ring; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
     /// The receivers of rule firings.
     pub(super) firings: FiringTargets,
@@ -98,7 +98,7 @@ pub(super) struct RunHandles {
     pub(super) compressors: (CompressWorkerHandle, Option<CompressWorkerHandle>),
 }
 
-/// The parts that the groups share with the recorder.
+/// The parts that all groups share with the recorder.
 #[derive(Clone)]
 struct GroupShared {
     sources: usize, // at the start
@@ -119,14 +119,16 @@ struct PassedOn {
 
 impl PassedOn {
     fn new(config: &Config, shared: &GroupShared, memory: &MemoryBudget) -> Self {
-        // If it is full, the disk has stalled for long: the ring has the newest samples.
+        // If this queue is full, the disk has stalled for long. The newest samples are dropped
+        // here, because they are in the ring.
         let (sender, queue) = slab_queue(count(memory.disk_queue), OnFull::DropNewest);
         let ledger = Arc::new(LossLedger::new(count(RUN_SOURCES_MAX)));
         let wake = Arc::new(WakeEvent::new());
         let disk_period_ns = nanoseconds(config.blackbox.disk_period);
         let shared = GroupShared { ledger: Arc::clone(&ledger), wake: Arc::clone(&wake), ..shared.clone() };
         let settings = SlabProducerSettings {
-            // One slab contains samples of several sources of one interval.
+            // The interval is at least `disk_period`, so that one slab contains the samples of
+            // several sources of one interval.
             flush_interval_ns: nanoseconds(config.buffering.flush_interval).max(disk_period_ns),
             ..producer_settings(config, &shared, sender, &Arc::default())
         };
@@ -137,7 +139,7 @@ impl PassedOn {
     }
 }
 
-/// The inputs of the recorders that they do not share with the groups.
+/// The inputs of the recorders that are not shared with the groups.
 struct RecorderInputs<'a> {
     header: &'a SegmentHeader,
     wall_offset: &'a Arc<WallOffset>,
@@ -171,8 +173,8 @@ impl Recorders {
             programs: ProgramStarter::new(&header.host.name, &place.data_dir),
         };
         let of_groups = (receivers, Arc::clone(&shared.ledger), Arc::clone(&shared.wake));
-        // With a ring, its recorder takes the samplers' slabs, and the other one takes the thinned
-        // samples.
+        // With a ring, the ring's recorder takes the samplers' slabs, and the other recorder takes
+        // the thinned samples.
         let Some((storage, ring_metrics)) = place.ring.clone() else {
             let (settings, commands) =
                 recorder_settings(plan, &place.storage, shared, of_groups, (metrics, wall_offset))?;
@@ -188,12 +190,13 @@ impl Recorders {
             recorder_settings(thinned_plan, &place.storage, shared, passed_on, (metrics, wall_offset))?;
         let recorder = start_recorder("recorder", RecorderSettings { latencies, ..settings })?;
         firings.disk = Some(commands.clone());
-        // Samplers use the wall offset of the other recorder.
+        // Samplers use the wall offset of the recorder of the data directory, so this recorder gets
+        // its own.
         let own_offset = Arc::new(WallOffset::new(&header.clocks));
         let (settings, ring_commands) =
             recorder_settings(ring_plan, &storage, shared, of_groups, (&ring_metrics, &own_offset))?;
         let settings = RecorderSettings {
-            // Rules run in this recorder, which sees every sample.
+            // Rules run in this recorder, because it sees every sample.
             rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
             ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
             ..settings
@@ -203,8 +206,9 @@ impl Recorders {
     }
 }
 
-/// Returns the settings of a recorder without rules and ring, and the handle to its commands. It
-/// takes slabs from queues, whose losses a ledger counts, and is woken by an event.
+/// Returns the settings of a recorder without rules and ring, and the handle for its commands. The
+/// recorder takes slabs from queues and is woken by an event. A ledger counts the losses of the
+/// queues.
 fn recorder_settings(
     plan: RunPlan,
     storage: &Arc<QuotaStorage>,
@@ -232,7 +236,7 @@ fn recorder_settings(
     Ok((settings, handle))
 }
 
-/// Returns the sources at the start, and the recorders to notify of further ones.
+/// Returns the sources at the start, and the recorders to notify of sources that are added later.
 fn run_sources(
     config: &Config,
     header: &SegmentHeader,
@@ -303,7 +307,7 @@ fn producer_settings(
 }
 
 impl RunThreads {
-    /// Starts the recorder and then the samplers of the run with this id and memory.
+    /// Starts the recorder and then the samplers of a run with this id and memory.
     #[allow(clippy::too_many_lines, reason = "the order in which the threads start, in one place")]
     pub(super) fn start(
         config: &Config,
@@ -333,10 +337,11 @@ impl RunThreads {
         assert_slabs(&shared.pool, &receivers, &memory);
         let inputs = RecorderInputs { header: &header, wall_offset: &wall_offset, receivers, latencies };
         let recorders = Recorders::start(config, place, &shared, metrics, inputs)
-            // The memory holds no samples yet, and repeated restarts must not fill tmpfs.
+            // The memory holds no samples yet. It is removed, because repeated restarts must not
+            // fill tmpfs.
             .inspect_err(|_| remove_memory(config, run_id))?;
-        // Before the first tick, because page faults block during the call. The memory that threads
-        // add later is small.
+        // Memory is locked before the first tick, because page faults block during the call. The
+        // memory that threads add later is small.
         let is_locked = lock_memory(config, memory::lock_mapped_memory);
         let start_ns = monotonic_ns();
         let mut samplers = Vec::new();
@@ -360,9 +365,9 @@ impl RunThreads {
             let thread = thread::spawn(&name, move || group.run()).map_err(cannot_start("a sampler"))?;
             samplers.push((name, thread));
         }
-        // Runs concurrently with the first samples, which need only a few pages, because mapping
-        // all pages takes longer than a start may. A thread that needs a page before it is mapped
-        // waits for that page.
+        // The mapper runs concurrently with the first samples, because mapping all pages takes
+        // longer than a start may take. The first samples need only a few pages. A thread that
+        // needs a page before it is mapped waits for that page.
         let mapper = thread::spawn("map-slabs", move || pages.populate())
             .inspect_err(|error| tracing::warn!(%error, "cannot start the thread that maps the slabs ahead"))
             .ok();
@@ -398,7 +403,7 @@ impl RunThreads {
             || self.push.as_ref().is_some_and(|push| push.thread.is_finished())
     }
 
-    /// Stops the samplers: no sample begins from now on.
+    /// Stops the samplers. No sample begins from now on.
     pub(super) fn stop(&self) {
         self.stop.set();
         self.handles.groups.iter().for_each(|(_, link)| link.wake());
@@ -422,9 +427,9 @@ impl RunThreads {
         }
         let mut ended = match ended {
             Err(error) if is_stuck => {
-                // The thread keeps its end of the queue, so the recorder does not end. The queued
-                // slabs are written. The next start recovers the open slab of the thread from the
-                // memory of the run.
+                // The thread keeps its end of the queue, so the recorder does not end by itself.
+                // The queued slabs are written. The next start recovers the open slab of the thread
+                // from the memory of the run.
                 let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
                 let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
                 if !flush_until(recorder, ring, deadline_ns, meanwhile) {
@@ -446,7 +451,8 @@ impl RunThreads {
     }
 }
 
-/// Joins a thread, waiting until the deadline, which is `waited_ns` from the start of the wait.
+/// Joins a thread, and waits for it until the deadline. `waited_ns` is the time from the start of
+/// the wait to the deadline.
 fn join<T>(
     name: String,
     thread: JoinHandle<T>,

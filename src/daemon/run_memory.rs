@@ -13,29 +13,29 @@ use super::run::RunStorage;
 use super::settings::{anonymous_arena, kept_arena, run_dir};
 use crate::config::Config;
 
-/// Maximum time that a start waits for the memory of a killed run to be recovered and removed, if
-/// there is not enough space for both. Sampling then starts in any case. Recovering the memory
-/// usually takes tens of milliseconds.
+/// Maximum time that a start waits until the memory of a killed run is recovered and removed. A
+/// start waits only if there is not enough space for both memories. After this time, sampling
+/// starts in any case. Recovering the memory usually takes tens of milliseconds.
 const SPACE_WAIT_MAX_NS: u64 = 1_000_000_000;
 
 /// The memory of a run that is about to start.
 pub(super) struct RunMemory {
     pub(super) arena: Arena,
-    /// Whether it survives a kill of the process.
+    /// Whether the memory survives a kill of the process.
     pub(super) is_kept: bool,
-    /// The recovery of earlier runs, if it had to start before this one.
+    /// The recovery of earlier runs, if it had to start before this run.
     pub(super) recovery: Option<RecoveryThread>,
 }
 
-/// Allocates the memory in `run_dir`, or in anonymous memory if that fails. If `run_dir` is full,
-/// first recovers earlier runs, which removes their memory, and tries once more.
+/// Allocates the memory in `run_dir`, or as anonymous memory if that fails. If `run_dir` is full,
+/// first recovers earlier runs, which removes their memory, and tries again.
 pub(super) fn allocate_memory(
     config: &Config,
     place: &RunStorage,
     run_id: u64,
 ) -> Result<RunMemory, DaemonError> {
     let run_dir = run_dir(config);
-    // The recovery reports a directory that cannot be read.
+    // If the directory cannot be read, the recovery reports this.
     let _ignored = CrashedRun::remove_blank(&run_dir);
     let mut recovery = None;
     let mut kept = kept_arena(config, run_id, place.directory);

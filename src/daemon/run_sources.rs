@@ -1,4 +1,4 @@
-//! The sources of a run: the configured ones, and the ones that applications add later.
+//! The sources of a run, both the configured ones and those that applications add later.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -9,12 +9,12 @@ use flatcap_slab::RunNotes;
 
 use super::memory_budget::RUN_SOURCES_MAX;
 
-/// Space of a source in each segment in addition to schema and names: its counts and histograms in
-/// the footer.
+/// Space of a source in each segment in addition to schema and names, in bytes. It is for the
+/// source's counts and histograms in the footer.
 const FOOTER_BYTES: u64 = 4 << 10;
 
-/// All sources of the run so far. Ids are assigned in order and never reused, so a thread that adds
-/// sources holds the lock until the recorders know them.
+/// All sources of the run so far. Ids are assigned in order and never reused. Therefore a thread
+/// that adds sources holds the lock until the recorders have received them.
 pub(super) struct RunSources {
     infos: Mutex<Vec<SourceInfo>>, // by id
     metrics: Arc<Metrics>,
@@ -26,21 +26,21 @@ pub(super) struct RunSources {
 /// A recorder that must be notified of new sources.
 pub(super) struct SourceReceiver {
     pub(super) recorder: RecorderHandle,
-    /// The minimum period of sources in its recording, in nanoseconds.
+    /// The minimum period of sources in this recorder's recording, in nanoseconds.
     pub(super) period_min_ns: u64,
 }
 
 /// The reason why a source was not added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AddSourceError {
-    /// A reload is adding sources, or a recorder has not processed the previous ones.
+    /// A reload is adding sources, or a recorder has not yet processed the sources added before.
     Busy,
     /// The run has the maximum number of sources.
     TooMany,
 }
 
 impl RunSources {
-    /// Creates the list with the sources at the start, which the recorders know.
+    /// Creates the list with the sources at the start of the run, which the recorders already have.
     pub(super) fn new(
         infos: Vec<SourceInfo>,
         metrics: Arc<Metrics>,
@@ -51,15 +51,15 @@ impl RunSources {
         Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders, notes: Mutex::new(notes) }
     }
 
-    /// Returns the descriptors, by id, for a reload. While they are locked, no other thread adds
-    /// sources.
+    /// Returns the descriptors, ordered by id, for a reload. While the list is locked, no other
+    /// thread adds sources.
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<SourceInfo>> {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the counters of the next source. The caller must hold the lock.
     pub(super) fn add_counters(&self, counters: Arc<SourceMetrics>) {
-        // There is space, because the number of ids was checked.
+        // There is space in the list, because the number of ids was checked before.
         if let Some(ring) = &self.ring_metrics {
             let (name, period_ns) = (counters.name.clone(), counters.period_ns.get());
             let copy = match &counters.sender {
@@ -101,8 +101,8 @@ impl RunSources {
         Ok((id, counters))
     }
 
-    /// Stores notes about sources where they outlive this process, before the sources have samples:
-    /// a recorder may be killed before it has described them.
+    /// Stores notes about sources in memory that outlives this process. This is done before the
+    /// sources have samples, because a recorder may be killed before it has described the sources.
     pub(super) fn note(&self, sources: &[SourceInfo]) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(notes) = notes.as_mut() else { return };
@@ -121,9 +121,9 @@ impl RunSources {
     }
 }
 
-/// Returns the notes of a source: its description in the recording on disk, then its description in
-/// the ring if that differs. `period_mins` contains the minimum period of each recorder, the ring's
-/// first.
+/// Returns the notes of a source. The first is its description in the recording on disk. If its
+/// description in the ring differs, that is the second. `period_mins` contains the minimum period
+/// of each recorder, the ring's first.
 fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
     let mut notes: Vec<SourceInfo> =
         period_mins.iter().rev().map(|period_min_ns| with_period_min(source, *period_min_ns)).collect();
@@ -133,12 +133,13 @@ fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
 
 /// Returns the descriptor of a source in a recording with this minimum period.
 fn with_period_min(source: &SourceInfo, period_min_ns: u64) -> SourceInfo {
-    // 0 means no period: each sample is an event.
+    // A period of 0 means that there is no period, because each sample is an event.
     let period_ns = if source.period_ns == 0 { 0 } else { source.period_ns.max(period_min_ns) };
     SourceInfo { period_ns, ..source.clone() }
 }
 
-/// Returns the space of a source in each segment: header and footer describe it.
+/// Returns the space of a source in each segment, in bytes. It is needed because header and footer
+/// describe the source.
 pub(super) fn description_bytes(source: &SourceInfo) -> u64 {
     source.schema.len() as u64 * 2 + FOOTER_BYTES
 }
@@ -149,8 +150,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that a source has a note for each recording: first with the period of the thinned
-    // recording, and only one note if there is no ring or if the period is longer.
+    // Proves that a source has a note for each recording, and that the first note has the period of
+    // the thinned recording. Also proves that there is only one note if there is no ring, or if the
+    // source's period is the longer one.
     #[test]
     fn notes_have_the_period_of_each_store() {
         let source = |period_ns| SourceInfo {

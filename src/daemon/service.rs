@@ -1,4 +1,5 @@
-//! A run and its main loop: signals, requests, the CPU budget and the recovery of earlier runs.
+//! A run and its main loop, which handles signals, requests, the CPU budget and the recovery of
+//! earlier runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,11 +43,11 @@ use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
 
-/// The two modules do not depend on each other, but the recorder must accept every mark that the
-/// control server accepts.
+/// The two modules do not depend on each other. This check ensures that the recorder accepts every
+/// mark that the control server accepts.
 const _: () = assert!(flatcap_control::MARK_BYTES_MAX == flatcap_recorder::MARK_BYTES_MAX);
 
-/// Poll interval of the main loop for events that do not wake it.
+/// Interval at which the main loop polls for events that do not wake it, in nanoseconds.
 const POLL_INTERVAL_NS: u64 = 200_000_000;
 
 /// The progress of a run, for the caller.
@@ -61,7 +62,7 @@ pub struct RunProgress<'a> {
 /// A run that has begun, for the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct RunStart<'a> {
-    /// The configuration in effect: it may use less memory than was configured.
+    /// The configuration in effect, which may use less memory than was configured.
     pub config: &'a Config,
     /// The directory of the segments.
     pub data_dir: &'a Path,
@@ -70,16 +71,16 @@ pub struct RunStart<'a> {
 }
 
 #[allow(missing_debug_implementations, reason = "closures: nothing to print")]
-/// Callbacks of the daemon into the program, which alone knows its arguments and its log.
+/// Callbacks of the daemon into the program. Only the program knows its arguments and its log.
 pub struct Callbacks<'a> {
     /// The time to record; `None` records until a signal.
     pub duration: Option<Duration>,
-    /// Called once, when recording has begun.
+    /// Called one time, when recording has begun.
     pub on_start: &'a mut dyn FnMut(RunStart<'_>),
     /// Called several times per second.
     pub on_progress: &'a mut dyn FnMut(RunProgress<'_>),
-    /// Reads the configuration again. Called on another thread, because its files may be on a disk
-    /// that does not respond.
+    /// Reads the configuration again. It is called on another thread, because the files may be on a
+    /// disk that does not respond.
     pub read_config: ConfigReader,
     /// The location of the last good configuration; `None` if it is not saved.
     pub last_good: Option<LastGood>,
@@ -128,7 +129,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         ring: ring.as_ref().map(|ring| (Arc::clone(&ring.storage), Arc::clone(&ring.metrics))),
         snapshots,
         directory: now.identity(),
-        // Absolute, because programs of rules receive the path and run in another directory.
+        // The path is made absolute, because programs of rules receive the path and run in another
+        // directory.
         data_dir: Arc::from(std::path::absolute(now.path()).unwrap_or_else(|_| now.path().to_owned())),
         compressors: (compression.clone(), ring.as_ref().map(Ring::compressor)),
         storage: Arc::new(quota_storage(config, directory, Arc::clone(&metrics.directory))),
@@ -153,7 +155,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     let own_lanes = config.push.enabled.then(|| push::lane_header(config, run_id, directory));
     let wall_offset_ns = run.header.clocks.wall_offset_ns();
     lane_store.pass_on(stored_lanes, own_lanes.as_ref(), wall_offset_ns, &left_lanes);
-    // The thread of pushed frames has the only other sender; when it ends, the rescue ends.
+    // The only other sender belongs to the thread of pushed frames. The rescue ends when that
+    // thread ends.
     drop(left_lanes);
     let rescue_storage = Arc::clone(&storage);
     let ring_storage = ring_storage.map(|(storage, _)| storage);
@@ -213,8 +216,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     service.run();
     let (report, elapsed_ns) = finish(service, control, start_ns)?;
     if report.metrics.recorder.storage_errors.get() == 0 {
-        // All samples are in the files. After a storage error they may not be, so the memory stays
-        // and the next run checks.
+        // All samples are in the files. After a storage error they may not be in the files, so the
+        // memory stays and the next run checks it.
         remove_memory(config, run_id);
     }
     Ok(RunSummary { data_dir: now.path().to_owned(), elapsed_ns, report })
@@ -239,7 +242,7 @@ fn finish(
         metrics,
         ..
     } = service;
-    // First, so that recording ends at the requested time.
+    // The samplers are stopped first, so that recording ends at the requested time.
     run.stop();
     sealing.stop();
     ring_compression.iter().for_each(CompressionThread::stop);
@@ -252,7 +255,7 @@ fn finish(
     let report = run.finish(&mut meanwhile);
     reloads.finish();
     let report = report?;
-    // The ring is sealed now.
+    // At this point, the ring is sealed.
     if let Some(keeping) = keeping {
         keeping.finish(&mut meanwhile);
     }
@@ -265,7 +268,7 @@ fn finish(
     Ok((report, elapsed_ns))
 }
 
-/// Returns the configuration, reduced to fit the memory limit if there is one.
+/// Returns the configuration, reduced to fit the memory limit if there is a limit.
 fn fit_memory(limit: Option<&MemoryLimit>, config: Config) -> Config {
     let Some((fitted, said)) = limit.and_then(|limit| memory_limit::fit(&config, limit)) else {
         return config;
@@ -323,7 +326,7 @@ impl MainLoop<'_> {
             }
             if !self.has_recovered && !self.recovery.is_running() {
                 self.has_recovered = true;
-                // If refused, the next start completes them.
+                // If the request is refused, the next start completes the snapshots.
                 let snapshots = self.run.handles.snapshots.as_ref();
                 let _refused = snapshots.map(SnapshotHandle::complete_interrupted);
                 if self.keeps_crashed {
@@ -365,7 +368,7 @@ impl MainLoop<'_> {
         self.status.status(monotonic_ns(), &self.metrics, self.recovery.is_running())
     }
 
-    /// Begins a reload: its thread reads the new configuration.
+    /// Begins a reload. The reload thread reads the new configuration.
     fn begin_reload(&mut self) {
         self.notifier.reload_begins();
         if !self.reloads.send() {
@@ -373,7 +376,7 @@ impl MainLoop<'_> {
         }
     }
 
-    /// Publishes the result of a reload.
+    /// Makes the result of a reload visible in the status and the metrics.
     fn end_reload(&mut self) {
         if let Some(last) = &self.reloads.last {
             self.status.last_reload = Some(match &last.result {
@@ -399,7 +402,7 @@ impl MainLoop<'_> {
         });
     }
 
-    /// Orders a snapshot of everything in the ring, for a signal.
+    /// Requests a snapshot of everything in the ring. A signal causes this.
     fn keep_window(&self) {
         let window = OrderedWindow { last: self.blackbox_window, after: Duration::ZERO, user: None };
         snapshots::order(self.run.handles.snapshots.as_ref(), window, "signal", |result| match result {
@@ -434,19 +437,20 @@ impl MainLoop<'_> {
             }
         };
         if let (RecorderCommand::Mark(text), Some(ring)) = (&order, &self.run.handles.ring) {
-            // The answer to the caller comes from the recorder of the data directory.
+            // The recorder of the data directory answers the caller, so this result is dropped.
             ring.send(RecorderCommand::Mark(text.clone()), drop);
         }
         self.run.handles.commands.send(order, answer_of(call));
     }
 }
 
-/// Publishes whether the current configuration or the last good one is in effect.
+/// Updates the metrics that show whether the current configuration or the last good one is in
+/// effect.
 fn publish_config(metrics: &Metrics, is_fallback: bool) {
     if is_fallback { metrics.daemon.note_fallback(wall_s()) } else { metrics.daemon.note_config(wall_s()) }
 }
 
-/// Publishes the state of the ring, from the counters of its own threads.
+/// Updates the metrics of the ring from the counters of the ring's own threads.
 fn publish_ring(metrics: &Metrics, ring: &Metrics, age: &mut RingAge) {
     let (of_ring, directory) = (&metrics.ring, &ring.directory);
     let now = ClockSeconds { mono: monotonic_ns() / NS_PER_S, wall: wall_s() };

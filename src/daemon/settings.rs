@@ -23,8 +23,8 @@ use flatcap_slab::{
 use super::memory_budget::{LARGE_SLABS, MemoryBudget, RUN_SOURCES_MAX};
 use crate::config::{Config, SourceCompressionConfig};
 
-/// Maximum `frame_max` with which segments can be compressed while recording: a block must hold one
-/// batch of frames, which may contain two frames of this size.
+/// Maximum `frame_max` with which segments can be compressed while recording. A block must hold one
+/// batch of frames, and a batch may contain two frames of this size.
 const COMPRESS_FRAME_MAX: u32 = 32 << 20;
 
 /// Allocates memory for the slabs that survives a kill of the process.
@@ -37,7 +37,7 @@ pub(super) fn kept_arena(config: &Config, run_id: u64, directory: (u64, u64)) ->
     Arena::file_backed(&run_dir(config), geometry(config), &owner)
 }
 
-/// Allocates anonymous memory for the slabs, which ends with the process.
+/// Allocates anonymous memory for the slabs. This memory is freed when the process ends.
 ///
 /// # Errors
 /// The same errors as [`Arena::anonymous`].
@@ -45,8 +45,8 @@ pub(super) fn anonymous_arena(config: &Config) -> io::Result<Arena> {
     Arena::anonymous(geometry(config))
 }
 
-/// The layout of the arena: the slabs, and the sequence numbers of the maximum number of sources of
-/// a run.
+/// Returns the layout of the arena, which contains the slabs, and the sequence numbers of the
+/// maximum number of sources of a run.
 fn geometry(config: &Config) -> Geometry {
     let memory = MemoryBudget::of(config);
     Geometry {
@@ -70,7 +70,7 @@ pub fn run_dir(config: &Config) -> PathBuf {
     if given.as_os_str().is_empty() { shared_memory::default_directory() } else { given.clone() }
 }
 
-/// Removes the memory of a run, once all of its samples are in the files.
+/// Removes the memory of a run. All samples in it must already be in the files.
 pub(super) fn remove_memory(config: &Config, run_id: u64) {
     shared_memory::remove_if_exists(&run_dir(config).join(arena_file_name(run_id)));
 }
@@ -85,10 +85,10 @@ pub(super) fn queues(
     groups.map(|name| slab_queue(count(memory.queue_of(name)), config.groups.get(name).on_full)).unzip()
 }
 
-/// Asserts that there is one slab for each place that can hold one, so that a slab is free as long
-/// as any queue has space.
+/// Asserts that there is one slab for each place that can hold a slab, so that a slab is free as
+/// long as any queue has space.
 pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>], memory: &MemoryBudget) {
-    // With a ring, there is a second queue.
+    // With a ring, there is a second queue, so its slabs count too.
     let waiting: usize = queues.iter().map(QueueReceiver::capacity).sum();
     let of_group = 2; // the open one, and the one that the recorder is reading
     let needed = waiting + of_group * queues.len() + count(memory.writing + memory.passed_on());
@@ -96,12 +96,12 @@ pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>],
 }
 
 pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> SegmentHeader {
-    // A slab waits for its flush interval, for the next poll of the recorder, and during a backlog
-    // for the slabs before it. A healthy run stays below twice the sum of the two. The footer has
-    // the actual maximum.
+    // A slab waits for its flush interval and for the next poll of the recorder. During a backlog,
+    // it also waits for the slabs before it. In a healthy run, a slab waits for less than twice the
+    // sum of the two intervals. The footer has the actual maximum.
     let mut reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
     if config.push.enabled {
-        // A pushed frame has waited in its lane first.
+        // Before that, a pushed frame has waited in its lane.
         reorder_window += config.push.drain_interval.max(Duration::from_nanos(IDLE_INTERVAL_NS));
     }
     let clocks = read_clocks();
@@ -162,7 +162,7 @@ pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool
     result.is_ok()
 }
 
-/// Returns the storage with the quota of the configuration.
+/// Returns the storage of the data directory with the configured quota.
 pub(super) fn quota_storage(
     config: &Config,
     directory: Arc<dyn Storage>,
@@ -182,7 +182,7 @@ pub(super) fn retention(config: &Config) -> RetentionLimits {
     }
 }
 
-/// Returns the compression settings while recording, if enabled.
+/// Returns the settings for compression while recording; `None` if this compression is disabled.
 fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<LiveCompressor> {
     let codec = config.compress.while_recording?;
     if config.storage.frame_max > COMPRESS_FRAME_MAX {
@@ -193,7 +193,7 @@ fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<L
     }
     let mut options = compression_plan(config).compression.for_segment(header);
     options.general.codec = codec;
-    // Sources that are not worth compressing later are not compressed now either.
+    // Sources that are later left uncompressed are not compressed here either.
     options
         .sources
         .iter_mut()
@@ -202,7 +202,7 @@ fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<L
     Some(LiveCompressor::new(options, header))
 }
 
-/// Returns the compression of all sources: `general`, except for these.
+/// Returns the compression of all sources, which is `general` except for the given sources.
 pub fn source_compression(
     general: CompressionOptions,
     sources: &[SourceCompressionConfig],
@@ -230,7 +230,7 @@ pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
     }
 }
 
-/// Converts a size or count. The conversion cannot fail: the platform has 64 bits, and the
+/// Converts a size or count. The conversion cannot fail, because the platform has 64 bits, and the
 /// configuration limits the values.
 pub(super) fn count(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! The thread that takes snapshots, and the orders of people and signals.
+//! The thread that takes snapshots, and the snapshot requests of people and signals.
 
 use std::io;
 use std::sync::Arc;
@@ -25,12 +25,13 @@ use flatcap_recorder::{CommandError, QuotaStorage, RecorderCommand, RecorderHand
 use super::settings::{compression_plan, count, nanoseconds};
 use crate::config::{Config, format_duration};
 
-/// Maximum time that a snapshot waits for the ring to have all queued samples. After it the
-/// snapshot is taken anyway, and marked as incomplete.
+/// Maximum time that a snapshot waits until all queued samples are in the ring. After this time,
+/// the snapshot is taken anyway and marked as incomplete.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
-/// Added to the delay until samples are in the ring, for threads that run late.
+/// Time that is added to the delay until samples are in the ring, for threads that run late.
 const SETTLE_EXTRA_NS: u64 = 20_000_000;
-/// Maximum time that the end of a run waits for the last snapshots; the next start completes them.
+/// Maximum time that the end of a run waits for the last snapshots. If they take longer, the next
+/// start completes them.
 const STOP_MAX_NS: u64 = 10_000_000_000;
 
 /// The running thread.
@@ -51,7 +52,7 @@ pub(super) struct SnapshotPlace<'a> {
 }
 
 impl SnapshotThread {
-    /// Starts the thread. If that fails, recording continues, and orders are refused.
+    /// Starts the thread. If that fails, recording continues and snapshot requests are refused.
     pub(super) fn start(
         config: &Config,
         place: SnapshotPlace<'_>,
@@ -99,13 +100,13 @@ impl SnapshotThread {
         Ok(Self { stop, wake, thread })
     }
 
-    /// Copies the windows that have not ended as far as possible, and ends the thread. The recorder
-    /// of the ring must have ended. During the wait, calls `meanwhile` with the time.
+    /// Copies windows that have not yet ended as far as possible, and ends the thread. The recorder
+    /// of the ring must have ended before. During the wait, calls `meanwhile` with the time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop.store(true, Ordering::Release);
         self.wake.set();
         if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
-            // The panic hook has reported a panic of the thread.
+            // If the thread panicked, the panic hook has reported it.
             let _panicked = self.thread.join();
         } else {
             tracing::warn!("a snapshot is not finished; the next start completes it");
@@ -117,24 +118,25 @@ impl SnapshotThread {
 /// time limit.
 fn settle(ring: &RecorderHandle) -> bool {
     let (reply, answer) = bounded(1);
-    // The receiver may have stopped waiting.
+    // The receiver may have stopped waiting, so an error of this send is ignored.
     ring.send(RecorderCommand::Flush, move |result| drop(reply.send(result)));
-    // A recorder that has ended has written everything.
+    // A recorder that has ended has written all its samples.
     matches!(answer.recv_timeout(SETTLE_MAX), Ok(Ok(_) | Err(CommandError::Ending)))
 }
 
-/// The window of an ordered snapshot.
+/// The window of a requested snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderedWindow {
     /// The length of the window before now.
     pub(super) last: Duration,
     /// The length of the window after now.
     pub(super) after: Duration,
-    /// The user whose application orders the snapshot, or `None` for a person or a signal.
+    /// The user whose application requests the snapshot, or `None` if a person or a signal requests
+    /// it.
     pub(super) user: Option<u32>,
 }
 
-/// Orders a snapshot. `answer` receives one line, once the order is on disk.
+/// Requests a snapshot. `answer` receives one line when the request is on disk.
 pub(super) fn order(
     handle: Option<&SnapshotHandle>,
     OrderedWindow { last, after, user }: OrderedWindow,
@@ -174,6 +176,6 @@ pub(super) fn order(
             Refusal { kind, message: error.to_string() }
         }));
     };
-    // If the order is refused, `answer` receives the reason.
+    // If the request is refused, `answer` receives the reason.
     let _answered = handle.order(order, ordered);
 }

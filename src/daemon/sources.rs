@@ -1,4 +1,4 @@
-//! Opens the configured sources: finds the sources that this host has and creates their
+//! Opens the configured sources. Finds the sources that this host has, and creates their
 //! descriptors.
 
 use std::io;
@@ -21,7 +21,7 @@ use crate::config::{Config, SourceConfig};
 pub struct OpenedSource {
     /// The source's configuration.
     pub config: SourceConfig,
-    /// The source's descriptor; the id is its index among the opened sources.
+    /// The source's descriptor. Its id is the index of the source among the opened sources.
     pub info: SourceInfo,
     /// Reads the source and builds its payloads.
     pub sampler: OpenedSampler,
@@ -32,7 +32,7 @@ pub struct OpenedSource {
 pub struct SkippedSource {
     /// The source's full name.
     pub name: String,
-    /// The reason: what is missing.
+    /// The reason why the source is skipped, that is, what is missing.
     pub reason: String,
 }
 
@@ -54,7 +54,7 @@ pub enum SourceError {
     Required {
         /// The source's full name.
         name: String,
-        /// The reason: what is missing.
+        /// The reason why the source cannot be opened, that is, what is missing.
         reason: String,
     },
     /// The host has none of the configured sources.
@@ -62,7 +62,7 @@ pub enum SourceError {
     NoneLeft {
         /// The last source that was tried.
         name: String,
-        /// The reason: what is missing.
+        /// The reason why that source cannot be opened, that is, what is missing.
         reason: String,
     },
 }
@@ -83,7 +83,7 @@ enum SamplerOrigin {
 }
 
 impl Candidate {
-    /// Returns its descriptor with this id.
+    /// Returns the descriptor of the source with this id.
     pub(super) fn info(&self, id: u16) -> SourceInfo {
         SourceInfo {
             id,
@@ -97,7 +97,7 @@ impl Candidate {
         }
     }
 
-    /// Opens the source with this id; `metrics` belong to the run.
+    /// Opens the source under this id. `metrics` belong to the run.
     pub(super) fn open_as(self, id: u16, metrics: &Arc<Metrics>) -> OpenedSource {
         let info = self.info(id);
         let sampler = match self.origin {
@@ -118,7 +118,7 @@ pub(super) fn counters(source: &SourceConfig) -> SourceMetrics {
 pub struct OpenedSources {
     /// The sources that this host has, in the order of their ids.
     pub sources: Vec<OpenedSource>,
-    /// The sources that it lacks.
+    /// The sources that this host lacks.
     pub skipped: Vec<SkippedSource>,
     /// The counters of the opened sources.
     pub metrics: Arc<Metrics>,
@@ -127,7 +127,7 @@ pub struct OpenedSources {
 /// Opens every enabled source that this host has, and creates its counters.
 ///
 /// # Errors
-/// `NoHost`, `Required`, `NoneLeft`.
+/// The error is `NoHost`, `Required` or `NoneLeft`.
 pub fn open_sources(config: &Config) -> Result<OpenedSources, SourceError> {
     let host = HostRoot::new(&config.recorder.host_root);
     host.check().map_err(|error| SourceError::NoHost { path: config.recorder.host_root.clone(), error })?;

@@ -1,4 +1,5 @@
-//! Collects the answer to `status`. Rates need two measurements, so they are taken once a second.
+//! Collects the answer to `status`. A rate needs two measurements, so measurements are taken every
+//! second and not only when a client asks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -16,10 +17,11 @@ use flatcap_os::process_usage::ProcessUsage;
 
 /// Interval between two measurements.
 const MEASURE_INTERVAL_NS: u64 = NS_PER_S;
-/// Measurements kept for the growth rate of the directory: one minute.
+/// Number of measurements that are kept for the growth rate of the directory. They cover one
+/// minute.
 const MEASUREMENTS_MAX: usize = 60;
-/// If compression lags by more than this, the forecast ignores it, because segments may be removed
-/// before they are compressed.
+/// Maximum lag of compression, in nanoseconds. If compression lags more, the forecast ignores it,
+/// because segments may be removed before they are compressed.
 const LAG_MAX_NS: u64 = 600 * NS_PER_S;
 /// Maximum number of applications that are listed.
 const SENDERS_MAX: usize = 64;
@@ -59,15 +61,14 @@ struct SourceSnapshot {
 }
 
 impl StatusTracker {
-    /// Creates the tracker. `refusal` is the reason why the configuration at the start was refused,
-    /// if it was.
+    /// Creates the tracker. If the configuration at the start was refused, `refusal` is the reason.
     pub(super) fn new(run_id: u64, data_dir: &Path, start_ns: u64, refusal: Option<String>) -> Self {
         let start_cpu_ns = process_cpu_ns();
         Self {
             run_id,
             host: String::new(),
             labels: BTreeMap::new(),
-            // Absolute, because clients have other working directories.
+            // The path is made absolute, because clients have other working directories.
             data_dir: std::path::absolute(data_dir).as_deref().unwrap_or(data_dir).display().to_string(),
             start_ns,
             start_cpu_ns,
@@ -80,13 +81,13 @@ impl StatusTracker {
         }
     }
 
-    /// Adds the ring: its configured window and its directory.
+    /// Adds the configured window and the directory of the ring.
     pub(super) fn with_ring(mut self, window: Duration, path: Option<PathBuf>) -> Self {
         self.ring = path.map(|path| (window, path));
         self
     }
 
-    /// Adds the host that the run's segments name.
+    /// Adds the name and the labels of the host, as in the run's segments.
     pub(super) fn with_host(mut self, header: &SegmentHeader) -> Self {
         self.host.clone_from(&header.host.name);
         self.labels = header.host.labels.iter().cloned().collect();
@@ -156,7 +157,7 @@ impl StatusTracker {
                 .ring
                 .as_ref()
                 .map(|(window, path)| RingStatus::new(&metrics.ring, path.display().to_string(), *window)),
-            // Applications may push if they may use memory.
+            // Applications may push only if their frames may use memory.
             push: (metrics.push.memory_bytes_max.get() > 0)
                 .then(|| PushStatus::new(&metrics.push, senders(metrics))),
             queues: QueueStatus::new(
@@ -190,7 +191,8 @@ impl StatusTracker {
 }
 
 impl SourceRates {
-    /// Measures a source if enough time for some samples has passed since the previous measurement.
+    /// Measures a source if the time since the previous measurement is long enough for some
+    /// samples.
     fn update(&mut self, now_ns: u64, source: &SourceMetrics) {
         let now = SourceSnapshot { at_ns: now_ns, sampled: source.in_files(), bytes: source.bytes.get() };
         let least_ns = source.period_ns.get().saturating_mul(source.stride()).saturating_mul(PERIODS);
@@ -208,14 +210,14 @@ impl SourceRates {
     }
 }
 
-/// Returns the sources that this program has read, except the current ones.
+/// Returns the sources that this program has read before and that are no longer current.
 fn former<'a>(current: &[(u16, &SourceMetrics)], metrics: &'a Metrics) -> Vec<&'a SourceMetrics> {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
     let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed());
     read.filter(|(id, _)| !is_current(*id)).map(|(_, source)| source.as_ref()).collect()
 }
 
-/// Returns the applications that push, the most frames first.
+/// Returns the applications that push, sorted by their number of frames, the largest first.
 fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
     let mut pushed: BTreeMap<&SourceSender, Vec<&SourceMetrics>> = BTreeMap::new();
     for source in metrics.sources.iter() {
@@ -229,9 +231,9 @@ fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
     senders
 }
 
-/// Returns the size after compression per recorded byte, as measured in this run; segments that
-/// were left uncompressed count in full. `None` if compression is off or lags, and until something
-/// is measured.
+/// Returns the size after compression per recorded byte, as measured in this run. Segments that
+/// were left uncompressed count with their full size. Returns `None` if compression is off or lags,
+/// and until something is measured.
 #[allow(clippy::cast_precision_loss, reason = "a forecast")]
 fn compression_ratio(compression: &CompressionMetrics, now_ns: u64) -> Option<f64> {
     let is_lagging = compression.oldest_wait_ns(now_ns) > LAG_MAX_NS;
@@ -243,7 +245,7 @@ fn compression_ratio(compression: &CompressionMetrics, now_ns: u64) -> Option<f6
     Some((share * compressed + left) / (compressed + left))
 }
 
-/// Returns the time until the first limit is reached at this rate.
+/// Returns the time until the first limit is reached if the directory grows at this rate.
 fn time_to_full_ns(directory: &DirectoryMetrics, bytes_per_s: f64) -> Option<u64> {
     let space = directory.bytes_max.get().saturating_sub(directory.bytes.get());
     let free = directory.free_bytes.get().saturating_sub(directory.min_free_bytes.get());
@@ -294,7 +296,8 @@ mod tests {
         );
     }
 
-    // Proves that the nearer limit decides, and that without growth there is no forecast.
+    // Proves that the limit that is reached first decides, and that without growth there is no
+    // forecast.
     #[test]
     fn the_first_limit_counts() {
         let directory = DirectoryMetrics::default();
@@ -310,8 +313,8 @@ mod tests {
         assert_eq!(time_to_full_ns(&directory, 0.0), None);
     }
 
-    // Proves that the forecast includes compression while it keeps up, and counts every byte if it
-    // is off, lags or left segments uncompressed.
+    // Proves that the forecast includes compression while compression keeps up. Also proves that
+    // every byte counts if compression is off, lags or left segments uncompressed.
     #[test]
     fn the_forecast_knows_of_compression() {
         let metrics = metrics();

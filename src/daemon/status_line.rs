@@ -1,4 +1,4 @@
-//! The status line shown by the service manager. Pure.
+//! The status line that the service manager shows. Has no side effects.
 
 use flatcap_metrics::Metrics;
 
@@ -23,7 +23,7 @@ pub(super) enum RecordingState {
 }
 
 impl RecordingState {
-    /// Returns whether both are the same variant, so that a new line may wait.
+    /// Returns whether both are the same variant. In that case a new line may wait.
     fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
@@ -61,12 +61,12 @@ impl StatusLine {
         }
     }
 
-    /// Returns the first line, before rates are known.
+    /// Returns the first line, which has no rates, because they are not known yet.
     pub(super) fn first(metrics: &Metrics) -> String {
         format!("recording {}{}", sources(metrics), refused(metrics))
     }
 
-    /// Returns the line to show now if it differs from the last one.
+    /// Returns the line to show now; `None` if it equals the last line.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, state: RecordingState) -> Option<&str> {
         let rates_are_due = now_ns.saturating_sub(self.before.at_ns) >= RATE_INTERVAL_NS;
         let pending = metrics.recorder.losses_pending.get();
@@ -108,7 +108,7 @@ impl StatusLine {
                 format!("recording {}, {} lost{}", sources(metrics), grouped(lost), refused(metrics))
             }
             RecordingState::Stalled(ns) => {
-                // The recorder counts losses only after the stall, but the producers know which
+                // The recorder counts losses only after the stall. The producers know earlier which
                 // slabs they dropped.
                 let dropped: u64 = metrics.groups.iter().map(|group| group.slabs_dropped.get()).sum();
                 let is_full = std::mem::replace(&mut self.dropped, dropped) < dropped;
@@ -155,13 +155,13 @@ fn sources(metrics: &Metrics) -> String {
     sources + if is_fallback { " with the last good configuration (the current one is refused)" } else { "" }
 }
 
-/// Returns a hint that the last reload was refused, until a reload succeeds.
+/// Returns a hint that the last reload was refused; empty after a reload has succeeded.
 fn refused(metrics: &Metrics) -> &'static str {
     let is_refused = metrics.daemon.config_current.get() == 0 && metrics.daemon.reloads_failed.get() > 0;
     if is_refused { "; the last reload was refused, see the log" } else { "" }
 }
 
-/// Formats 1234567 as 1,234,567.
+/// Formats a number with separators, for example 1234567 as 1,234,567.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -174,7 +174,8 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// Formats a size in the largest unit that leaves two digits: 9,999 B, 10 KB, 9,999 KB, 10 MB.
+/// Formats a size in the largest unit that leaves at least two digits, for example 9,999 B, 10 KB,
+/// 9,999 KB or 10 MB.
 fn bytes(count: u64) -> String {
     match count {
         0..10_000 => format!("{} B", grouped(count)),
@@ -194,7 +195,7 @@ mod tests {
         Metrics::new(sources, 2, Box::default())
     }
 
-    // Proves that rates cover the last five seconds and that a line is returned once.
+    // Proves that rates cover the last five seconds, and that each line is returned only one time.
     #[test]
     fn rates_are_of_the_last_seconds() {
         let metrics = metrics();
@@ -214,7 +215,7 @@ mod tests {
         );
     }
 
-    // Proves that a refused reload is shown until one succeeds.
+    // Proves that a refused reload is shown until a reload succeeds.
     #[test]
     fn a_refused_reload_is_shown() {
         let metrics = metrics();
@@ -241,7 +242,8 @@ mod tests {
         assert_eq!(StatusLine::first(&metrics), "recording 1 source");
     }
 
-    // Proves that a problem, and its end, is shown at the next update, at most once a second.
+    // Proves that the start and the end of a problem are shown at the next update, at most once a
+    // second.
     #[test]
     fn problems_are_shown_at_once() {
         let metrics = metrics();
@@ -266,8 +268,8 @@ mod tests {
         );
     }
 
-    // Proves that lost samples are shown with the reason within a second, before a gap counts them,
-    // and that the sum stays in the line afterwards.
+    // Proves that lost samples are shown with the reason within a second, before a gap counts them.
+    // Also proves that the sum stays in the line afterwards.
     #[test]
     fn a_full_disk_shows_at_once() {
         let metrics = metrics();

@@ -1,29 +1,29 @@
-//! Decides when to feed the service manager's watchdog: while the recorder's loop iterates or waits
-//! for storage, and never by a timer alone. Pure.
+//! Decides when to feed the service manager's watchdog. It is fed while the recorder's loop
+//! iterates or waits for storage, and never by a timer alone. Has no side effects.
 
 use std::time::Duration;
 
 /// Observed activity of the recorder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RecorderActivity {
-    /// Iterations of its loop so far.
+    /// Number of iterations of the recorder's loop so far.
     pub(super) iterations: u64,
-    /// Start of the current storage call, in monotonic nanoseconds; 0 without a call.
+    /// Start of the current storage call, in monotonic nanoseconds; 0 if there is no call.
     pub(super) in_storage_since_ns: u64,
 }
 
 /// The action to take now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchdogAction {
-    /// Nothing yet.
+    /// Do nothing yet.
     Wait,
-    /// Feed: the loop has iterated since the last time.
+    /// Feed the watchdog, because the loop has iterated since the last feed.
     Feed,
-    /// Feed: the loop has been in a storage call for this many nanoseconds. Killing the process
-    /// would not repair the disk, and would lose no fewer samples.
+    /// Feed the watchdog, although the loop has been in a storage call for this many nanoseconds.
+    /// Killing the process would not repair the disk, and would not save any samples.
     FeedStalled(u64),
-    /// Do not feed: for this many nanoseconds the loop has neither iterated nor been in a storage
-    /// call.
+    /// Do not feed the watchdog, because the loop has neither iterated nor been in a storage call
+    /// for this many nanoseconds.
     Withhold(u64),
 }
 
@@ -37,8 +37,8 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Creates a watchdog that must be fed within `limit`, counted from `now_ns`. The watchdog is
-    /// fed three times as often.
+    /// Creates a watchdog that must be fed within `limit`, counted from `now_ns`. It is fed three
+    /// times as often as necessary.
     pub(super) fn new(limit: Duration, now_ns: u64) -> Self {
         let interval_ns = u64::try_from(limit.as_nanos() / 3).unwrap_or(u64::MAX);
         Self { interval_ns, next_ns: now_ns, fed: RecorderActivity::default(), iterated_ns: now_ns }
@@ -55,8 +55,8 @@ impl Watchdog {
         } else if activity.in_storage_since_ns != 0 {
             WatchdogAction::FeedStalled(now_ns.saturating_sub(activity.in_storage_since_ns))
         } else {
-            // Checked again at the next call, not only when the next feed is due: a single
-            // iteration suffices.
+            // This is checked again at the next call, and not only when the next feed is due,
+            // because a single iteration suffices to feed.
             return WatchdogAction::Withhold(now_ns.saturating_sub(self.iterated_ns));
         };
         self.fed = activity;
@@ -75,7 +75,7 @@ mod tests {
         RecorderActivity { iterations: turns, in_storage_since_ns }
     }
 
-    // Proves that a loop that iterates is fed, three times within the limit.
+    // Proves that the watchdog of a loop that iterates is fed, three times within the limit.
     #[test]
     fn a_loop_that_turns_is_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(30), 0);
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(fed.count(), 6);
     }
 
-    // Proves that a loop in a storage call is fed as long as the call takes, and that its duration
-    // is known.
+    // Proves that the watchdog is fed as long as a storage call takes, and that the duration of the
+    // call is known.
     #[test]
     fn a_loop_that_waits_for_the_storage_is_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(30), 0);
@@ -95,7 +95,8 @@ mod tests {
         }
     }
 
-    // Proves that a loop stuck elsewhere is not fed, and that one iteration feeds it again at once.
+    // Proves that the watchdog is not fed while the loop is stuck elsewhere, and that one iteration
+    // makes it fed again at once.
     #[test]
     fn a_stuck_loop_is_not_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(30), 0);
@@ -108,7 +109,8 @@ mod tests {
         assert_eq!(watchdog.check(72 * S, seen(8, 0)), WatchdogAction::Wait);
     }
 
-    // Proves that a loop that has never iterated and is in no storage call is not fed even once.
+    // Proves that the watchdog is never fed for a loop that has not iterated yet and is in no
+    // storage call.
     #[test]
     fn a_loop_that_never_began_is_not_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(3), 5 * S);

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use flatcap_format::segment::SegmentError;
 
-/// An error that ends an export; no file or not all files were published.
+/// An error that ends an export. Either no file has its final name, or not all files have.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
     /// A recording cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// A file of that name exists; nothing was written.
+    /// A file with that name exists. Nothing was written.
     #[error("{} exists already, nothing was exported; export into another directory or replace it with --force", path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// A file cannot be written; none was published.
+    /// A file cannot be written. No file has its final name.
     #[error("cannot write {}: {error}; nothing was exported", path.display())]
     Write {
         /// The file.
@@ -32,16 +32,16 @@ pub enum ExportError {
     Publish {
         /// The file.
         path: PathBuf,
-        /// Number of files that were published before the error.
+        /// Number of files that were renamed to their final names before the error.
         done: usize,
         /// The system call's error.
         #[source]
         error: io::Error,
     },
-    /// More sources than the maximum number of files of one export.
+    /// The recordings have more sources than one export can have files.
     #[error("more than {limit} sources; choose some with --source")]
     Sources {
-        /// The maximum.
+        /// The maximum number of sources.
         limit: usize,
     },
 }

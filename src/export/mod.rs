@@ -1,5 +1,5 @@
-//! Exports a recording to foreign formats: payloads of selected sources and times, written with
-//! another framing.
+//! Exports a recording to foreign formats. The payloads of selected sources and times are written
+//! with another framing.
 //!
 //! Never changes a recording, never shows a file under its name before it is complete, and never
 //! replaces a file unless asked to.
@@ -21,9 +21,9 @@ use serde::Serialize;
 pub struct ExportOptions {
     /// The output directory; created if missing.
     pub directory: PathBuf,
-    /// The checksum before each payload.
+    /// The kind of checksum before each payload.
     pub checksum: ChecksumKind,
-    /// Whether to replace files of the same names.
+    /// Whether existing files with the same names are replaced.
     pub should_replace: bool,
 }
 
@@ -32,16 +32,16 @@ pub struct ExportOptions {
 pub enum ExportEvent {
     /// A notice about the recording, for the user.
     Notice(Notice),
-    /// Some more frames are written.
+    /// More frames have been written.
     Frames,
 }
 
-/// The result of an export, as JSON: its files.
+/// The result of an export, which lists its files as JSON.
 #[derive(Debug, Default, Serialize)]
 pub struct ExportReport {
     /// One entry per source, in the order in which the recording names them.
     pub files: Vec<ExportedFile>,
-    /// Whether it was stopped; there are no files then.
+    /// Whether the export was stopped. If so, there are no files.
     #[serde(skip)]
     pub stopped: bool,
 }
@@ -51,10 +51,10 @@ pub struct ExportReport {
 pub struct ExportedFile {
     /// Name of the source.
     pub source: String,
-    /// Path.
+    /// Path of the file.
     pub path: PathBuf,
     /// Number of frames in the file.
     pub frames: u64,
-    /// Length, in bytes.
+    /// Length of the file, in bytes.
     pub bytes: u64,
 }

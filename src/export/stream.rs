@@ -11,22 +11,23 @@ use flatcap_stream::{ChecksumKind, Framer};
 
 use super::{ExportError, ExportEvent, ExportOptions, ExportReport, ExportedFile};
 
-/// Maximum number of sources in one export: as many as a segment can have (docs/FORMAT.md, section
-/// 2).
+/// Maximum number of sources in one export, which is the maximum number of sources of a segment
+/// (docs/FORMAT.md, section 2).
 pub const SOURCES_MAX: usize = 4096;
-/// Bytes of a source's frames that are collected before a write.
+/// Maximum number of bytes of one source's frames that are collected before a write.
 const FILE_BUFFER_BYTES: usize = 256 << 10;
-/// The same for all sources together.
+/// Maximum number of bytes of all sources' frames that are collected before a write.
 const BUFFER_BYTES: usize = 32 << 20;
 /// Number of frames between two progress reports.
 const STEP_FRAMES: u64 = 1024;
 
-/// Writes the payloads of each source to its own file: frames of length, checksum and payload, in
-/// the order of the recording. All files appear at the end.
+/// Writes the payloads of each source to a separate file. The file consists of frames of length,
+/// checksum and payload, in the order of the recording. All files appear under their names at the
+/// end.
 ///
-/// A file is named after its source, with the suffix `.bin`; `_` replaces characters other than
-/// letters, digits, `.`, `_` and `-`. A source that a header names and that has no frame in the
-/// selected time becomes an empty file. The export stops if `watch` returns false.
+/// A file is named after its source, with the suffix `.bin`; In the name, `_` replaces characters
+/// other than letters, digits, `.`, `_` and `-`. A source that a header names and that has no frame
+/// in the selected time becomes an empty file. The export stops if `watch` returns false.
 ///
 /// # Errors
 /// Any [`ExportError`].
@@ -118,7 +119,8 @@ impl ExportFiles<'_> {
         let name = unique_name(&plain, |name| self.used_names.insert(name.to_owned()));
         let name = format!("{name}.bin");
         let path = self.directory.path(&name);
-        // Fails early; publishing checks again.
+        // This check only lets the export fail early. The same check is made again when the files
+        // are renamed.
         if !self.options.should_replace && self.directory.contains(&name) {
             return Err(ExportError::Exists { path });
         }
@@ -145,7 +147,7 @@ impl ExportFiles<'_> {
         Ok(())
     }
 
-    /// Publishes all files.
+    /// Renames all files to their final names.
     fn publish(mut self) -> Result<ExportReport, ExportError> {
         self.all.iter_mut().try_for_each(PendingExport::flush)?;
         let mut report = ExportReport::default();
@@ -174,7 +176,8 @@ impl PendingExport {
     /// Adds a frame to the buffer. Returns its length.
     fn add_frame(&mut self, kind: ChecksumKind, payload: &[u8]) -> Result<usize, ExportError> {
         let before = self.buffer.len();
-        // Cannot fail: the buffer grows, and a payload that was in a frame fits into one.
+        // This cannot fail, because the buffer grows, and a payload that was in a frame fits into a
+        // frame.
         kind.frame_and_write(&mut self.buffer, payload)
             .map_err(|error| self.failed(std::io::Error::other(error)))?;
         let bytes = self.buffer.len() - before;
@@ -189,7 +192,7 @@ impl PendingExport {
         }
         self.pending.append(&self.buffer).map_err(|error| self.failed(error))?;
         self.buffer.clear();
-        // Release the memory of one long frame.
+        // The memory of one long frame is released.
         self.buffer.shrink_to(2 * FILE_BUFFER_BYTES);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The client: finds the running recorder and sends requests to it.
+//! The client. It finds the running recorder and sends requests to it.
 
 use std::future::Future;
 use std::io::{self, ErrorKind};
@@ -20,13 +20,14 @@ use super::route::SnapshotBody;
 use super::socket_path::candidates;
 use super::status::Status;
 
-/// Longest wait for a status. Only a stopped or stuck recorder needs longer.
+/// Maximum wait for a status. Only a stopped or stuck recorder needs longer.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
-/// Longest wait for a command, a little longer than the limit of the recorder itself.
+/// Maximum wait for the answer to a command. It is a little longer than the time limit of the
+/// recorder itself.
 const COMMAND_WAIT: Duration = Duration::from_secs(35);
 /// The group's permission bits in a file mode.
 const GROUP_PERMISSIONS: u32 = 0o070;
-/// Maximum length of an answer in bytes: enough for the status of thousands of sources.
+/// Maximum length of an answer, in bytes. It suffices for the status of thousands of sources.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Errors of a request to the recorder.
@@ -66,7 +67,7 @@ pub enum ClientError {
     InvalidAnswer {
         /// The socket.
         path: PathBuf,
-        /// The defect of the answer.
+        /// The error in the answer.
         reason: String,
     },
     /// The recorder refused the request.
@@ -100,8 +101,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client for this socket; without one, for the only recorder that answers at the
-    /// default paths.
+    /// Returns a client for this socket. Without a socket, returns a client for the only recorder
+    /// that answers at the default paths.
     ///
     /// # Errors
     /// [`NotRunning`](ClientError::NotRunning), [`Several`](ClientError::Several), or the error of
@@ -117,7 +118,7 @@ impl Client {
             let client = Self { socket: path };
             match client.status() {
                 Ok(status) => found.push((client, status.recorder)),
-                // No socket, or a stale one.
+                // There is no socket, or no process listens on it any more.
                 Err(ClientError::Connect { error, .. })
                     if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
                 Err(error) => failed = failed.or(Some(error)),
@@ -141,7 +142,7 @@ impl Client {
     /// Returns the status.
     ///
     /// # Errors
-    /// Every kind of [`ClientError`] except the first two.
+    /// Every kind of [`ClientError`] except `NotRunning` and `Several`.
     pub fn status(&self) -> Result<Status, ClientError> {
         Status::from_json(&self.status_json()?).map_err(|error| self.invalid_answer(error))
     }
@@ -170,7 +171,8 @@ impl Client {
         self.ask(Method::POST, "/mark", text.to_owned(), COMMAND_WAIT)
     }
 
-    /// Orders a snapshot of the last and the next moments. Returns the recorder's message.
+    /// Requests a snapshot of the time `last` before now and of the time `after` from now on.
+    /// Returns the recorder's message.
     ///
     /// # Errors
     /// The same errors as [`status`](Self::status).
@@ -180,7 +182,7 @@ impl Client {
             after: (!after.is_zero()).then(|| format_duration(after)),
             reason: reason.to_owned(),
         };
-        // Cannot fail: the struct holds only text.
+        // This cannot fail, because the struct contains only strings.
         let body = serde_json::to_string(&body).unwrap_or_default();
         self.ask(Method::POST, "/snapshot", body, COMMAND_WAIT)
     }
@@ -254,7 +256,7 @@ impl Client {
     }
 }
 
-/// Returns the output of `asked` while also polling `background`.
+/// Returns the output of `asked`. Polls `background` during the wait.
 async fn drive<A: Future, B: Future>(asked: A, background: B) -> A::Output {
     let (mut asked, mut course) = (std::pin::pin!(asked), std::pin::pin!(background));
     let mut is_over = false;
@@ -272,7 +274,7 @@ fn list(found: &[FoundRecorder]) -> String {
     found.iter().map(line).collect()
 }
 
-/// Returns advice for an error whose text alone does not suffice.
+/// Returns advice about an error whose text alone does not suffice.
 fn hint(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => match (file_access(path), path.parent().map(file_access)) {
@@ -290,7 +292,7 @@ fn hint(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Returns who may use a file with this user, group and mode.
+/// Returns a text that names the accounts that may use a file with this user, group and mode.
 fn access_hint((user, group, mode): (u32, u32, u32)) -> String {
     let user = account_name("/etc/passwd", user);
     if mode & GROUP_PERMISSIONS == 0 {

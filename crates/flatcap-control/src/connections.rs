@@ -1,4 +1,5 @@
-//! The connections of an HTTP listener: their number, their CPU time, and which of them has to go.
+//! The connections of an HTTP listener. Limits their number and their CPU time, and decides which
+//! connection is displaced.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,10 +15,12 @@ use flatcap_os::throttle::Throttle;
 use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
-/// Connections per listener. A further one displaces the oldest that has sent no request, or else
-/// waits for a slot.
+/// Maximum number of connections per listener. A further connection displaces the oldest connection
+/// that has sent no request. If there is no such connection, the further connection waits for a
+/// slot.
 const CONNECTIONS_MAX: usize = 64;
-/// No connection is displaced sooner than this: a request over a long distance needs some time.
+/// Minimum age of a connection before it can be displaced, because a request over a long distance
+/// needs some time.
 const DISPLACE_DELAY: Duration = Duration::from_millis(100);
 
 /// The state shared by the connections of one listener.
@@ -36,19 +39,19 @@ pub struct SilentConnection {
 }
 
 impl SilentConnection {
-    /// Waits until the connection must make place for another one.
+    /// Waits until this connection must be closed to free its slot for another one.
     pub async fn wait_for_displacement(&self) {
         self.displaced.notified().await;
     }
 }
 
 impl ListenerState {
-    /// Creates the state; requests wait while `throttle`, of CPU time, says so.
+    /// Creates the state. Requests wait while `throttle`, which limits CPU time, is exhausted.
     pub fn new(throttle: Arc<Throttle>) -> Self {
         Self { slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)), silent: RefCell::default(), throttle }
     }
 
-    /// Waits until the budget allows another request. Calls `paused` before each wait.
+    /// Waits until the budget permits another request. Calls `paused` before each wait.
     pub async fn wait_for_budget(&self, paused: impl Fn()) {
         loop {
             let wait_ns = self.throttle.wait_ns(monotonic_ns());
@@ -60,11 +63,11 @@ impl ListenerState {
         }
     }
 
-    /// Waits for a slot. If all are taken, displaces the oldest connection that has sent no
+    /// Waits for a slot. If all slots are taken, displaces the oldest connection that has sent no
     /// request, and calls `displaced`.
     ///
     /// # Errors
-    /// The slots are closed, which nobody does.
+    /// The semaphore of the slots is closed. This does not happen, because nothing closes it.
     pub async fn acquire_slot(&self, displaced: impl Fn()) -> Result<OwnedSemaphorePermit, AcquireError> {
         loop {
             let oldest = self.silent.borrow().front().cloned();
@@ -74,7 +77,7 @@ impl ListenerState {
             if let Ok(place) = timeout(DISPLACE_DELAY.saturating_sub(silent_for), free).await {
                 return place;
             }
-            // Unless it has sent its request meanwhile.
+            // The connection is displaced unless it has sent its request in the meantime.
             if self.remove_silent(&oldest) {
                 displaced();
                 oldest.displaced.notify_one();
@@ -90,7 +93,8 @@ impl ListenerState {
         silent
     }
 
-    /// Marks a connection as no longer silent. Returns whether the connection was silent until now.
+    /// Marks a connection as no longer silent. Returns whether the connection was silent before
+    /// this call.
     pub fn remove_silent(&self, connection: &Rc<SilentConnection>) -> bool {
         let mut silent = self.silent.borrow_mut();
         let before = silent.len();

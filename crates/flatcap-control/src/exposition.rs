@@ -1,5 +1,5 @@
-//! Exposition of all metrics for Prometheus: `OpenMetrics` text, or the older text format for
-//! clients that support nothing else. The tables in `flatcap-metrics` declare the metrics.
+//! Exposition of all metrics for Prometheus. The text is `OpenMetrics`, or the older text format
+//! for clients that support no other format. The tables in `flatcap-metrics` declare the metrics.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub(super) enum ExpositionFormat {
 }
 
 impl ExpositionFormat {
-    /// Selects the format by the client's `Accept` header: the older one only if the header names
-    /// it and not the newer one.
+    /// Selects the format by the client's `Accept` header. The older format is selected only if the
+    /// header names it and does not name the newer one.
     pub(super) fn from_accept(accept: &str) -> Self {
         if accept.contains("text/plain") && !accept.contains("openmetrics-text") {
             Self::Prometheus
@@ -106,7 +106,7 @@ impl Exposition {
     }
 }
 
-/// A label of a metric: its name and value.
+/// A label of a metric, which is its name and its value.
 type Label<'a> = (&'static str, &'a str);
 
 /// The type of a metric family.
@@ -118,16 +118,16 @@ enum FamilyKind {
     Info,
 }
 
-/// Writes metric families in a text format: `OpenMetrics` 1.0, or version 0.0.4 of Prometheus,
-/// which lacks units, the info type and the end marker, and whose counters are named like their
-/// lines.
+/// Writes metric families in a text format. This is `OpenMetrics` 1.0, or version 0.0.4 of
+/// Prometheus. The latter lacks units, the info type and the end marker. In the latter, a counter
+/// family has the same name as its lines.
 struct ExpositionWriter {
     text: String,
     format: ExpositionFormat,
 }
 
 impl ExpositionWriter {
-    /// Writes all metrics of a type, with one value for each item.
+    /// Writes all metrics of a type. Each metric has one value per item in `each`.
     fn table<T: MetricTable>(&mut self, each: &[(Option<Label<'_>>, &T)]) -> fmt::Result {
         for metric in T::METRICS {
             match metric.reading {
@@ -155,7 +155,7 @@ impl ExpositionWriter {
         Ok(())
     }
 
-    /// Begins a family. Units are at the ends of names.
+    /// Begins a family. The unit is the end of the name.
     fn family(&mut self, name: &str, help: &str, kind: FamilyKind) -> fmt::Result {
         let is_open = self.format == ExpositionFormat::OpenMetrics;
         let (suffix, kind) = match kind {
@@ -214,15 +214,15 @@ impl fmt::Display for Float {
     }
 }
 
-/// Converts nanoseconds to seconds, the unit of all times in metrics: exact to the nanosecond up to
-/// a hundred days, to the microsecond beyond.
+/// Converts nanoseconds to seconds, the unit of all times in metrics. The result is exact to the
+/// nanosecond up to a hundred days, and to the microsecond beyond that.
 #[allow(clippy::cast_precision_loss, reason = "53 bits of nanoseconds are a hundred days")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Converts wall clock nanoseconds to seconds since 1970, at present exact to a quarter of a
-/// microsecond.
+/// Converts wall clock nanoseconds to seconds since 1970. At present, the result is exact to a
+/// quarter of a microsecond.
 #[allow(
     clippy::cast_precision_loss,
     reason = "whole seconds are separate, so that the fraction is rounded once"
@@ -247,8 +247,8 @@ mod tests {
         (Exposition::new(Arc::clone(&metrics), run), metrics)
     }
 
-    // Proves that the text follows the conventions: units, suffixes, labels, cumulative buckets and
-    // the end marker.
+    // Proves that the text follows the conventions for units, suffixes, labels, cumulative buckets
+    // and the end marker.
     #[test]
     fn counters_are_exposed() {
         let (exposition, metrics) = exposition();
@@ -284,13 +284,15 @@ mod tests {
         assert!(text.contains("flatcap_build_info{version=") && text.ends_with("# EOF\n"));
     }
 
-    // Proves that the older format has the same metrics and nothing that it does not support.
+    // Proves that the older format has the same metrics, and nothing that this format does not
+    // support.
     #[test]
     fn the_older_format_has_the_same_lines() {
         let (exposition, _metrics) = exposition();
         let (newer, older) =
             (exposition.text(ExpositionFormat::OpenMetrics), exposition.text(ExpositionFormat::Prometheus));
-        // The values of the process change between the two.
+        // The values of the process change between the two calls, so only the number of lines is
+        // compared.
         let counts = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
         assert_eq!(counts(&newer), counts(&older));
         assert!(

@@ -1,4 +1,5 @@
-//! The control server and its client: HTTP requests to the running recorder over a Unix socket.
+//! The control server and its client. The client sends HTTP requests to the running recorder over a
+//! Unix socket.
 //!
 //! The server changes nothing itself. It passes each request to the daemon, which decides, and
 //! returns the answer.

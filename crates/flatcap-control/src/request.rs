@@ -7,7 +7,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use flatcap_os::wake_event::WakeEvent;
 use tokio::sync::oneshot;
 
-/// Requests that may wait for the daemon; further ones are refused as [`RefusalKind::Busy`].
+/// Maximum number of requests that wait for the daemon. Further requests are refused as
+/// [`RefusalKind::Busy`].
 const CALLS_MAX: usize = 64;
 /// Time limit for the daemon's answer. After this time the caller gets an error.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -25,7 +26,7 @@ pub enum ControlRequest {
     Reload,
     /// Queue, write and sync all samples taken so far.
     Flush,
-    /// Keep what the ring holds.
+    /// Keep the content of the ring as a snapshot.
     Snapshot(SnapshotWindow),
     /// Set the log filter, which has the syntax of `FLATCAP_LOG`.
     Log(String),
@@ -34,9 +35,9 @@ pub enum ControlRequest {
 /// The part of the ring to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotWindow {
-    /// The length of the past that is kept.
+    /// The length of the time before the request that is kept.
     pub last: Duration,
-    /// The length of the future that is kept.
+    /// The length of the time after the request that is kept.
     pub after: Duration,
     /// The reason that the user has given; empty without a reason.
     pub reason: String,
@@ -57,15 +58,14 @@ pub enum Answer {
 pub struct Refusal {
     /// The kind of the refusal.
     pub kind: RefusalKind,
-    /// One line, or one per mistake, that says what to do.
+    /// One line, or one line per mistake, that says what to do.
     pub message: String,
 }
 
 /// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// The request is invalid: for example a text that is too long, or a configuration with
-    /// mistakes.
+    /// The request is invalid. For example, a text is too long, or the configuration has mistakes.
     Invalid,
     /// Too many requests are waiting, or the recorder is stopping; the client may try again.
     Busy,
@@ -89,14 +89,14 @@ impl Call {
     }
 }
 
-/// The requesting end; each connection has one.
+/// The end that sends requests. Each connection has one.
 #[derive(Debug, Clone)]
 pub struct Caller {
     sender: Sender<Call>,
     wake: Arc<WakeEvent>,
 }
 
-/// The answering end, held by the daemon.
+/// The end that receives and answers requests. The daemon has it.
 #[derive(Debug)]
 pub struct Calls {
     receiver: Receiver<Call>,
@@ -112,7 +112,8 @@ impl Caller {
     /// Sends a request and waits for the answer.
     ///
     /// # Errors
-    /// The daemon's refusal, or `Busy` if it has too many requests, is stopping or does not answer.
+    /// The error is the daemon's refusal. It is `Busy` if the daemon has too many requests, is
+    /// stopping or does not answer.
     pub async fn ask(&self, request: ControlRequest) -> Result<Answer, Refusal> {
         let busy = |message: &str| Refusal { kind: RefusalKind::Busy, message: message.to_owned() };
         let (reply, answer) = oneshot::channel();

@@ -1,5 +1,5 @@
-//! Routing and permissions: maps methods and paths to requests, and decides who may send them. No
-//! sockets.
+//! Routing and permissions. Maps methods and paths to requests, and decides who may send them. Does
+//! not use sockets.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use hyper::{Method, StatusCode};
 
 use super::request::{ControlRequest, Refusal, RefusalKind, SnapshotWindow};
 
-/// Size limit for the text of a mark.
+/// Maximum size of the text of a mark, in bytes.
 pub const MARK_BYTES_MAX: usize = 4096;
-/// Size limit for the reason of a snapshot.
+/// Maximum size of the reason of a snapshot, in bytes.
 const REASON_BYTES_MAX: usize = 1024;
-/// Size limit for a log filter.
+/// Maximum size of a log filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 1024;
 
-/// The index of the control socket, also part of the answer to an unknown path.
+/// The index of the control socket. It is also a part of the answer to an unknown path.
 const INDEX: &str = "flatcap's control socket:\n\
     GET /status       the recorder's state, as JSON\n\
     GET /metrics      every counter, as OpenMetrics text\n\
@@ -52,7 +52,7 @@ pub(super) enum Route {
     Snapshot,
 }
 
-/// A refusal that does not involve the daemon.
+/// A refusal for which the daemon is not asked.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) status: StatusCode,
@@ -110,7 +110,7 @@ impl Route {
         })
     }
 
-    /// Whether the route changes something.
+    /// Returns whether the route changes something.
     pub(super) fn is_change(self) -> bool {
         !matches!(self, Self::Index | Self::Metrics | Self::Status)
     }
@@ -120,7 +120,7 @@ impl Route {
         if *origin == ClientOrigin::Network { INDEX_TCP } else { INDEX }
     }
 
-    /// Returns the request for the daemon; None for a route that does not need it.
+    /// Returns the request for the daemon; `None` for a route that does not need the daemon.
     pub(super) fn request(self, body: &[u8]) -> Result<Option<ControlRequest>, Rejection> {
         let request = match self {
             Self::Index | Self::Metrics => return Ok(None),
@@ -136,8 +136,8 @@ impl Route {
     }
 }
 
-/// Longest time after an order that a snapshot has: it is on its way until then, and other orders
-/// join it. Equals the length of the longest episode of a rule.
+/// Maximum time after the request that a snapshot can cover. Until then the snapshot is not
+/// complete, and other requests join it. It equals the length of the longest episode of a rule.
 const SNAPSHOT_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// The body of a request for a snapshot.
@@ -189,8 +189,8 @@ fn text_line(what: &str, body: &[u8], bytes_max: usize) -> Result<String, Reject
     Ok(text.to_owned())
 }
 
-/// Checks whether a client may change something: root, the account of the recorder, and members of
-/// its group.
+/// Checks whether a client may change something. Root, the account of the recorder, and members of
+/// its group may do so.
 pub(super) fn may_change(origin: &ClientOrigin, (user, group): (u32, u32)) -> Result<(), Rejection> {
     match origin {
         ClientOrigin::Local(peer)
@@ -213,8 +213,8 @@ mod tests {
         ClientOrigin::Local(PeerCredentials { user, group, groups: groups.to_vec(), process: Some(1) })
     }
 
-    // Proves that each path accepts its methods and names them otherwise, and that TCP serves only
-    // metrics.
+    // Proves that each path accepts its methods, that the answer to any other method names them,
+    // and that TCP serves only metrics.
     #[test]
     fn paths_take_their_methods() {
         let local = peer(0, 0, &[]);

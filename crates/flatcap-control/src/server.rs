@@ -1,7 +1,7 @@
-//! The HTTP server: all connections on one thread, each with limits on size and time.
+//! The HTTP server. All connections are served on one thread, and each has limits on size and time.
 //!
-//! Each connection serves one request, so its time limits add up to the longest time that it can
-//! stay. TCP connections have slots of their own and never take slots of the control socket.
+//! Each connection serves one request, so the sum of its time limits is the longest time that it
+//! can stay. TCP connections have separate slots and never take slots of the control socket.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -41,24 +41,26 @@ const HEADERS_WAIT: Duration = Duration::from_secs(3);
 const BODY_WAIT: Duration = Duration::from_secs(3);
 /// Time limit for the client to receive the answer. After this time the connection is closed.
 const READ_WAIT: Duration = Duration::from_secs(5);
-/// Size limit for the request line and headers together, and for data read ahead.
+/// Maximum size of the request line and headers together, in bytes. It also limits data that is
+/// read ahead.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
-/// Limit on the number of headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Size limit for the body of a request.
+/// Maximum size of the body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// A listener gets this part of `cpu_budget`, so that constant requests do not take the CPU time
-/// that the sources need.
+/// Divisor of `cpu_budget` for the CPU time of each listener. It ensures that constant requests do
+/// not take the CPU time that the sources need.
 const BUDGET_PART: u64 = 10;
-/// A listener saves up its CPU time for this long: enough for a few requests at once, and never the
-/// whole `cpu_budget` of one second.
+/// Time over which a listener can save up its CPU time, in nanoseconds. The saved time suffices for
+/// a few requests at once, and is never the whole `cpu_budget` of one second.
 const BURST_NS: u64 = 8 * NS_PER_S;
-/// Time for answers in progress when the server ends.
+/// Time that answers in progress get when the server ends.
 const END_WAIT: Duration = Duration::from_millis(300);
-/// Delay before accepting connections again after a failure (too many open files).
+/// Delay before connections are accepted again after a failure, for example after too many open
+/// files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// A server that is ready to run on a thread of its own.
+/// A server that is ready to run on a separate thread.
 #[derive(Debug)]
 pub struct Server {
     stop: oneshot::Receiver<()>,
@@ -70,8 +72,8 @@ pub struct Server {
     budget: ListenerBudget,
 }
 
-/// The CPU time of the listeners: a tenth of `cpu_budget` each. Clients with too many requests
-/// wait, and the sources keep their share. Clones share it.
+/// The CPU time of the listeners. Each listener gets a tenth of `cpu_budget`. Clients with too many
+/// requests wait, so that the sources keep their share. Clones share the same budget.
 #[derive(Debug, Clone)]
 pub struct ListenerBudget {
     socket: Arc<Throttle>,
@@ -131,15 +133,15 @@ impl Server {
         self
     }
 
-    /// Returns the handle that changes this budget while the server runs.
+    /// Returns the handle that changes the budget while the server runs.
     pub fn budget(&self) -> ListenerBudget {
         self.budget.clone()
     }
 
-    /// Serves until it is stopped; then removes the socket's file.
+    /// Serves requests until the server is stopped. Then removes the socket's file.
     ///
     /// # Errors
-    /// The kernel refuses a resource that waiting for connections needs.
+    /// The kernel refuses a resource that is needed to wait for connections.
     pub fn run(self) -> io::Result<()> {
         let Self { stop, socket, metrics_listener, caller, metrics, exposition, budget } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -171,7 +173,8 @@ impl Server {
             }
             let _stopped = stop.await;
             drop(file);
-            // No connection is accepted any more, and the slot reserved for the next one is free.
+            // No more connections are accepted, and the slot that was reserved for the next
+            // connection is free.
             for (taking, _) in &listeners {
                 taking.abort();
             }
@@ -193,7 +196,7 @@ impl Server {
 /// Binds the address for metrics.
 ///
 /// # Errors
-/// The kernel's error: the address is in use, or is not one of this host.
+/// The kernel's error, for example because the address is in use or does not belong to this host.
 pub fn listen_for_metrics(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -210,7 +213,7 @@ struct ServerContext {
     own: (u32, u32),
 }
 
-/// Counts an open connection until it is dropped.
+/// An open connection, which is counted until it is dropped.
 struct OpenConnection<'a>(&'a ServerContext);
 
 impl<'a> OpenConnection<'a> {
@@ -245,7 +248,7 @@ async fn accept<C>(
         let control = &context.metrics.control;
         listener_state.wait_for_budget(|| control.pauses.add(1)).await;
         let Ok(connection) = next().await else {
-            // Too many files are open.
+            // The error is that too many files are open.
             sleep(ACCEPT_RETRY_DELAY).await;
             continue;
         };
@@ -286,7 +289,7 @@ async fn serve<I>(
                 context.metrics.control.refused.add(1);
             }
             if let Some(answered) = answered.take() {
-                // The connection waits for this.
+                // The time limit for reading the answer begins with this.
                 let _taken = answered.send(());
             }
             Ok::<_, Infallible>(response)
@@ -301,7 +304,7 @@ async fn serve<I>(
         .serve_connection(connection, service);
     let slow = async {
         if is_answered.await.is_err() {
-            // Over without an answer: the other branch handles it.
+            // The connection ended without an answer. The other branch handles this.
             std::future::pending::<()>().await;
         }
         sleep(READ_WAIT).await;
@@ -411,8 +414,9 @@ fn typed(body: String, media_type: &'static str) -> Response<Full<Bytes>> {
 mod tests {
     use super::*;
 
-    // Proves that a changed budget applies to listeners that have it already: a millisecond of a
-    // core's tenth is paid for after 10 ms, of a hundredth's after a second.
+    // Proves that a changed budget applies to listeners that already have the budget. If the budget
+    // is one core, of which each listener gets a tenth, a millisecond of CPU time is paid for after
+    // 10 ms. If the budget is a hundredth of a core, it is paid for after a second.
     #[test]
     fn a_changed_budget_applies_to_running_listeners() {
         let budget = ListenerBudget::new(CpuShare::WHOLE);

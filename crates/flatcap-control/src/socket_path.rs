@@ -1,4 +1,4 @@
-//! The path of the control socket: one rule for the recorder and its clients.
+//! The path of the control socket. The recorder and its clients use the same rule.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,8 @@ use flatcap_os::shared_memory::{default_directory, is_private_directory};
 const SERVICE_SOCKET: &str = "/run/flatcap/control.sock";
 /// The socket's name in the runtime directory of a service.
 const NAME: &str = "control.sock";
-/// Several recordings of a user share a directory, so each socket has the run id in its name.
+/// Prefix of the socket's name in a user's own directory. Several recordings of a user share this
+/// directory, so each name also has the run id.
 const PREFIX: &str = "control-";
 const SUFFIX: &str = ".sock";
 
@@ -18,14 +19,15 @@ const SUFFIX: &str = ".sock";
 pub struct SocketPath {
     /// The path.
     pub path: PathBuf,
-    /// The directory if it is this user's own: it is created if missing, and stale sockets in it
-    /// are removed.
+    /// The directory that contains the socket, if it is this user's own directory. This directory
+    /// is created if it is missing, and stale sockets in it are removed.
     pub own_directory: Option<PathBuf>,
 }
 
 impl SocketPath {
-    /// Returns the configured path; if that is empty, a path in the service's runtime directory, or
-    /// else one in the user's own directory with the run id in its name.
+    /// Returns the configured path. If it is empty, returns a path in the service's runtime
+    /// directory. If there is no such directory, returns a path in the user's own directory, with
+    /// the run id in its name.
     pub fn of(configured: &Path, run_id: u64) -> Self {
         if !configured.as_os_str().is_empty() {
             return Self { path: configured.to_owned(), own_directory: None };
@@ -39,24 +41,26 @@ impl SocketPath {
     }
 }
 
-/// Whether this is the name of a run's socket in a user's own directory.
+/// Returns whether this is the name of a run's socket in a user's own directory.
 pub fn is_socket_of_a_run(name: &str) -> bool {
     let run = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
     run.is_some_and(|run| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Returns the paths at which a running recorder may be found, and a description of them for error
-/// messages.
+/// Returns the paths at which a running recorder may be found, and a description of these paths for
+/// error messages.
 pub(super) fn candidates() -> (Vec<PathBuf>, String) {
     let directory = default_directory();
     if is_runtime_directory(&directory) {
-        // Called by the service itself or by a test: only its own recorder.
+        // The caller is the service itself or a test, so only the recorder of this directory is a
+        // candidate.
         let path = directory.join(NAME);
         let description = path.display().to_string();
         return (vec![path], description);
     }
     let mut paths = vec![PathBuf::from(SERVICE_SOCKET)];
-    // Anyone can create a directory of that name in /dev/shm and answer there.
+    // The directory must be private, because anyone can create a directory of that name in /dev/shm
+    // and answer there.
     if is_private_directory(&directory) {
         paths.extend(local_socket::list_sockets(&directory, is_socket_of_a_run));
     }
@@ -64,8 +68,8 @@ pub(super) fn candidates() -> (Vec<PathBuf>, String) {
     (paths, description)
 }
 
-/// Whether the directory is `$RUNTIME_DIRECTORY`, which belongs to one service. Without this
-/// variable, the default directory belongs to a user.
+/// Returns whether the directory is `$RUNTIME_DIRECTORY`, which belongs to one service. Without
+/// this variable, the default directory belongs to a user.
 fn is_runtime_directory(directory: &Path) -> bool {
     std::env::var_os("RUNTIME_DIRECTORY")
         .is_some_and(|paths| std::env::split_paths(&paths).any(|path| path == directory))

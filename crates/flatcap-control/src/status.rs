@@ -1,5 +1,5 @@
-//! The recorder's state as JSON. Fields are only ever added: readers ignore unknown fields, and use
-//! defaults for fields that an older recorder lacks.
+//! The recorder's state as JSON. Fields are added, but never removed or changed. Readers ignore
+//! unknown fields, and use defaults for fields that an older recorder lacks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,14 +18,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
-    /// The process.
+    /// The process of the recorder.
     pub recorder: ProcessStatus,
     /// One entry per source that is read, in the order of ids.
     pub sources: Vec<SourceStatus>,
-    /// Sources that were read before in this run: a reload has removed them or given them other
-    /// ids.
+    /// Sources that were read before in this run and that a reload has removed or given other ids.
     pub former: FormerStatus,
-    /// The open segment, or the last one if the next cannot be created.
+    /// The open segment. If the next segment cannot be created, this is the last one.
     pub segment: SegmentStatus,
     /// The data directory.
     pub storage: StorageStatus,
@@ -35,18 +34,18 @@ pub struct Status {
     pub reload: ReloadStatus,
     /// The queues between the samplers and the recorder.
     pub queues: QueueStatus,
-    /// The ring of the black box; None without one.
+    /// The ring of the black box; `None` if there is no ring.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingStatus>,
     /// Frames that applications push; `None` if applications may not push.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushStatus>,
-    /// The rules that the run has had; absent without rules.
+    /// The rules that the run has had. The field is absent if there are no rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStatus>,
 }
 
-/// The process.
+/// The process of the recorder.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessStatus {
@@ -67,7 +66,7 @@ pub struct ProcessStatus {
     /// Share of one core used since the start, 1 for a whole core. Programs of `command.NAME` do
     /// not count.
     pub cpu: f64,
-    /// The same over the last second.
+    /// Share of one core used over the last second, measured like `cpu`.
     pub cpu_now: f64,
     /// Resident memory, in bytes; `None` if /proc cannot be read.
     pub resident_bytes: Option<u64>,
@@ -214,7 +213,7 @@ status! {
     }
 }
 
-/// A distribution in four numbers, in nanoseconds.
+/// A distribution of durations as four numbers. The durations are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyStatus {
@@ -275,18 +274,18 @@ status! {
     }
 }
 
-/// The growth of the data directory, and when it reaches a limit.
+/// The growth of the data directory, and the time at which it reaches a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Forecast {
     /// Bytes written per second over the last minute.
     pub bytes_per_s: Option<f64>,
     /// Time in nanoseconds until the nearest limit is reached and the oldest segments are removed,
-    /// at the current rate after compression; 0 if segments are being removed already. None if
+    /// at the current rate after compression. 0 if segments are already being removed. `None` if
     /// nothing is being written.
     pub time_to_full_ns: Option<u64>,
     /// Compressed bytes per written byte, as measured over the segments that this run has
-    /// compressed. The time above uses this ratio. `None` before the first compressed segment, and
-    /// if compression is off or behind. The time above then assumes uncompressed data.
+    /// compressed. `time_to_full_ns` uses this ratio. `None` before the first compressed segment,
+    /// and if compression is off or lags. `time_to_full_ns` then assumes uncompressed data.
     pub compression_ratio: Option<f64>,
 }
 
@@ -342,7 +341,7 @@ status! {
     }
 }
 
-/// Returns a limit; 0 is none.
+/// Returns a limit; `None` if it is 0, which means that there is no limit.
 fn limit_or_none(limit: u64) -> Option<u64> {
     (limit > 0).then_some(limit)
 }
@@ -375,7 +374,7 @@ pub fn ratio(part: u64, whole: u64) -> Option<f64> {
 }
 
 impl Status {
-    /// Whether this run has lost samples or its storage has failed.
+    /// Returns whether this run has lost samples or its storage has failed.
     pub fn is_lossy(&self) -> bool {
         let has_losses = |source: &SourceStatus| source.lost > 0 || source.failed > 0 || source.timed_out > 0;
         let former = &self.former;
@@ -388,7 +387,8 @@ impl Status {
             || self.push.as_ref().is_some_and(|push| push.lost > 0 || push.lanes_refused > 0)
     }
 
-    /// Whether an older configuration is in effect because the one read last was refused.
+    /// Returns whether an older configuration is in effect because the one that was read last was
+    /// refused.
     pub fn is_outdated(&self) -> bool {
         // An older recorder lacks these fields.
         self.reload.fallback || (!self.reload.current && self.reload.last.is_some())
@@ -396,14 +396,14 @@ impl Status {
 
     /// Formats the status as JSON, without control and invisible characters.
     pub fn to_json(&self) -> String {
-        // Cannot fail: the struct holds only numbers and text.
+        // This cannot fail, because the struct contains only numbers and strings.
         to_visible_json(self).unwrap_or_default()
     }
 
     /// Parses the status from JSON.
     ///
     /// # Errors
-    /// The text is not JSON, or has another structure.
+    /// The text is not JSON, or its structure is different.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -413,8 +413,8 @@ impl Status {
 mod tests {
     use super::*;
 
-    // Proves that answers of older and newer recorders are understood, and that a round trip
-    // changes nothing.
+    // Proves that answers of older and newer recorders can be parsed, and that a round trip changes
+    // nothing.
     #[test]
     fn missing_and_unknown_fields_are_accepted() {
         let status = Status::from_json(r#"{"recorder":{"pid":7,"of_the_future":[]},"more":1}"#).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     // Proves that names in the status, which other users may have chosen, reach no terminal with
-    // control characters, and that readers get them unchanged.
+    // control characters. Also proves that readers of the JSON get the names unchanged.
     #[test]
     fn names_reach_no_terminal() {
         let name = "\u{9b}2J\u{202e}\u{1b}]0;x".to_owned();

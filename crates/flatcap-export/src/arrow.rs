@@ -1,5 +1,5 @@
-//! Arrow: the samples of one source as a stream on standard output or as a file. Each of several
-//! sources gets a file.
+//! Exports to Arrow. The samples of one source become a stream on standard output or a file. Each
+//! of several sources gets a separate file.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,11 +19,11 @@ use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// Writes the samples of a source, with the types of its schema: as a file with a footer, which
-/// appears at the end, or, without a path, as a stream to standard output. If several sources are
-/// selected, `path` is a directory, and gets a file `SOURCE.arrow` for each. Lost samples are
-/// missing numbers in `seq`; samples of several hosts have a column for the host. The export stops
-/// if `watch` returns false.
+/// Writes the samples of a source, with the types of its schema. With a path, the samples become a
+/// file with a footer, which appears at the end. Without a path, they become a stream on standard
+/// output. If several sources are selected, `path` is a directory, which gets a file `SOURCE.arrow`
+/// for each source. Lost samples can be recognized by missing numbers in `seq`. If there are
+/// several hosts, a column has the host of each sample. The export stops if `watch` returns false.
 ///
 /// # Errors
 /// Any [`ColumnarError`]; `Usage` if there are several sources for standard output, or if the
@@ -57,14 +57,15 @@ pub(crate) fn to_arrow(
         }
         let of = (&recording, hosts.clone());
         read_source(request, path.as_deref(), of, (&mut exports, &mut report), watch)?;
-        // Each reading finds the same problems with the files again.
+        // Each further reading finds the same problems with the files again, so these are not
+        // reported.
         watch.silence_notices();
     }
     if exports.is_empty() {
         request.no_samples()?.map_or(Ok(()), Err)?;
         watch.check_readable()?;
     }
-    // All files are written before the first one appears.
+    // All files are written completely before the first one gets its final name.
     let exports = exports.into_iter().map(ArrowExport::finish).collect::<Result<Vec<_>, _>>()?;
     for (out, rows) in exports {
         report.files.extend(out.complete(request.should_replace, rows)?);
@@ -182,7 +183,8 @@ impl ArrowExport {
         self.writer.write(&batch)
     }
 
-    /// Writes the end. Returns the output, with the source and its number of rows.
+    /// Writes the end of the output. Returns the output, the name of the source and its number of
+    /// rows.
     fn finish(self) -> Result<(SingleOutput, (Option<String>, u64)), ColumnarError> {
         let rows = (Some(self.batches.source().to_owned()), self.rows);
         Ok((self.writer.finish()?, rows))

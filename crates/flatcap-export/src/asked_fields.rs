@@ -1,11 +1,11 @@
-//! The fields of a recording that a request selects.
+//! Finds the fields of a recording that a request selects.
 
 use flatcap_query::{FieldPath, Recording, end_fields};
 
 use crate::request::ColumnarRequest;
 
-/// Returns whether a field is a requested one, or below one. Ignores which elements of a list were
-/// selected.
+/// Returns whether a field is a requested field, or is below one. The selection of elements of a
+/// list is ignored.
 pub(crate) fn is_below(path: &str, asked: &str) -> bool {
     let plain = |path: &str| {
         let mut text = String::new();
@@ -26,7 +26,7 @@ pub(crate) fn is_below(path: &str, asked: &str) -> bool {
         || path.ends_with(&format!(".{asked}"))
 }
 
-/// Returns further fields to read, which show the elements that have ended.
+/// Returns further fields to read. They show which elements have ended.
 pub(crate) fn fields_of_ends(recording: &Recording, request: &ColumnarRequest) -> Vec<FieldPath> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let mut found = Vec::new();
@@ -46,7 +46,7 @@ pub(crate) fn fields_of_ends(recording: &Recording, request: &ColumnarRequest) -
 mod tests {
     use super::*;
 
-    // Proves that paths below the selected ones are found, whichever elements were picked.
+    // Proves that paths below the requested fields are found, whichever elements were selected.
     #[test]
     fn fields_are_selected_by_their_begin() {
         for asked in ["disk", "disk.devices[vda]", "disk.devices[*].reads", "devices[*].reads", "reads"] {

@@ -1,4 +1,5 @@
-//! The command line: the arguments of `flatcap export`, with times and names resolved.
+//! The command line of the program. It has the arguments of `flatcap export`, with times and names
+//! resolved.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ use crate::watch::{ColumnarEvent, ExportWatch};
 const FAILED: u8 = 1;
 /// Exit status of wrong usage.
 const USAGE: u8 = 2;
-/// Exit status of an export that lacks data which the recording should have had.
+/// Exit status of an export that lacks data that the recording should have.
 const DATA_LOSS: u8 = 3;
 
 /// Export recordings to formats of other programs. Called by `flatcap export`, which resolves times
@@ -105,7 +106,7 @@ enum Format {
     Pprof,
 }
 
-/// The verb that names functions; without it the program exports.
+/// The verb that names functions. Without this verb, the program exports.
 const SYMBOLIZE: &str = "symbolize";
 
 /// Runs the program with the process's own arguments and streams.
@@ -127,11 +128,11 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(status) => ExitCode::from(status),
-        // The reader of the output does not want more.
+        // The reader of the output has closed it, because it does not want more.
         Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(ColumnarError::NothingRead) => ExitCode::from(FAILED),
         Err(error) => {
-            // If standard error is closed, the exit status still reports the error.
+            // If standard error is closed, the error is still reported by the exit status.
             let _gone = remark(&error.to_string());
             ExitCode::from(match error {
                 ColumnarError::Usage(_) | ColumnarError::Fields(_) => USAGE,
@@ -161,18 +162,19 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     let bar = progress_bar(&request);
     let first_ns = recording_span(&request.paths, None)?.map_or(0, |span| *span.start());
     let span_ns = bar.length().unwrap_or_default();
-    // The position of the bar at the begin of a reading.
+    // The position of the progress bar at the start of a reading.
     let mut begin_ns = 0;
     let mut status = 0;
     let mut report_event = |event: ColumnarEvent| {
         match event {
             ColumnarEvent::Notice(notice) => {
                 status = DATA_LOSS;
-                // If standard error is closed, the exit status still reports the problem.
+                // If standard error is closed, the problem is still reported by the exit status.
                 let _gone = bar.suspend(|| remark(&notice.to_string()));
             }
             ColumnarEvent::Reading { number, count } => {
-                // A host without a battery for its clock may have recorded since 1970.
+                // The span may be very long, because a host without a battery for its clock may
+                // have recorded since 1970.
                 begin_ns = span_ns.saturating_mul(number as u64);
                 bar.set_length(span_ns.saturating_mul(count as u64));
             }
@@ -185,7 +187,7 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     };
     let watch = &mut ExportWatch::new(&mut report_event);
     let stacks = &arguments.stacks;
-    // `None` for standard output.
+    // The path is `None` for standard output.
     let path = Some(arguments.output.as_path()).filter(|_| !arguments.is_for_output());
     let report = match arguments.to {
         Format::Parquet => to_parquet(&request, &arguments.output, arguments.parquet, watch)?,
@@ -273,7 +275,7 @@ impl Arguments {
 }
 
 impl ColumnarReport {
-    /// Reports missing data. Returns whether the recording should have had it.
+    /// Reports missing data. Returns whether the recording should have contained this data.
     fn has_remarks(&self) -> io::Result<bool> {
         if self.undecodable > 0 {
             remark(&format!(
@@ -294,11 +296,11 @@ impl ColumnarReport {
     }
 }
 
-/// Files of many sources are open at once.
+/// Raises the limit of open files, because the files of many sources are open at the same time.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Without it, only more than some thousand sources fail, with an error.
+    // If the limit stays, only an export of more than some thousand sources fails, with an error.
     let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
@@ -306,16 +308,17 @@ fn raise_descriptor_limit() {
 fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The order matters: a first signal checks the flag before it is set; a second one ends the
-        // process, which leaves temporary files but none under a final name.
+        // The order of the two registrations matters. A first signal checks the flag before it is
+        // set. A second signal ends the process, which leaves temporary files, but no file under a
+        // final name.
         signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
 }
 
-/// Returns the progress bar over the time of the recording, which is hidden if standard error is
-/// not a terminal.
+/// Returns the progress bar over the time of the recording. It is hidden if standard error is not a
+/// terminal.
 fn progress_bar(request: &ColumnarRequest) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

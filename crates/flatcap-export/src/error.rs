@@ -11,7 +11,7 @@ use flatcap_query::QueryError;
 /// Maximum number of sources that an error names, so that a line stays readable.
 const NAMED_MAX: usize = 8;
 
-/// An error that ends an export; no file or not all files were published.
+/// An error that ends an export. Either no file has its final name, or not all files have.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnarError {
@@ -30,7 +30,7 @@ pub enum ColumnarError {
     /// No file could be read; the notices state the reasons.
     #[error("no file could be read")]
     NothingRead,
-    /// No sample in the selected time.
+    /// There is no sample in the selected time.
     #[error("no samples in the selected time; {0}")]
     NoSamples(String),
     /// A file with this name exists; no file was written.
@@ -39,19 +39,19 @@ pub enum ColumnarError {
         /// The file.
         path: PathBuf,
     },
-    /// An integer that the type of its column cannot hold.
+    /// An integer is too large for the type of its column.
     #[error("{0}; export with --unsigned, or leave the field out with --fields")]
     TooLarge(BatchError),
-    /// Values that make no column: a defect of this program.
+    /// Values cannot be converted to a column. This is a bug of the program.
     #[error("cannot encode the values: {0}; nothing was exported; please report it as a defect")]
     Encode(String),
-    /// More files than the maximum of one export.
+    /// The export would have more files than the maximum.
     #[error("more than {limit} files; choose some sources with --source")]
     Files {
-        /// The maximum.
+        /// The maximum number of files.
         limit: usize,
     },
-    /// A file cannot be written; no file was published.
+    /// A file cannot be written. No file has its final name.
     #[error("cannot write {}: {error}; nothing was exported", path.display())]
     Write {
         /// The file.
@@ -65,7 +65,7 @@ pub enum ColumnarError {
     Publish {
         /// The file.
         path: PathBuf,
-        /// Number of files that were published before the error.
+        /// Number of files that were renamed to their final names before the error.
         done: usize,
         /// The system call's error.
         #[source]
@@ -103,7 +103,7 @@ impl From<BatchError> for ColumnarError {
     }
 }
 
-/// Returns the error for several sources in a format with one source.
+/// Returns the error for several sources if the format can contain only one source.
 pub(crate) fn several_sources(names: &[&str]) -> ColumnarError {
     let listed = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
     let more = if names.len() > NAMED_MAX { ", ..." } else { "" };
@@ -112,7 +112,7 @@ pub(crate) fn several_sources(names: &[&str]) -> ColumnarError {
     ))
 }
 
-/// Returns the error of an array that cannot be made.
+/// Returns the error for an array that cannot be created.
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn encoding_error(error: ArrowError) -> ColumnarError {
     ColumnarError::Encode(error.to_string())

@@ -1,4 +1,4 @@
-//! A flame graph: one SVG image, which needs no script and no other file.
+//! A flame graph as one SVG image, which needs no script and no other file.
 //!
 //! The flame graph is drawn here, since `inferno`, the library for it, has a licence (CDDL-1.0)
 //! that deny.toml does not allow. A library would add only scripts, which an image in a report does

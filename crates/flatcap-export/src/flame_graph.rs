@@ -1,28 +1,28 @@
-//! The tree of functions, and its drawing.
+//! The tree of functions, and the drawing of the tree.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// The image, in pixels.
+/// Width of the image, in pixels.
 const WIDTH: f64 = 1200.0;
-/// Space at each side.
+/// Space at each side of the image, in pixels.
 const MARGIN: f64 = 10.0;
-/// Space above the graph, for its title.
+/// Space above the graph for the title, in pixels.
 const HEAD: usize = 32;
 const ROW: usize = 16;
-/// Narrower rectangles are not drawn, since they are invisible.
+/// Minimum width of a rectangle that is drawn, in pixels, since a narrower one is invisible.
 const WIDTH_MIN: f64 = 0.2;
-/// Width of a character, to compute the text that fits into a rectangle. Fonts differ, so it is the
-/// width of a wide one.
+/// Width of a character in pixels, to compute the text that fits into a rectangle. Fonts differ, so
+/// this is the width of a wide font.
 const CHARACTER: f64 = 7.0;
-/// Fewer characters are useless.
+/// Minimum number of characters of a name that is drawn. Fewer characters are useless.
 const CHARACTERS_MIN: usize = 3;
-/// Functions of a stack that are drawn. A deeper stack is a recursion.
+/// Maximum number of functions of a stack that are drawn. A deeper stack is a recursion.
 const DEPTH_MAX: usize = 256;
 /// The name of the lowest rectangle.
 const ROOT: &str = "all";
 
-/// Functions by their callers.
+/// A tree of functions, in which each function is below its caller.
 #[derive(Debug, Default)]
 pub(crate) struct FlameGraph {
     root: FlameNode,
@@ -30,9 +30,9 @@ pub(crate) struct FlameGraph {
 
 #[derive(Debug, Default)]
 struct FlameNode {
-    /// Samples in the function and in the functions that it called.
+    /// Number of samples in the function and in the functions that it called.
     samples: u64,
-    /// In the order of their names, so that equal stacks give equal images.
+    /// The called functions in the order of their names, so that equal stacks give equal images.
     callees: BTreeMap<String, FlameNode>,
 }
 
@@ -44,14 +44,14 @@ struct FlamePlace {
 }
 
 impl FlameGraph {
-    /// Makes the tree of lines `outer;...;inner` and their samples.
+    /// Creates the tree from lines `outer;...;inner` and the number of samples of each line.
     pub(crate) fn of<'l>(lines: impl Iterator<Item = (&'l str, u64)>) -> Self {
         let mut graph = Self::default();
         for (line, samples) in lines {
             let mut node = &mut graph.root;
             node.samples += samples;
             for name in line.split(';').take(DEPTH_MAX) {
-                // Most names exist already, and a key is copied only if it is new.
+                // Most names already exist, so a key is copied only if the name is new.
                 if !node.callees.contains_key(name) {
                     node.callees.insert(name.to_owned(), FlameNode::default());
                 }
@@ -63,7 +63,7 @@ impl FlameGraph {
         graph
     }
 
-    /// Draws the image, with a title above. The lowest row is all samples.
+    /// Draws the image, with a title above the graph. The lowest row represents all samples.
     pub(crate) fn svg(&self, title: &str) -> String {
         let scale = match self.root.samples {
             0 => 0.0,
@@ -80,7 +80,7 @@ impl FlameGraph {
 }
 
 impl FlameNode {
-    /// Returns the number of rows of it that are drawn.
+    /// Returns the number of rows of the node that are drawn.
     fn rows(&self, scale: f64) -> usize {
         let drawn = self.callees.values().filter(|callee| as_number(callee.samples) * scale >= WIDTH_MIN);
         1 + drawn.map(|callee| callee.rows(scale)).max().unwrap_or_default()
@@ -159,19 +159,22 @@ fn cut(name: &str, width: f64) -> Option<String> {
     Some(kept + "..")
 }
 
-/// Returns a warm colour, the same one for a name in each image.
+/// Returns a warm colour. A name has the same colour in each image.
 fn colour(name: &str) -> String {
-    /// The hash FNV-1a of 32 bits: published, short, and the same on each host.
+    /// The hash FNV-1a of 32 bits is used, because it is published, short, and the same on each
+    /// host.
     const BASIS: u32 = 0x811c_9dc5;
     const PRIME: u32 = 0x0100_0193;
     let hash = name.bytes().fold(BASIS, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME));
     let part = |shift: u32, range: u32| (hash >> shift & 0xff) * range / 0xff;
-    // From red by orange to yellow, all light enough for black text.
+    // The colours range from red through orange to yellow. All of them are light enough for black
+    // text.
     let (red, green, blue) = (225 + part(0, 30), 105 + part(8, 95), 50 + part(16, 50));
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Returns a text for an XML document: only characters that XML allows, with special ones escaped.
+/// Returns a string for an XML document. It contains only characters that XML allows, and special
+/// characters are escaped.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -180,7 +183,7 @@ fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // Not allowed in XML, not even as a reference.
+            // XML does not allow these characters, not even as a reference.
             c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('?'),
             c => escaped.push(c),
         }
@@ -204,8 +207,8 @@ mod tests {
         ("a \"name\" of a process;[kernel]+0x1234", 1),
     ];
 
-    // Proves that an image has each function with its samples, and is the same as the one that was
-    // looked at. `FLATCAP_GOLDEN=write` replaces it.
+    // Proves that an image has each function with its samples, and is the same as the stored image,
+    // which a person has checked. `FLATCAP_GOLDEN=write` replaces the stored image.
     #[test]
     fn the_image_is_the_known_one() {
         let svg = FlameGraph::of(LINES.into_iter()).svg("example: 1.00 s of CPU time, 100 samples");
@@ -224,8 +227,8 @@ mod tests {
         }
     }
 
-    // Proves that texts stay inside their rectangles, that narrow ones have none, and that hostile
-    // names are harmless.
+    // Proves that names stay inside their rectangles, that narrow rectangles have no name, and that
+    // hostile names are harmless.
     #[test]
     fn texts_are_cut() {
         assert_eq!(cut("schedule", 200.0).as_deref(), Some("schedule"));

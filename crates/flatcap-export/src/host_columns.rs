@@ -1,4 +1,4 @@
-//! Columns with the host of the rows.
+//! Adds columns with the host of the rows.
 
 use std::sync::Arc;
 

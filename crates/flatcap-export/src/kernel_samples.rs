@@ -1,5 +1,5 @@
-//! The payloads of the kernel's sources: events of the scheduler, samples of the code that ran, and
-//! lines of the kernel log.
+//! The payloads of the kernel's sources. They contain events of the scheduler, samples of the code
+//! that ran, and lines of the kernel log.
 //!
 //! A payload is written after the events in it, so reading continues after the end of the selected
 //! time, and each event is selected by its own time.
@@ -34,7 +34,7 @@ pub(crate) struct KernelSample<'p> {
     pub(crate) source: KernelPayload,
     /// The run that recorded the payload.
     pub(crate) run: &'p KernelRun,
-    /// The time at which it was read, by both clocks.
+    /// The time at which the payload was read, by the monotonic and by the wall clock.
     pub(crate) mono_ns: u64,
     pub(crate) wall_ns: i64,
     /// The selected time, in monotonic nanoseconds of the run.
@@ -49,7 +49,7 @@ pub(crate) struct KernelRun {
     pub(crate) host: String,
     pub(crate) machine_id: Option<String>,
     pub(crate) boot_id: Option<String>,
-    /// Boot time minus monotonic time at the begin of the run.
+    /// Boot time minus monotonic time at the start of the run, in nanoseconds.
     pub(crate) suspended_ns: u64,
 }
 
@@ -107,7 +107,7 @@ impl KernelRun {
 }
 
 impl KernelPayload {
-    /// Returns the source whose payloads have this root table.
+    /// Returns the kind of payload that has this root table.
     fn of(root: &str) -> Option<Self> {
         match root {
             SCHED_ROOT => Some(Self::Sched),
@@ -154,7 +154,7 @@ fn widened(filter: &ReplayFilter, sources: BTreeSet<String>) -> ReplayFilter {
     }
 }
 
-/// Returns the selected time by the monotonic clock, which wall time exceeds by `offset_ns`.
+/// Returns the selected time by the monotonic clock. `offset_ns` is wall time minus monotonic time.
 fn window(filter: &ReplayFilter, offset_ns: i64, elapsed: &Range<u64>) -> Range<u64> {
     let mono_ns = |wall_ns: i64| u64::try_from(wall_ns.saturating_sub(offset_ns)).unwrap_or_default();
     let since_ns = filter.since_ns.map_or(0, mono_ns).max(elapsed.start);

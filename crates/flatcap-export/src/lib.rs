@@ -1,5 +1,5 @@
-//! Writes recordings of flatcap in formats that need large libraries: Parquet, Arrow, MCAP,
-//! Perfetto, `OpenMetrics`, and stacks with the names of their functions.
+//! Writes recordings of flatcap in formats that need large libraries. The formats are Parquet,
+//! Arrow, MCAP, Perfetto, `OpenMetrics`, and stacks with the names of their functions.
 //!
 //! `flatcap export` replaces itself by the program `flatcap-export`. It is a separate package, so
 //! that building the recorder does not compile these libraries. `flatcap-ship` takes the tables of

@@ -1,4 +1,4 @@
-//! The program `flatcap-export`: runs the command line and returns its exit status.
+//! The program `flatcap-export`. It runs the command line and returns its exit status.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
-//! MCAP: the payloads unchanged, a channel for each source, with its schema; gaps and marks as
-//! JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become tables. If
-//! there are several hosts, each has its own topics, since readers merge messages of one topic.
+//! Exports to MCAP. Payloads are unchanged, and each source has a channel with its schema. Gaps and
+//! marks are JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become
+//! tables. If there are several hosts, each host has its own topics, since readers merge messages
+//! of the same topic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,13 +20,13 @@ use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// Bytes of a chunk, which a reader decompresses to find one message.
+/// Maximum size of a chunk, in bytes. A reader decompresses a whole chunk to find one message.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// The encoding of messages and schemas that MCAP's registry knows for FlatBuffers.
+/// The name in MCAP's registry for the encoding of FlatBuffers messages and schemas.
 const FLATBUFFER: &str = "flatbuffer";
 const GAPS_TOPIC: &str = "/flatcap/gaps";
 const MARKS_TOPIC: &str = "/flatcap/marks";
-/// Samples between two calls of `watch`.
+/// Number of samples between two calls of `watch`.
 const SAMPLES_PER_EVENT: u64 = 1024;
 
 /// Writes the samples of the selected sources to an MCAP file, which appears at the end. The time
@@ -75,7 +76,7 @@ struct McapExport<'r> {
     hosts: RecordedHosts,
     /// Whether several hosts are exported.
     has_several_hosts: bool,
-    /// The host of the run, by a name that no other host of the recording has.
+    /// The host of the run, under a name that no other host of the recording has.
     host: String,
     /// Wall time minus monotonic time of the last sample or header.
     offset_ns: i64,
@@ -83,14 +84,14 @@ struct McapExport<'r> {
     marks: u16,
     step: Option<StepFilter>,
     messages: u64,
-    /// Samples that do not fit their schema.
+    /// Number of samples that do not fit their schema.
     undecodable: u64,
 }
 
 struct SourceChannel {
     name: String,
     channel: u16,
-    /// Makes tables of payloads with arrays of fixed length.
+    /// Converts payloads with arrays of fixed length to tables.
     tables: Option<PlainTables>,
 }
 
@@ -189,7 +190,7 @@ impl<'r> McapExport<'r> {
         let schema = if source.is_opaque() {
             0
         } else {
-            // A malformed schema and its payloads are written unchanged.
+            // If the schema is malformed, it and its payloads are written unchanged.
             let compiled = CompiledSchema::compile(&source.schema, &source.root).ok();
             tables = compiled.and_then(|compiled| PlainTables::of(&compiled).ok()?);
             let schema = tables.as_ref().map_or(source.schema.as_slice(), PlainTables::schema);
@@ -264,8 +265,8 @@ impl<'r> McapExport<'r> {
     }
 }
 
-/// Returns the header of a message. Its number is the lower half of the sample's number. A time of
-/// 0, which readers treat as no time, becomes 1.
+/// Returns the header of a message. The number of the message is the lower half of the sample's
+/// number. A time of 0 becomes 1, because readers treat 0 as no time.
 fn message_header(channel_id: u16, seq: u64, wall_ns: i64) -> MessageHeader {
     let time = u64::try_from(wall_ns).unwrap_or_default().max(1);
     #[expect(clippy::cast_possible_truncation, reason = "documented")]

@@ -1,9 +1,10 @@
-//! `OpenMetrics`: a family for each numeric field, with times, as Prometheus takes them for its
-//! blocks. Recorded Prometheus metrics keep their names and labels.
+//! Exports to `OpenMetrics`. Each numeric field becomes a family of values with times, as
+//! Prometheus accepts them for its blocks. Recorded Prometheus metrics keep their names and labels.
 //!
-//! The format wants all values of a series together. So each source is read separately, and several
-//! times if its series have more values than fit into memory. A single series that does not fit is
-//! written while it is read. The format cannot express that a series has ended.
+//! The format requires that all values of a series are together. Therefore each source is read
+//! separately. It is read several times if its series have more values than fit into memory. A
+//! single series that does not fit is written while it is read. The format cannot express that a
+//! series has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -22,15 +23,15 @@ use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// Step between the values of a series, unless another is asked for.
+/// Default step between two values of a series, in nanoseconds.
 const STEP_NS: u64 = 1_000_000_000;
-/// Shortest step: Prometheus has times in milliseconds.
+/// Minimum step in nanoseconds, because Prometheus stores times in milliseconds.
 const STEP_NS_MIN: u64 = 1_000_000;
-/// Maximum number of values in memory: 48 MiB. Further series are read later.
+/// Maximum number of values in memory, which take 48 MiB. Further series are read later.
 const VALUES_MAX: usize = 2 << 20;
 
-/// Writes the selected fields: the first value of each series in each step. A file appears at the
-/// end; without a path, standard output gets the text.
+/// Writes the selected fields. Each series has its first value in each step. With a path, a file
+/// appears at the end. Without a path, the text is written to standard output.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -46,7 +47,7 @@ pub(crate) fn to_openmetrics(
         )));
     }
     let recording = Recording::open_with_added_sources(&request.paths)?;
-    // An unknown field is refused before anything is written.
+    // This check is made first, so that an unknown field is refused before anything is written.
     let checked =
         Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     drop(recording.query(&checked)?);
@@ -62,8 +63,8 @@ pub(crate) fn to_openmetrics(
         values: 0,
         left_out: 0,
     };
-    // A family is written at one place, so sources with metrics of the same names are read
-    // together.
+    // All lines of a family must be together, so sources that have metrics with the same names are
+    // read together.
     let (foreign, own): (Vec<Metric>, Vec<Metric>) =
         wanted_metrics(&recording, request)?.into_iter().partition(|metric| metric.has_named_elements);
     let sources = own.chunk_by(|one, next| one.source == next.source);
@@ -74,7 +75,7 @@ pub(crate) fn to_openmetrics(
     export.complete()
 }
 
-/// Returns the metrics of the fields that were asked for.
+/// Returns the metrics of the requested fields.
 fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Metric>, ColumnarError> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let sources = &request.filter.sources;
@@ -87,7 +88,8 @@ fn wanted_metrics(recording: &Recording, request: &ColumnarRequest) -> Result<Ve
     let is_wanted = |metric: &Metric| {
         let path = metric.path();
         let is_asked = asked.is_empty() || asked.iter().any(|asked| is_below(&path, asked));
-        // Fields that only identify an element or state its begin are not measurements.
+        // Fields that only identify an element or state its start are not measurements, so they are
+        // left out unless they are requested.
         let is_number = metric.is_measured() || !asked.is_empty();
         let is_repeated =
             computed.contains(&*metric.source) && asked.is_empty() && !sources.contains(&metric.source);
@@ -113,39 +115,41 @@ struct OpenMetricsExport<'r> {
     out: SingleOutput,
     /// The family that is being written.
     family: Option<String>,
-    /// The lost samples of each source and host: time and number. The first entry has the first
-    /// sample and the number 0.
+    /// The losses of each source and host, as pairs of a time and a number of samples. One pair has
+    /// the time of the first sample and the number 0.
     lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
     report: ColumnarReport,
     values: u64,
-    /// Values that came too late for their series.
+    /// Number of values that came too late for their series.
     left_out: u64,
 }
 
-/// A value of a series: time in milliseconds, step, and number.
+/// A value of a series, as its time in milliseconds, the number of its step, and the value.
 type SeriesValue = (i64, i64, f64);
 
-/// The sort key of a series: position of the metric, or 0 if its elements have names; then name and
-/// labels. So the series of a family follow each other.
+/// The sort key of a series. It consists of the position of the metric, or 0 if its elements have
+/// names, then the name, then the labels. This order keeps the series of a family together.
 type SeriesKey = (usize, String, String);
 
-/// The values of fields by their series.
+/// The values of fields, grouped by series.
 #[derive(Default)]
 struct HeldSeries {
     values_max: usize,
-    /// Position of the metric, and place of the values. `None` for a series that is left for
-    /// another pass.
+    /// The position of the metric and the place of the values, by series. The place is `None` for a
+    /// series that is left for another pass.
     known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
-    /// By place; `None` for a series that was left for a later pass after its first values.
+    /// The values, by place. An entry is `None` for a series that was left for a later pass after
+    /// its first values.
     values: Vec<Option<Vec<SeriesValue>>>,
-    /// Values and series that are held.
+    /// Number of values that are held, and number of series that hold values.
     held: usize,
     open: usize,
-    /// Series were left for another pass.
+    /// Whether series were left for another pass.
     is_incomplete: bool,
-    /// If a single series does not fit into memory: its place, and its last step that was taken.
+    /// The place of a series that alone does not fit into memory, and the last of its steps that
+    /// was taken out.
     taken: Option<(usize, i64)>,
-    /// Values of that series in steps that were taken in an earlier pass.
+    /// Number of values of that series in steps that were taken out in an earlier pass.
     left_out: u64,
 }
 
@@ -162,7 +166,7 @@ impl OpenMetricsExport<'_> {
             let before = done.len();
             let mut series: Vec<(SeriesKey, usize, usize)> =
                 known.into_iter().filter_map(|(key, (metric, place))| Some((key, metric, place?))).collect();
-            // A family that an earlier pass began continues.
+            // If an earlier pass began a family, this family continues first.
             series.sort_by_key(|((_, name, _), metric, _)| {
                 let family = metrics.get(*metric).map(|metric| family_of(metric, name).0);
                 family != self.family.as_deref()
@@ -180,7 +184,7 @@ impl OpenMetricsExport<'_> {
         }
     }
 
-    /// Reads the values of fields, except of series that are done.
+    /// Reads the values of fields. Series that are already done are left out.
     fn read(
         &mut self,
         metrics: &[Metric],
@@ -196,12 +200,13 @@ impl OpenMetricsExport<'_> {
         let query = Query { fields, filter, ..Query::default() };
         let mut reader = SampleReader::by_source(self.recording.query(&query)?);
         let (mut found, mut host) = (HeldSeries::new(VALUES_MAX), HostLabels::default());
-        // Gaps come before the samples around them, so before the time by the wall clock is known.
+        // Gaps come before the samples around them, so before their time by the wall clock is
+        // known. Therefore they are held until the first sample.
         let (mut host_name, mut gaps, mut offset_ns) = (String::new(), Vec::new(), None);
         while let Some(item) = reader.next()? {
             match item {
                 RecordedItem::Run(mut run) => {
-                    // Hosts with the same name have separate series.
+                    // Hosts with the same name must have separate series.
                     let name = self.hosts.name_of(run.run_id);
                     if !name.is_empty() {
                         name.clone_into(&mut run.host.name);
@@ -240,7 +245,8 @@ impl OpenMetricsExport<'_> {
                 RecordedItem::Notice(notice) => watch.report(ColumnarEvent::Notice(notice))?,
             }
         }
-        // Each file is read for each source: its problems are reported once.
+        // Each file is read again for each source, so its problems are reported only the first
+        // time.
         watch.silence_notices();
         self.count_lost(&host_name, offset_ns, gaps);
         let summary = reader.summary();
@@ -250,19 +256,20 @@ impl OpenMetricsExport<'_> {
         Ok(found)
     }
 
-    /// Adds lost samples of a run, whose wall time exceeds monotonic time by `offset_ns`.
+    /// Adds lost samples of a run. `offset_ns` is wall time minus monotonic time.
     fn count_lost(&mut self, host: &str, offset_ns: Option<i64>, gaps: Vec<(String, Gap)>) {
         let Some(offset_ns) = offset_ns else { return };
         for (source, gap) in gaps {
-            // 0 at the begin: of a source without samples so far only its losses are known.
+            // The pair with the number 0 is missing for a source without samples so far, because
+            // only its losses are known.
             let counts = self.lost.entry((source, host.to_owned())).or_default();
-            // 0: no sample is after it.
+            // `before_mono_ns` is 0 if no sample follows the gap.
             let mono_ns = if gap.before_mono_ns > 0 { gap.before_mono_ns } else { gap.after_mono_ns };
             counts.push((offset_ns.wrapping_add_unsigned(mono_ns), gap.count));
         }
     }
 
-    /// Writes the head of a family, if it is another one than before.
+    /// Writes the head of a family, if this family is not the current one.
     fn begin_family(&mut self, metric: &Metric, name: &str) -> Result<(), ColumnarError> {
         let (family, kind) = family_of(metric, name);
         if self.family.as_deref() == Some(family) {
@@ -331,7 +338,7 @@ impl HeldSeries {
         Self { values_max, ..Self::default() }
     }
 
-    /// Adds the values of samples, the first one of each series and step.
+    /// Adds the values of samples. Only the first value of each series and step is added.
     fn add(
         &mut self,
         (samples, metrics): (&SampleBatch, &[Metric]),
@@ -345,7 +352,8 @@ impl HeldSeries {
                 let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(table, info));
                 let Some(metric) = metric else { continue };
                 let unit = CommonUnit::of(info.unit.as_deref(), false);
-                // The series of each element, which is the same for all rows of a batch.
+                // Caches the place of each element's series, because it is the same for all rows of
+                // a batch.
                 let mut places: HashMap<Option<ElementName>, Option<usize>> = HashMap::new();
                 for row in 0..batch.rows() {
                     let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).copied() else { continue };
@@ -376,8 +384,8 @@ impl HeldSeries {
         if let Some((_, place)) = self.known.get(&key) {
             return *place;
         }
-        // The values of a series must be together, and so must the series of a family. So all
-        // series after one that was left are left, too.
+        // The values of a series must be together, and so must the series of a family. Therefore,
+        // if a series is left for another pass, all series after it are left too.
         let is_left = |(_, place): &(usize, Option<usize>)| place.is_none();
         let place = if self.taken.is_some()
             || self.known.range(..&key).next_back().is_some_and(|(_, at)| is_left(at))
@@ -414,7 +422,8 @@ impl HeldSeries {
         }
     }
 
-    /// Takes the values so far of the first series, if this series alone fills the memory.
+    /// Takes out the values that the first series has so far, if this series alone fills the
+    /// memory.
     fn take_overfull(&mut self) -> Option<(SeriesKey, usize, Vec<SeriesValue>)> {
         if self.held < self.values_max || self.open != 1 {
             return None;
@@ -429,8 +438,8 @@ impl HeldSeries {
     }
 }
 
-/// Returns the name of the family of samples with a name, and its type. `OpenMetrics` knows only
-/// counters that end with `_total`.
+/// Returns the name and the type of the family that has samples with this name. In `OpenMetrics`,
+/// the name of every counter ends with `_total`, so that any other counter has the type `unknown`.
 fn family_of<'m>(metric: &'m Metric, name: &'m str) -> (&'m str, &'static str) {
     let stem = name.strip_suffix("_total");
     match (metric.is_counter(), stem) {
@@ -440,8 +449,9 @@ fn family_of<'m>(metric: &'m Metric, name: &'m str) -> (&'m str, &'static str) {
     }
 }
 
-/// Returns values in the order of time, the first one of each step: runs may be read in another
-/// order, and a clock may be set back. Prometheus has one value per series and millisecond.
+/// Returns values in the order of time. Only the first value of each step is kept. Sorting is
+/// needed because runs may be read in another order, and because a clock may be set back.
+/// Prometheus accepts only one value per series and millisecond.
 fn in_order(mut values: Vec<SeriesValue>) -> Vec<SeriesValue> {
     if !values.is_sorted_by_key(|(wall_ms, ..)| *wall_ms) {
         values.sort_by_key(|(wall_ms, ..)| *wall_ms);
@@ -451,7 +461,7 @@ fn in_order(mut values: Vec<SeriesValue>) -> Vec<SeriesValue> {
     values
 }
 
-/// Returns the total of lost samples up to each millisecond, from times and numbers.
+/// Returns the total number of samples lost up to each millisecond. `counts` has times and numbers.
 fn totals(counts: &[(i64, u64)]) -> BTreeMap<i64, u64> {
     let mut totals = BTreeMap::<i64, u64>::new();
     for (wall_ns, count) in counts {
@@ -475,7 +485,7 @@ fn is_number(info: &ColumnInfo) -> bool {
     info.column_type != ColumnType::Text && !info.is_identity
 }
 
-/// Returns labels as text.
+/// Returns labels as a string.
 fn labels_text<'l>(labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> String {
     let mut text = String::new();
     for (at, (name, value)) in labels.into_iter().enumerate() {
@@ -491,7 +501,7 @@ fn escaped(text: &str) -> String {
 }
 
 fn put_line(text: &mut String, name: &str, labels: &str, value: f64, wall_ms: i64) {
-    // Before 1970 the fraction counts down, too: -3.250 s.
+    // Before 1970, the fraction counts down too, as in -3.250 s.
     let (sign, ms) = (if wall_ms < 0 { "-" } else { "" }, wall_ms.unsigned_abs());
     let (seconds, ms) = (ms / 1000, ms % 1000);
     // Writing to a string cannot fail.
@@ -511,7 +521,7 @@ mod tests {
         );
     }
 
-    // Proves that times before 1970 are negative numbers, to the millisecond.
+    // Proves that times before 1970 are printed as negative numbers, exact to the millisecond.
     #[test]
     fn times_before_1970_are_negative() {
         let mut text = String::new();
@@ -526,8 +536,8 @@ mod tests {
         (0, "x".to_owned(), label.to_owned())
     }
 
-    // Proves that series that do not fit are left for another pass, the last ones first, and that a
-    // series after one that was left is left, too.
+    // Proves that series that do not fit are left for another pass, beginning with the last ones.
+    // Also proves that all series after one that was left are left too.
     #[test]
     fn series_that_do_not_fit_are_read_later() {
         let mut found = HeldSeries::new(5);
@@ -544,8 +554,8 @@ mod tests {
         assert!(found.place(key("A"), 0).is_some());
     }
 
-    // Proves that a series that does not fit alone is taken in parts, while others are left for
-    // another pass, and that values which came too late are counted.
+    // Proves that a series that does not fit alone is taken out in parts, while others are left for
+    // another pass. Also proves that values that came too late are counted.
     #[test]
     fn a_long_series_is_taken_in_parts() {
         let mut found = HeldSeries::new(3);
@@ -569,8 +579,8 @@ mod tests {
         assert_eq!((found.left_out, found.held), (1, 0));
     }
 
-    // Proves that values are in the order of time, one per step and millisecond, whatever the order
-    // in which they came.
+    // Proves that values are in the order of time, and that there is one per step and millisecond,
+    // whatever the order in which they were read.
     #[test]
     fn values_are_in_order() {
         let came = vec![(30, 3, 1.0), (40, 4, 2.0), (10, 1, 3.0), (10, 2, 4.0), (45, 4, 5.0)];

@@ -1,4 +1,4 @@
-//! Parquet: a file per source, and files of gaps, marks and sources.
+//! Exports to Parquet. There is a file per source, and there are files of gaps, marks and sources.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -28,15 +28,18 @@ use crate::request::{ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::source_file::SourceFile;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// Rows that are held for row groups, in bytes. Beyond this size the largest group is written.
+/// Maximum size of the rows that are held for row groups, in bytes. Beyond this size, the largest
+/// group is written.
 const GROUPS_BYTES_MAX: usize = 24 << 20;
-/// If the uncompressed segments have more bytes, the recording is read once for all sources. A
-/// recorder has at most about this many bytes that it has not compressed yet.
+/// Maximum size of the uncompressed segments for which each source is read separately, in bytes. If
+/// they are larger, the recording is read only one time for all sources. A recorder has at most
+/// about this many bytes that it has not compressed yet.
 const RAW_BYTES_MAX: u64 = 512 << 20;
-/// Maximum number of files of one export, each with an open descriptor.
+/// Maximum number of files of one export, each of which needs an open descriptor.
 const FILES_MAX: usize = 4096;
 
-/// The export's own files. Names with a leading `_` would be hidden from Spark, Hive and Trino.
+/// The files that an export adds to the files of the sources. Their names do not begin with `_`,
+/// because Spark, Hive and Trino would hide such files.
 const OWN_FILES: [&str; 3] = ["flatcap_gaps", "flatcap_marks", "flatcap_sources"];
 
 const GAPS: [(&str, CellType); 9] = [
@@ -77,12 +80,12 @@ const SOURCES: [(&str, CellType); 13] = [
 
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and
 /// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
-/// schema changed has a file per schema. If the recording is of several hosts, each row has its
-/// host and the labels of the host. All files appear at the end.
+/// schema changed has a file per schema. If the recording has several hosts, each row has its host
+/// and the labels of the host. All files appear at the end.
 ///
-/// A compressed recording is read once for each source. With one source at a time, row groups are
-/// larger in the same memory, so they are encoded faster and take fewer bytes. If the recording
-/// continues, sources that are read later end later.
+/// A compressed recording is read separately for each source. With only one source at a time,
+/// larger row groups fit into the same memory, so they are encoded faster and take fewer bytes. If
+/// the recording is still growing, sources that are read later end later.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -107,9 +110,9 @@ pub(crate) fn to_parquet(
     Ok(report)
 }
 
-/// Returns the queries that read the recording: one for each source, or one for all where reading
-/// it again costs more than it gains. Fields may be of several sources, and are few: one query
-/// reads them all.
+/// Returns the queries that read the recording. There is one query for each source, or only one for
+/// all sources if repeated reading costs more than it gains. If fields are selected, there is one
+/// query, because fields may belong to several sources and are few.
 fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Query>, ColumnarError> {
     let all = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let is_asked = |source: &&RecordedSource| {
@@ -130,8 +133,8 @@ fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Quer
     Ok(names.into_iter().map(of_source).collect())
 }
 
-/// Returns the length of the segments that are not compressed, whose samples of one source cannot
-/// be read without the others.
+/// Returns the total length of the segments that are not compressed, in bytes. In these segments,
+/// the samples of one source cannot be read without the samples of the other sources.
 fn raw_bytes(segments: &[ListedSegment]) -> u64 {
     let raw = segments.iter().filter(|segment| match segment.open() {
         Ok(Some(reader)) => reader.compressed().is_none(),
@@ -148,16 +151,17 @@ struct ParquetFiles<'a> {
     directory: OutputDirectory,
     descriptions: Descriptions,
     names: DistinctNames,
-    /// Set if the recording is of several hosts: columns of each file have the host and its labels.
+    /// Set if the recording has several hosts. In that case, columns of each file have the host and
+    /// its labels.
     hosts: Option<RecordedHosts>,
     /// The keys of the labels of all hosts.
     label_keys: BTreeSet<String>,
     gaps: (RecordTable, ParquetFile),
     marks: (RecordTable, ParquetFile),
     sources: (RecordTable, ParquetFile),
-    /// Values that do not fit a cell.
+    /// Values that are too large for a cell.
     large: LargeValues,
-    /// The first reading has ended.
+    /// Whether the first reading has ended, so that all marks are written.
     has_all_marks: bool,
     /// The files of the readings that have ended.
     complete: Vec<(OpenPendingFile, ColumnarFile)>,
@@ -168,19 +172,19 @@ struct ParquetFiles<'a> {
 /// The state of one reading of the recording.
 #[derive(Default)]
 struct SourceReading {
-    /// The files of a source, by the tables of its schema.
+    /// The files of a source, by the tables of the source's schema.
     by_tables: HashMap<Vec<usize>, Vec<usize>>,
     files: Vec<SourceFile>,
     lost: BTreeMap<(u64, String), u64>,
     run: Option<RunInfo>,
     run_name: String,
-    /// The host's name, which no other host of the recording has.
+    /// A name for the host that no other host of the recording has.
     host: String,
-    /// The labels of the host that are columns.
+    /// The labels of the host that become columns.
     labels: Vec<HostLabel>,
-    /// Wall time minus monotonic time of the last samples.
+    /// Wall time minus monotonic time of the last samples, in nanoseconds.
     offset_ns: Option<i64>,
-    /// Gaps of the run that came before its first samples.
+    /// Gaps of the run that came before the first samples of the run.
     early_gaps: Vec<(String, Gap)>,
 }
 
@@ -199,7 +203,7 @@ impl<'a> ParquetFiles<'a> {
         let label_keys = known.into_iter().flat_map(|host| host.labels.into_keys()).collect();
         let mut names = DistinctNames::default();
         let mut begin = |stem: &str, cells: &[(&str, CellType)]| {
-            // A source may have such a name.
+            // A source may have the same name, so the name is made unique.
             let name = &format!("{}.parquet", names.take(stem, '-'));
             let table = RecordTable::new(cells);
             let first = RecordBatch::new_empty(Arc::clone(&table.schema));
@@ -229,7 +233,7 @@ impl<'a> ParquetFiles<'a> {
         })
     }
 
-    /// Reads the recording for a query, to the end.
+    /// Reads the recording for a query until the end.
     fn read(
         &mut self,
         query: &Query,
@@ -314,7 +318,7 @@ impl<'a> ParquetFiles<'a> {
         self.limit_memory()
     }
 
-    /// Creates the files of a source with these tables, whose first samples are given.
+    /// Creates the files of a source with these tables. The first samples are given.
     fn create_files(
         &mut self,
         tables: &[&TableInfo],
@@ -335,8 +339,8 @@ impl<'a> ParquetFiles<'a> {
             let stem = file_stem(&format!("{}{list}", layout.source));
             let name = format!("{}.parquet", self.names.take(&stem, '-'));
             let options = (self.options, self.request.should_replace);
-            // The same samples are written later, so values that are left out are counted at that
-            // time.
+            // The same samples are written later, and values that are left out are counted only at
+            // that time.
             let of = (elements, &mut LargeValues::default());
             let mut first = layout.batch(&mut first.clone(), &self.reading.run_name, of)?;
             if self.hosts.is_some() {
@@ -349,7 +353,7 @@ impl<'a> ParquetFiles<'a> {
         Ok(own)
     }
 
-    /// Writes the largest row groups while all together take too much memory.
+    /// Writes the largest row groups as long as all row groups together take too much memory.
     fn limit_memory(&mut self) -> Result<(), ColumnarError> {
         let mut held: usize = self.reading.files.iter().map(|file| file.file.held_bytes).sum();
         while held > GROUPS_BYTES_MAX {
@@ -414,7 +418,7 @@ impl<'a> ParquetFiles<'a> {
         if is_full { file.write(table.take()?) } else { Ok(()) }
     }
 
-    /// Completes the files of a reading.
+    /// Completes the files of a reading after its end.
     fn end_reading(&mut self) -> Result<(), ColumnarError> {
         self.put_early_gaps()?;
         self.has_all_marks = true;
@@ -435,7 +439,7 @@ impl<'a> ParquetFiles<'a> {
         Ok(())
     }
 
-    /// Completes all files, then renames them.
+    /// Completes all files, and then renames them to their final names.
     fn publish(self) -> Result<Vec<ColumnarFile>, ColumnarError> {
         let mut complete = self.complete;
         complete.sort_by(|(_, one), (_, other)| one.source.cmp(&other.source));

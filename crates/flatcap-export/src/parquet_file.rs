@@ -1,4 +1,4 @@
-//! One Parquet file, which is held in memory one row group at a time.
+//! One Parquet file. One row group of it is held in memory at a time.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ pub(crate) struct ParquetFile {
     pub(crate) path: PathBuf,
     groups: RowGroups<OpenPendingFile>,
     pub(crate) rows: u64,
-    /// Memory of the rows that are held, in bytes.
+    /// Memory that the held rows take, in bytes.
     pub(crate) held_bytes: usize,
     group_rows: usize,
 }
 
 impl ParquetFile {
-    /// Begins a file. `first` are its first rows, if they are known: they determine its encodings.
-    /// These rows are not written.
+    /// Begins a file. `first` has the first rows, if they are known. They determine the encodings
+    /// of the file, but are not written.
     pub(crate) fn create(
         directory: &OutputDirectory,
         name: &str,
@@ -33,7 +33,8 @@ impl ParquetFile {
         (options, should_replace): (ParquetOptions, bool),
     ) -> Result<Self, ColumnarError> {
         let path = directory.path(name);
-        // Fails early; publishing checks again.
+        // This check only lets the export fail early. The same check is made again when the file is
+        // renamed.
         if !should_replace && directory.contains(name) {
             return Err(ColumnarError::Exists { path });
         }
@@ -64,13 +65,13 @@ impl ParquetFile {
         self.groups.hold(batch);
     }
 
-    /// Writes the rows that are held as a row group.
+    /// Writes the held rows as a row group.
     pub(crate) fn end_group(&mut self) -> Result<(), ColumnarError> {
         self.held_bytes = 0;
         self.groups.end_group().map_err(|error| self.failed(error))
     }
 
-    /// Writes the rest, and syncs the file.
+    /// Writes the rest of the file, and syncs it.
     pub(crate) fn complete(
         mut self,
         source: Option<String>,
@@ -90,7 +91,7 @@ impl ParquetFile {
     }
 }
 
-/// Returns the error of the system call behind an error of the encoder.
+/// Returns the error of the system call that caused an error of the encoder.
 fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

@@ -12,13 +12,14 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
-/// Maximum number of rows of a row group, which a reader skips or reads completely.
+/// Maximum number of rows of a row group. A reader either skips a row group or reads it completely.
 pub const GROUP_ROWS: usize = 128 << 10;
-/// The same for files that are read from a local disk: small groups skip more.
+/// Maximum number of rows of a row group in files that are read from a local disk. Small groups let
+/// a reader skip more.
 const LOCAL_GROUP_ROWS: usize = 4 << 10;
-/// Level 3 makes files a tenth smaller than level 1, in the same time.
+/// Compression level. Level 3 makes files a tenth smaller than level 1, in the same time.
 const ZSTD_LEVEL: i32 = 3;
-/// Rows with which encodings are tried.
+/// Number of rows with which encodings are tried.
 const TRIED_ROWS: usize = 1024;
 
 /// Options of Parquet files.
@@ -38,9 +39,10 @@ pub struct ParquetOptions {
 /// Returns the encodings of the columns of a file with these first rows.
 ///
 /// Counters of a source are best stored as differences, and floats byte by byte. In a list,
-/// successive values belong to different elements, so that differences are large, and the codec
-/// compresses the plain values better. The sizes depend on the values, so both encodings are tried
-/// with the first rows. Dictionaries of numbers are not worth their memory; strings repeat.
+/// successive values belong to different elements. Their differences are therefore large, and the
+/// codec compresses the plain values better. The sizes depend on the values, so both encodings are
+/// tried with the first rows. Dictionaries are not worth their memory for numbers. They are for
+/// strings, because strings repeat.
 ///
 /// # Errors
 /// The rows cannot be encoded.
@@ -60,7 +62,7 @@ pub(crate) fn parquet_properties(
     Ok(leaves(schema.fields()).filter(is_worth_it).fold(base_properties(options), transform).build())
 }
 
-/// Returns the most rows of a row group.
+/// Returns the maximum number of rows of a row group.
 pub(crate) fn group_rows(options: ParquetOptions) -> usize {
     if options.is_local { LOCAL_GROUP_ROWS } else { GROUP_ROWS }
 }
@@ -71,7 +73,8 @@ fn base_properties(options: ParquetOptions) -> WriterPropertiesBuilder {
         .set_created_by(concat!("flatcap-export ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).unwrap_or_default()))
         .set_dictionary_enabled(false)
-        // A column of a row group usually has one page. An index of it would repeat the statistics.
+        // A column of a row group usually has one page, so an index of pages would repeat the
+        // statistics of the column.
         .set_data_page_row_count_limit(GROUP_ROWS)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
@@ -90,7 +93,7 @@ fn column_sizes(
     Ok(columns.map(|column| (column.column_path().string(), column.compressed_size())).collect())
 }
 
-/// Sets the encoding that suits the type of a column.
+/// Sets the encoding for a column that suits its type.
 fn transform(
     builder: WriterPropertiesBuilder,
     (path, data_type): (ColumnPath, &DataType),
@@ -105,7 +108,7 @@ fn transform(
     }
 }
 
-/// Returns the columns below some fields, with their types.
+/// Returns all columns below some fields, with their types.
 fn leaves(fields: &Fields) -> impl Iterator<Item = (ColumnPath, &DataType)> {
     let mut found = Vec::new();
     fields.iter().for_each(|field| add_leaves(field, &[], &mut found));
@@ -134,9 +137,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that a counter is stored as differences, that it is stored plain in a list of two
-    // alternating elements with very different values, and that differences are the default without
-    // rows.
+    // Proves that a counter is stored as differences, and that differences are the default without
+    // rows. Also proves that a counter in a list of two alternating elements with very different
+    // values is stored plain.
     #[test]
     fn the_smaller_encoding_is_chosen() {
         const ROWS: i64 = 500;

@@ -1,9 +1,11 @@
-//! Perfetto: a counter track for each numeric field of each element, marks as instants, lost
-//! samples as slices, the scheduler, sampled stacks, and the kernel log.
+//! Exports to a trace for Perfetto. The trace has a counter track for each numeric field of each
+//! element, marks as instants, and lost samples as slices. It also has the scheduler, sampled
+//! stacks, and the kernel log.
 //!
-//! Time in the trace is the time since the boot of the host. Runs of other boots are placed by
-//! their wall time. A value that equals the previous one is left out, since a counter keeps its
-//! value. Values of an element that has ended are 0, and so are all values between two runs.
+//! Time in the trace is the time since the boot of the host. Runs of other boots are placed
+//! according to their wall time. A value that equals the previous one is left out, since a counter
+//! keeps its value. Values of an element that has ended are 0, and so are all values between two
+//! runs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -35,16 +37,16 @@ use crate::single_output::SingleOutput;
 use crate::stack_lines::StackOptions;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// The sequences of packets. Only stacks refer to data that earlier packets of their sequence
-/// interned.
+/// The sequences of packets. Only packets with stacks refer to data that earlier packets of the
+/// same sequence interned.
 const SEQUENCE: u32 = 1;
 const STACKS_SEQUENCE: u32 = 2;
-/// The track of marks.
+/// The number of the track of marks.
 const MARKS_TRACK: u64 = 1;
 
-/// Writes the selected fields as a trace: a file, which appears at the end, or, without a path, to
-/// standard output. Counters are written as rates per second, in common units. If no fields are
-/// named, the trace has the scheduler and stacks, too.
+/// Writes the selected fields as a trace. With a path, the trace becomes a file, which appears at
+/// the end. Without a path, it is written to standard output. Counters are written as rates per
+/// second, in common units. If no fields are named, the trace has the scheduler and stacks, too.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -57,7 +59,7 @@ pub(crate) fn to_perfetto(
     let recording = Recording::open(&request.paths)?;
     let mut query =
         Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
-    // An unknown field is refused before others are added.
+    // This check is made first, so that an unknown field is refused before other fields are added.
     drop(recording.query(&query)?);
     let ends = fields_of_ends(&recording, request);
     query.unnamed_lists = recording.sources().iter().map(|source| unnamed_end_list(&source.name)).collect();
@@ -85,7 +87,7 @@ pub(crate) fn to_perfetto(
         }
     }
     let kernel = if request.fields.is_empty() {
-        // The first reading has already reported problems with the files.
+        // The first reading has already reported the problems with the files.
         watch.silence_notices();
         read_kernel_trace(request, options, watch, &mut export)?
     } else {
@@ -102,28 +104,28 @@ pub(crate) fn to_perfetto(
     })
 }
 
-/// A field of an element of a host: host, table, column, element.
+/// The key of a series. It consists of host, table, column and element.
 type SeriesKey = (u64, usize, usize, Option<u32>);
 
 /// The trace that is written.
 struct PerfettoExport {
     out: SingleOutput,
     step: Option<StepFilter>,
-    /// Number of fields that were asked for; fields after them are not drawn. If 0, all fields are
+    /// Number of requested fields. Fields after them are not drawn. If it is 0, all fields are
     /// drawn except states.
     asked: usize,
     rates: CounterRates,
     ends: ElementEnds,
-    /// Track and last value of each field of each element.
+    /// The track and the last value of each field of each element.
     series: HashMap<SeriesKey, (u64, Option<TrackValue>)>,
     tracks: TrackTree,
     run_id: u64,
     clock: TraceClock,
-    /// Time in the trace of the last sample of the run.
+    /// The time in the trace of the last sample of the run.
     last_ns: Option<u64>,
-    /// Time in the trace minus monotonic time, of each run so far.
+    /// Time in the trace minus monotonic time, for each run so far, in nanoseconds.
     offsets: HashMap<u64, i64>,
-    /// Gaps of the run that came before its first sample.
+    /// Gaps of the run that came before the first sample of the run.
     early_gaps: Vec<(String, Gap)>,
     packet: Vec<u8>,
     events: u64,
@@ -136,7 +138,8 @@ enum TrackValue {
 }
 
 impl TrackValue {
-    /// Returns the value of an element that has ended, unless this one is the same.
+    /// Returns the value of an element that has ended, which is 0; `None` if the value is already
+    /// 0.
     fn zero(self) -> Option<Self> {
         match self {
             Self::Integer(number) => (number != 0).then_some(Self::Integer(0)),
@@ -165,8 +168,8 @@ impl PerfettoExport {
         }
     }
 
-    /// Draws the values of processes on the tracks of the processes, unless there are several
-    /// hosts.
+    /// Draws the values of processes on the tracks of the processes. If there are several hosts,
+    /// does nothing.
     fn add_processes(
         &mut self,
         recording: &Recording,
@@ -189,12 +192,12 @@ impl PerfettoExport {
         Ok(())
     }
 
-    /// Ends the values of a run after its last sample.
+    /// Ends the values of a run after the last sample of the run.
     fn end_run(&mut self) -> Result<(), ColumnarError> {
         let Some(last_ns) = self.last_ns.take() else { return Ok(()) };
         let ended = self.series.values_mut().filter_map(|(track, last)| Some((*track, last.take()?.zero()?)));
         let mut ended: Vec<(u64, TrackValue)> = ended.collect();
-        // The same recording makes the same trace.
+        // The order is fixed, so that the same recording gives the same trace.
         ended.sort_unstable_by_key(|(track, _)| *track);
         for (track, zero) in ended {
             self.put_counter(last_ns.saturating_add(1), track, zero)?;
@@ -206,7 +209,7 @@ impl PerfettoExport {
         self.run_id = run_id;
         self.tracks.set_host(host);
         self.clock.begin_run(suspended_ns);
-        // Gaps of a run without samples, which has no time.
+        // These are gaps of a run without samples. Such a run has no time in the trace.
         self.early_gaps.clear();
         self.rates.clear();
         self.ends.clear();
@@ -269,7 +272,7 @@ impl PerfettoExport {
         reader: &SampleReader,
         (selected, ended): (Option<&[bool]>, &[EndedElement]),
     ) -> Result<(), ColumnarError> {
-        // Fields that only identify an element or state its begin are drawn only if they are
+        // Fields that only identify an element or state its start are drawn only if they are
         // selected.
         let asked = self.asked;
         let numeric = |column: &(usize, &ColumnInfo)| {
@@ -300,7 +303,7 @@ impl PerfettoExport {
             }
             for (number, info, unit) in &columns {
                 let value = batch.columns.get(*number).map(|column| column.get(row));
-                // Blocks are drawn in bytes.
+                // Numbers of blocks are drawn in bytes.
                 let in_bytes = (info.unit.as_deref() == Some(BLOCKS)).then(|| {
                     let factor = element_factor(Some(BLOCKS), batch.name(row), reader.elements())?;
                     Some(CommonUnit { factor, name: "B".to_owned() })
@@ -330,7 +333,7 @@ impl PerfettoExport {
         Ok(())
     }
 
-    /// Ends the series of an element at the first sample that lacks it.
+    /// Ends the series of an element at the first sample without this element.
     fn end_element(
         &mut self,
         ((host, table), element): ((u64, usize), u32),
@@ -364,7 +367,8 @@ impl PerfettoExport {
         let track = self.tracks.lost_track(source);
         let causes = GapCauseNames(gap.causes);
         let name = format!("{} samples of {source} lost: {causes}", gap.count);
-        // 0: no sample is on that side, so only the other one is known.
+        // A time of 0 means that no sample is on that side of the gap, so only the time of the
+        // other side is known.
         let known = [gap.after_mono_ns, gap.before_mono_ns].into_iter().filter(|mono_ns| *mono_ns > 0);
         let begin_ns = self.clock.trace_ns(known.clone().min().unwrap_or_default());
         let end_ns = self.clock.trace_ns(known.max().unwrap_or_default());
@@ -411,7 +415,7 @@ impl PerfettoExport {
         self.put(TracePacket { timestamp: Some(at_ns), track_event: Some(event), ..TracePacket::default() })
     }
 
-    /// Writes the descriptions of new tracks, which come before their events.
+    /// Writes the descriptions of new tracks, which must come before the events of these tracks.
     fn put_tracks(&mut self) -> Result<(), ColumnarError> {
         for track in self.tracks.take_fresh() {
             self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;

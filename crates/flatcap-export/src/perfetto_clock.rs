@@ -1,15 +1,15 @@
 //! Time in a trace.
 
-/// Time in the trace: since the boot of the host of the first run. Runs of other boots and hosts
-/// follow by their wall time.
+/// The time in the trace, which begins with the boot of the host of the first run. Runs of other
+/// boots and hosts are placed according to their wall time.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "all are times in nanoseconds")]
 pub(crate) struct TraceClock {
-    /// Wall time of the earliest sample, if it is known.
+    /// Wall time of the earliest sample in nanoseconds, if it is known.
     earliest_wall_ns: Option<i64>,
     /// Wall time minus time in the trace; `None` before the first time of the trace.
     wall_offset_ns: Option<i64>,
-    /// Boot time minus monotonic time of the run.
+    /// Boot time minus monotonic time of the run, in nanoseconds.
     suspended_ns: u64,
     /// Time in the trace minus monotonic time of the run; `None` before its first time.
     offset_ns: Option<i64>,
@@ -21,13 +21,14 @@ impl TraceClock {
         Self { earliest_wall_ns, ..Self::default() }
     }
 
-    /// Notes that the following times belong to another run, at whose begin boot time and monotonic
-    /// time differed by `suspended_ns`.
+    /// Begins another run, to which the following times belong. `suspended_ns` is boot time minus
+    /// monotonic time at the start of this run.
     pub(crate) fn begin_run(&mut self, suspended_ns: u64) {
         (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
     }
 
-    /// Begins the time of the run, if it has not begun. Returns whether the run is the first one.
+    /// Begins the time of the run, if it has not begun yet. Returns whether this run is the first
+    /// one.
     pub(crate) fn begin(&mut self, mono_ns: u64, wall_ns: i64) -> bool {
         if self.offset_ns.is_some() {
             return false;
@@ -35,7 +36,7 @@ impl TraceClock {
         let is_first = self.wall_offset_ns.is_none();
         let wall_offset_ns = *self.wall_offset_ns.get_or_insert_with(|| {
             let boot_wall_ns = wall_ns.saturating_sub_unsigned(mono_ns.saturating_add(self.suspended_ns));
-            // Nothing is before time 0: a run of an earlier boot may be read later.
+            // No sample may be before time 0, and a run of an earlier boot may be read later.
             self.earliest_wall_ns.map_or(boot_wall_ns, |earliest_ns| boot_wall_ns.min(earliest_ns))
         });
         self.offset_ns = Some(wall_ns.wrapping_sub(wall_offset_ns).wrapping_sub_unsigned(mono_ns));
@@ -59,8 +60,8 @@ mod tests {
 
     const WALL_NS: i64 = 1_000_000;
 
-    // Proves that time is boot time, including suspended time, and that another run follows by wall
-    // time.
+    // Proves that the time in the trace is boot time, including suspended time, and that another
+    // run is placed according to its wall time.
     #[test]
     fn time_is_since_boot() {
         let mut clock = TraceClock::new(Some(WALL_NS));
@@ -72,7 +73,7 @@ mod tests {
         assert_eq!((clock.begin(7, WALL_NS + 1000), clock.trace_ns(7)), (false, 1250));
     }
 
-    // Proves that a run of an earlier boot is not before time 0 if it is read later.
+    // Proves that a run of an earlier boot is not before time 0, even if it is read later.
     #[test]
     fn nothing_is_before_the_begin() {
         let mut clock = TraceClock::new(Some(WALL_NS - 5000));

@@ -1,4 +1,5 @@
-//! Adds the kernel's sources to a trace of Perfetto: the scheduler, sampled stacks, and the log.
+//! Adds the kernel's sources to a trace of Perfetto. These are the scheduler, sampled stacks, and
+//! the kernel log.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use crate::request::ColumnarRequest;
 use crate::stack_lines::{StackOptions, symbol_remarks};
 use crate::watch::ExportWatch;
 
-/// Maximum number of runs whose build ids are read beforehand.
+/// Maximum number of runs whose build ids are read before the export.
 const RUNS_MAX: usize = 1 << 10;
 
 /// The sequence of a packet, within which packets may refer to interned data.
@@ -26,17 +27,17 @@ pub(crate) enum KernelSequence {
     Stacks,
 }
 
-/// The result for the kernel's sources.
+/// The result of adding the kernel's sources.
 #[derive(Debug, Default)]
 pub(crate) struct KernelTrace {
     pub(crate) malformed: u64,
     pub(crate) remarks: Vec<String>,
 }
 
-/// A trace to which packets of the kernel's sources are added.
+/// A trace that accepts packets of the kernel's sources.
 pub(crate) trait KernelTraceSink {
-    /// Returns time in the trace minus monotonic time of a run. Begins its clocks at these times,
-    /// if nothing else of the run was selected.
+    /// Returns time in the trace minus monotonic time of a run. If no other sample of the run was
+    /// selected, begins the clocks of the run at these times.
     fn offset_ns(&mut self, run: &KernelRun, mono_ns: u64, wall_ns: i64) -> Result<i64, ColumnarError>;
 
     /// Adds a packet.
@@ -71,7 +72,7 @@ pub(crate) fn read_kernel_trace(
     tracks.put(sink)?;
     let mut remarks = symbol_remarks(tracks.stacks.symbolizer());
     if let Some(host) = &tracks.other_host {
-        // Process ids of two hosts cannot be distinguished.
+        // Process ids of two hosts cannot be distinguished, so only one host is in the trace.
         remarks.push(format!(
             "the trace has the scheduler and stacks of the host {} alone; --host {host} selects those of another",
             tracks.run.host
@@ -80,8 +81,8 @@ pub(crate) fn read_kernel_trace(
     Ok(KernelTrace { malformed: tracks.malformed, remarks })
 }
 
-/// Reads the build ids of files before the export, by the numbers of runs: some are recorded after
-/// the stacks that refer to them.
+/// Reads the build ids of files before the export, by the ids of runs. This is needed because some
+/// are recorded after the stacks that refer to them.
 fn read_known_code(
     request: &ColumnarRequest,
     watch: &mut ExportWatch<'_>,
@@ -102,14 +103,14 @@ fn read_known_code(
 
 struct KernelTracks {
     known_code: HashMap<u64, KnownCode>,
-    /// The code of a run whose build ids are not known beforehand.
+    /// The known code for a run whose build ids were not read before the export.
     no_known_code: KnownCode,
     sched: SchedTracks,
     stacks: StackTracks,
     log: LogTrack,
     run: KernelRun,
     offset_ns: i64,
-    /// Another host in the recording.
+    /// The name of another host in the recording.
     other_host: Option<String>,
     malformed: u64,
 }
@@ -126,7 +127,7 @@ impl KernelTracks {
             self.other_host = Some(host.clone());
             return Ok(());
         }
-        // Nothing after the selected time begins a clock.
+        // A sample after the selected time must not begin a clock.
         if sample.window.is_empty() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! The kernel log in a trace of Perfetto: a track with an instant for each line.
+//! The kernel log in a trace of Perfetto. It is a track with an instant for each line.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use flatcap_tasks::LogBatch;
 
 use crate::perfetto_packets::{INSTANT, TracePacket, TrackDescriptor, TrackEvent};
 
-/// The track of the lines; no other track has this number.
+/// The number of the track of the lines. No other track has this number.
 pub(crate) const LOG_TRACK: u64 = 2;
 const LOG_TRACK_NAME: &str = "kernel log";
 
-/// Makes packets of the lines of a host.
+/// Creates packets from the lines of a host.
 #[derive(Debug, Default)]
 pub(crate) struct LogTrack {
     is_described: bool,
-    /// Time of the sample before, in the same run.
+    /// Time of the previous sample of the same run, in nanoseconds.
     before_ns: u64,
     packets: Vec<TracePacket>,
 }
@@ -35,7 +35,8 @@ impl LogTrack {
     ) {
         let before_ns = std::mem::replace(&mut self.before_ns, read_ns).min(read_ns);
         for line in batch.lines() {
-            // The clock of the log deviates, but each line was written between two samples.
+            // The clock of the log deviates, but each line was written in the time between two
+            // samples.
             let time_ns = line.time_ns.clamp(before_ns, read_ns);
             if !window.contains(&time_ns) {
                 continue;
@@ -63,7 +64,7 @@ impl LogTrack {
         }
     }
 
-    /// Takes the packets that were added so far.
+    /// Returns the packets that were added since the last call.
     pub(crate) fn take(&mut self) -> Vec<TracePacket> {
         std::mem::take(&mut self.packets)
     }

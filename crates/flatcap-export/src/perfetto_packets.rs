@@ -1,5 +1,5 @@
-//! The messages of Perfetto's trace format that an export has, with the numbers of their fields in
-//! `protos/perfetto/trace` of the Perfetto project.
+//! The messages of Perfetto's trace format that an export contains. The numbers of their fields are
+//! defined in `protos/perfetto/trace` of the Perfetto project.
 
 /// `perfetto.protos.TracePacket`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -103,9 +103,10 @@ pub(crate) const CLOCK_REALTIME: u32 = 1;
 pub(crate) const CLOCK_MONOTONIC: u32 = 3;
 pub(crate) const CLOCK_BOOTTIME: u32 = 6;
 
-/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`: the first packet of a sequence.
+/// `TracePacket.SequenceFlags.SEQ_INCREMENTAL_STATE_CLEARED`, which marks the first packet of a
+/// sequence.
 pub(crate) const SEQUENCE_BEGINS: u32 = 1;
-/// Field number of `Trace.packet`, as the key of a length-delimited field.
+/// Field number of `Trace.packet`, encoded as the key of a length-delimited field.
 pub(crate) const PACKET_KEY: u8 = 0x0a;
 
 /// `perfetto.protos.ProcessTree`.
@@ -211,7 +212,8 @@ pub(crate) struct PerfSample {
     pub(crate) cpu_mode: Option<i32>,
 }
 
-/// `perfetto.protos.InternedData`: the strings and stacks to which later packets refer by number.
+/// `perfetto.protos.InternedData`, which contains the strings and stacks to which later packets
+/// refer by number.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct InternedData {
     #[prost(message, repeated, tag = "5")]
@@ -266,7 +268,7 @@ pub(crate) struct TraceFrame {
 pub(crate) struct TraceCallstack {
     #[prost(uint64, optional, tag = "1")]
     pub(crate) iid: Option<u64>,
-    /// The outermost frame first.
+    /// The ids of the frames, the outermost frame first.
     #[prost(uint64, repeated, packed = "false", tag = "2")]
     pub(crate) frame_ids: Vec<u64>,
 }
@@ -299,5 +301,6 @@ pub(crate) const SW_CPU_CLOCK: i32 = 1;
 /// `Profiling.CpuMode`.
 pub(crate) const MODE_KERNEL: i32 = 1;
 pub(crate) const MODE_USER: i32 = 2;
-/// `TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE`: the packet refers to interned data.
+/// `TracePacket.SequenceFlags.SEQ_NEEDS_INCREMENTAL_STATE`, which marks a packet that refers to
+/// interned data.
 pub(crate) const SEQUENCE_CONTINUES: u32 = 2;

@@ -1,5 +1,5 @@
-//! The scheduler in a trace of Perfetto: switches and wakeups per CPU, as the kernel's tracing
-//! states them, so that its user interface shows them as its own.
+//! The scheduler in a trace of Perfetto. Switches and wakeups per CPU have the form of the kernel's
+//! tracing, so that Perfetto's user interface shows them as it shows the kernel's own events.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -13,29 +13,31 @@ use crate::perfetto_packets::{
     TraceThread,
 };
 
-/// The priority of a thread that was never changed. Recordings do not have priorities.
+/// The default priority of a thread. It is used for all threads, because recordings do not contain
+/// priorities.
 const PRIORITY: i32 = 120;
 /// States of a thread that stops running, as in `prev_state` of the kernel's event.
 const STATE_READY: i64 = 0;
 const STATE_SLEEPS: i64 = 1;
 const STATE_DEAD: i64 = 16;
-/// The thread that is shown while switches are not recorded, so that no thread seems to run through
-/// a hole. No kernel has such a large thread id (at most 2^22).
+/// The id of the thread that is shown while switches are not recorded. Without it, a thread would
+/// seem to run through the time that is not recorded. No kernel has such a large thread id, because
+/// the maximum is 2^22.
 const UNRECORDED: u32 = 1 << 30;
 const UNRECORDED_NAME: &str = "(not recorded)";
 /// Maximum number of threads whose names are kept.
 const THREADS_MAX: usize = 1 << 18;
 
-/// Makes packets of the payloads of a host.
+/// Creates packets from the payloads of a host.
 #[derive(Debug, Default)]
 pub(crate) struct SchedTracks {
-    /// Process and name of each thread that was described.
+    /// Process and name of each thread that the trace already describes.
     threads: HashMap<u32, (u32, TaskName)>,
     /// The thread that runs on each CPU.
     running: BTreeMap<u16, ThreadInfo>,
     /// Whether the trace contains the running threads.
     is_open: bool,
-    /// Threads that end with their next switch.
+    /// Threads that have exited, and that end with their next switch.
     ended: HashSet<u32>,
     /// The end of the last payload, in monotonic nanoseconds.
     end_ns: u64,
@@ -44,8 +46,8 @@ pub(crate) struct SchedTracks {
 }
 
 impl SchedTracks {
-    /// Adds the events of a payload in the selected time. `offset_ns` is time in the trace minus
-    /// monotonic time.
+    /// Adds those events of a payload that are in the selected time. `offset_ns` is time in the
+    /// trace minus monotonic time.
     pub(crate) fn add(&mut self, batch: &SchedBatch<'_>, window: &Range<u64>, offset_ns: i64) {
         if batch.begin_ns() != self.end_ns {
             self.close(offset_ns);
@@ -80,7 +82,7 @@ impl SchedTracks {
                         pid: Some(id(thread.thread)),
                         prio: Some(PRIORITY),
                         success: Some(1),
-                        // The CPU on which it will run is not known yet.
+                        // It is not known yet on which CPU the thread will run.
                         target_cpu: None,
                     };
                     let event = FtraceEvent {
@@ -119,12 +121,12 @@ impl SchedTracks {
         self.close(offset_ns);
         self.bundle();
         self.end_ns = 0;
-        // Thread ids of another boot are others.
+        // In another boot, the same thread ids belong to other threads.
         self.threads.clear();
         self.ended.clear();
     }
 
-    /// Takes the packets that were added so far.
+    /// Returns the packets that were added since the last call.
     pub(crate) fn take(&mut self) -> Vec<TracePacket> {
         std::mem::take(&mut self.packets)
     }
@@ -140,7 +142,7 @@ impl SchedTracks {
 
     fn close(&mut self, offset_ns: i64) {
         let running = std::mem::take(&mut self.running);
-        // It is not known whether the ended threads ran again.
+        // It is not known whether the ended threads ran again in the meantime.
         self.ended.clear();
         if !std::mem::replace(&mut self.is_open, false) {
             return;
@@ -174,7 +176,7 @@ impl SchedTracks {
         self.events.entry(cpu).or_default().push(event);
     }
 
-    /// Makes a packet of the events of each CPU.
+    /// Creates a packet with the events of each CPU.
     fn bundle(&mut self) {
         for (cpu, event) in std::mem::take(&mut self.events) {
             let bundle = FtraceEventBundle { cpu: Some(u32::from(cpu)), event };
@@ -182,7 +184,7 @@ impl SchedTracks {
         }
     }
 
-    /// Adds the process and the name of a thread, unless the trace has them.
+    /// Adds the process and the name of a thread, unless the trace already contains them.
     pub(crate) fn describe(&mut self, thread: ThreadInfo, at_ns: u64, offset_ns: i64) {
         let own = (thread.process, thread.name);
         if thread.is_idle() || self.threads.get(&thread.thread) == Some(&own) {
@@ -212,12 +214,12 @@ fn unrecorded() -> ThreadInfo {
     ThreadInfo { thread: UNRECORDED, process: UNRECORDED, name: TaskName::new(UNRECORDED_NAME.as_bytes()) }
 }
 
-/// Returns the name of a thread; for the idle loops it is the kernel's name.
+/// Returns the name of a thread. For an idle loop, this is the kernel's name.
 fn name(thread: ThreadInfo) -> String {
     if thread.is_idle() { "swapper".to_owned() } else { text_of(thread.name.as_bytes()).into_owned() }
 }
 
-/// Returns a thread id as the trace has it.
+/// Returns a thread id in the type that the trace uses.
 fn id(thread: u32) -> i32 {
     i32::try_from(thread).unwrap_or(i32::MAX)
 }

@@ -1,5 +1,5 @@
-//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned: each is there
-//! once, and named by a number from then on.
+//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned, that is, each
+//! is written only one time, and later packets refer to it by a number.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -15,15 +15,16 @@ use crate::perfetto_packets::{
 };
 use crate::stack_lines::object_key;
 
-/// Items of a kind that are interned. Above, all are forgotten, and interned again.
+/// Maximum number of interned items of one kind. Beyond this number, all items are forgotten and
+/// interned again.
 const INTERNED_MAX: usize = 1 << 17;
 
-/// Makes packets of the samples of a host.
+/// Creates packets from the samples of a host.
 #[derive(Debug)]
 pub(crate) struct StackTracks {
     symbolizer: Symbolizer,
     interned: InternedNumbers,
-    /// The time that a sample represents, as stated in the last packet.
+    /// The time that a sample represents, as the last packet states it, in nanoseconds.
     interval_ns: Option<u64>,
     packets: Vec<TracePacket>,
 }
@@ -37,7 +38,7 @@ struct InternedNumbers {
     mappings: HashMap<ObjectKey, u64>,
     frames: HashMap<(u64, u64, u64), u64>,
     callstacks: HashMap<Vec<u64>, u64>,
-    /// The interned data that the next packet has to state.
+    /// The interned data that the next packet must contain.
     fresh: InternedData,
 }
 
@@ -51,8 +52,8 @@ impl StackTracks {
         &self.symbolizer
     }
 
-    /// Adds the samples of a payload in the selected time. Its run has `boot_id` and
-    /// `known_code`; `offset_ns` is time in the trace minus monotonic time.
+    /// Adds the samples of a payload in the selected time. `boot_id` and `known_code` belong to the
+    /// run of the payload. `offset_ns` is time in the trace minus monotonic time.
     pub(crate) fn add(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -60,7 +61,7 @@ impl StackTracks {
         (window, offset_ns): (&Range<u64>, i64),
     ) {
         let is_selected = |sample: &StackSampleView| window.contains(&sample.time_ns);
-        // The idle loops of the CPUs have no stacks of interest.
+        // The stacks of the idle loops of the CPUs are not interesting.
         let samples = batch.samples().filter(is_selected).filter(|sample| !sample.thread.is_idle());
         let mut known: HashMap<(u16, u32), (u64, i32)> = HashMap::new();
         for sample in samples {
@@ -89,7 +90,7 @@ impl StackTracks {
         }
     }
 
-    /// Takes the packets that were added so far.
+    /// Returns the packets that were added since the last call.
     pub(crate) fn take(&mut self) -> Vec<TracePacket> {
         std::mem::take(&mut self.packets)
     }
@@ -109,7 +110,8 @@ impl StackTracks {
         });
     }
 
-    /// Returns the number of a stack, and the mode in which its innermost function ran.
+    /// Returns the number of a stack, and the mode in which the innermost function of the stack
+    /// ran.
     fn stack(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -145,7 +147,7 @@ impl InternedNumbers {
             .any(|count| count > INTERNED_MAX)
     }
 
-    /// Takes the interned data that a packet has to state, if there is any.
+    /// Returns the interned data that the next packet must contain, if there is any.
     fn take(&mut self) -> Option<InternedData> {
         let fresh = std::mem::take(&mut self.fresh);
         (fresh != InternedData::default()).then_some(fresh)
@@ -196,7 +198,7 @@ impl InternedNumbers {
     }
 }
 
-/// Returns the number of an item, from 1 on, and whether it is new.
+/// Returns the number of an item, and whether the item is new. Numbers begin with 1.
 fn number<T: Eq + Hash>(numbers: &mut HashMap<T, u64>, item: T) -> (u64, bool) {
     let next = numbers.len() as u64 + 1;
     let iid = *numbers.entry(item).or_insert(next);

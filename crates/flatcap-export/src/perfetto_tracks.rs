@@ -1,7 +1,8 @@
-//! The tracks of a trace of Perfetto: a tree of hosts, sources, lists, elements and fields.
+//! The tracks of a trace of Perfetto. They form a tree of hosts, sources, lists, elements and
+//! fields.
 //!
 //! Values of a process are on the track that the scheduler and stacks use, unless there are several
-//! hosts: Perfetto distinguishes processes by their id alone.
+//! hosts. The reason is that Perfetto distinguishes processes by their id alone.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,11 +11,11 @@ use flatcap_query::{CommonUnit, ElementName, ElementNames, Recording, TableInfo}
 
 use crate::perfetto_packets::{CounterDescriptor, ProcessDescriptor, TrackDescriptor};
 
-/// The payloads that are tables of processes, and the field with the id of a process.
+/// The root table of payloads that are tables of processes, and the field with the id of a process.
 const PROCESS_ROOT: &str = "flatcap.host.Process";
 const PROCESS_ID: &str = "pid";
 
-/// The tracks that were stated so far.
+/// The tracks that were created so far.
 #[derive(Debug)]
 pub(crate) struct TrackTree {
     /// The sources whose elements are processes.
@@ -28,7 +29,7 @@ pub(crate) struct TrackTree {
 }
 
 impl TrackTree {
-    /// Creates a tree whose tracks are numbered from `next_track` on.
+    /// Creates a tree. Its tracks are numbered consecutively, beginning with `next_track`.
     pub(crate) fn new(next_track: u64) -> Self {
         Self {
             process_sources: BTreeSet::new(),
@@ -39,7 +40,8 @@ impl TrackTree {
         }
     }
 
-    /// Puts the elements of the tables of the host's processes on the tracks of the processes.
+    /// Registers the sources of the recording whose elements are processes of the host, so that the
+    /// values of a process are on the track of the process.
     pub(crate) fn add_processes(&mut self, recording: &Recording) {
         let sources = recording.sources().iter().filter(|source| {
             let root = source.schema.as_ref().map(CompiledSchema::root_name);
@@ -48,12 +50,12 @@ impl TrackTree {
         self.process_sources.extend(sources.map(|source| source.name.clone()));
     }
 
-    /// Begins the samples of a host.
+    /// Sets the host of the following samples.
     pub(crate) fn set_host(&mut self, host: String) {
         self.host = host;
     }
 
-    /// Takes the tracks that the trace does not describe yet.
+    /// Returns the tracks that the trace does not describe yet.
     pub(crate) fn take_fresh(&mut self) -> Vec<TrackDescriptor> {
         std::mem::take(&mut self.fresh)
     }
@@ -69,8 +71,8 @@ impl TrackTree {
         self.group(&format!("{parent}\u{0}lost"), Some(("lost", parent)))
     }
 
-    /// Adds the track of a field of an element, below the track of the process, or else below the
-    /// tracks of the source and the element.
+    /// Adds the track of a field of an element. It is below the track of the process. For an
+    /// element that is not a process, it is below the tracks of the source and the element.
     pub(crate) fn add_series(
         &mut self,
         (table, element, names): (&TableInfo, Option<ElementName>, &ElementNames),
@@ -84,7 +86,7 @@ impl TrackTree {
         self.add(name, Some(parent), Some(unit))
     }
 
-    /// Describes a track with a number of its own.
+    /// Describes a new track. The track gets a new number.
     pub(crate) fn describe(
         &mut self,
         track: u64,
@@ -126,7 +128,7 @@ impl TrackTree {
         let identity = names.identity(element);
         let own = identity.iter().find(|part| part.is_key && &*part.field == PROCESS_ID);
         let pid = own.and_then(|part| part.value.parse().ok())?;
-        // Ids of processes are used again.
+        // Ids of processes are reused, so the path contains all parts of the key.
         let keys: Vec<&str> = identity.iter().filter(|part| part.is_key).map(|part| &*part.value).collect();
         let path = format!("\u{0}process.{}", keys.join("."));
         if let Some(track) = self.groups.get(&path) {
@@ -144,7 +146,8 @@ impl TrackTree {
         Some(track)
     }
 
-    /// Returns the track of a group of tracks, by its path; `place` is its name and parent.
+    /// Returns the track of a group of tracks, by the path of the group. `place` is the name and
+    /// the parent of the group.
     fn group(&mut self, path: &str, place: Option<(&str, u64)>) -> u64 {
         if let Some(track) = self.groups.get(path) {
             return *track;

@@ -1,8 +1,8 @@
-//! A profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read: stacks with
-//! their numbers of samples and their CPU time.
+//! Exports to a profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read. The
+//! profile has stacks with their numbers of samples and their CPU time.
 //!
 //! The outermost function of each stack is the process, as in folded stacks. The message is not
-//! compressed: all readers take it as it is.
+//! compressed, because all readers accept it uncompressed.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,8 @@ struct Profile {
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
     function: Vec<ProfileFunction>,
-    /// The first one is empty; others are referred to by their index.
+    /// The strings of the profile. The first one is empty. Other fields refer to a string by its
+    /// index.
     #[prost(string, repeated, tag = "6")]
     string_table: Vec<String>,
     #[prost(message, optional, tag = "11")]
@@ -47,7 +48,7 @@ struct SampleType {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Sample {
-    /// The innermost function first.
+    /// The ids of the locations, the innermost function first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
@@ -76,8 +77,8 @@ struct ProfileFunction {
     name: i64,
 }
 
-/// Returns the stacks as a profile. Each function has one location: addresses of different runs and
-/// processes have no common meaning.
+/// Returns the stacks as a profile. Each function has only one location, because addresses of
+/// different runs and processes have no common meaning.
 fn profile(stacks: &StackLines) -> Profile {
     let mut strings: HashMap<&str, i64> = HashMap::new();
     let mut profile = Profile { string_table: vec![String::new()], ..Profile::default() };
@@ -121,8 +122,8 @@ mod tests {
     use super::*;
     use crate::stack_lines::StackCount;
 
-    // Proves that each stack has its functions from the innermost one on, its samples and its time,
-    // and that each function and name is there once.
+    // Proves that each stack has its functions, the innermost one first, its samples and its time.
+    // Also proves that each function and name occurs exactly once.
     #[test]
     fn stacks_are_samples() {
         let count = |samples| StackCount { samples, cpu_ns: samples * 10 };

@@ -1,4 +1,4 @@
-//! Small tables: gaps, marks and sources.
+//! Small tables for gaps, marks and sources.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use flatcap_arrow::{ZONE, time_type};
 
 use crate::error::{ColumnarError, encoding_error};
 
-/// Rows that are collected before they are written.
+/// Number of rows that are collected before they are written.
 const ROWS_MAX: usize = 4096;
 
 /// The type of a column.
@@ -22,7 +22,7 @@ pub enum CellType {
     Time,
 }
 
-/// A value.
+/// A value of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Cell {
     /// No value.
@@ -32,7 +32,7 @@ pub enum Cell {
     Number(i64),
     /// A string.
     Text(String),
-    /// A time, in wall nanoseconds.
+    /// A time, in nanoseconds of the wall clock.
     Time(i64),
 }
 
@@ -52,7 +52,7 @@ pub struct RecordTable {
 }
 
 impl RecordTable {
-    /// Creates a table of these columns, which may lack values.
+    /// Creates a table with these columns. Any cell may be empty.
     pub fn new(columns: &[(&str, CellType)]) -> Self {
         let field = |(name, cell_type): &(&str, CellType)| {
             let data_type = match cell_type {
@@ -67,16 +67,16 @@ impl RecordTable {
         Self { schema: Arc::new(Schema::new(fields)), types, rows: Vec::new() }
     }
 
-    /// Adds a row, with a cell per column. Returns whether the rows should be taken.
+    /// Adds a row, with a cell per column. Returns whether the caller should take the rows now.
     pub fn push(&mut self, row: Vec<Cell>) -> bool {
         self.rows.push(row);
         self.rows.len() >= ROWS_MAX
     }
 
-    /// Takes the rows.
+    /// Removes and returns the rows.
     ///
     /// # Errors
-    /// `Encode` for cells of other types than their columns'.
+    /// The error is `Encode` if a cell has another type than its column.
     pub fn take(&mut self) -> Result<RecordBatch, ColumnarError> {
         let rows = std::mem::take(&mut self.rows);
         let arrays = self.types.iter().enumerate().map(|(column, cell_type)| {

@@ -9,19 +9,19 @@ use jiff::Timestamp;
 
 use crate::error::ColumnarError;
 
-/// The request for an export: its input and its output.
+/// The request for an export, which states the input and the output.
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnarRequest {
-    /// Segments, and directories of them.
+    /// Paths of segments, and of directories of segments.
     pub(crate) paths: Vec<PathBuf>,
-    /// The sources and times.
+    /// The selection of sources and times.
     pub(crate) filter: ReplayFilter,
-    /// The fields; empty for all.
+    /// The selected fields; empty to select all fields.
     pub(crate) fields: Vec<FieldPath>,
     /// Keeps only the first sample of each source in each step of this length, in nanoseconds.
     /// `None` keeps all samples.
     pub(crate) step_ns: Option<u64>,
-    /// Whether to replace files of the same names.
+    /// Whether existing files with the same names are replaced.
     pub(crate) should_replace: bool,
 }
 
@@ -46,11 +46,14 @@ impl ColumnarRequest {
 pub(crate) struct ColumnarReport {
     /// The files, by the names of their sources.
     pub(crate) files: Vec<ColumnarFile>,
-    /// Samples that do not fit their schema, and malformed schemas: not exported.
+    /// Number of samples that do not fit their schema or whose schema is malformed. They are not
+    /// exported.
     pub(crate) undecodable: u64,
-    /// Some elements of lists inside lists have no name: there are too many of them.
+    /// Whether some elements of lists inside lists have no name, because there are too many of
+    /// them.
     pub(crate) has_unnamed_elements: bool,
-    /// Fields with values that their column cannot hold, a line each: these cells are empty.
+    /// Lines about fields with values that are too large for their column, one line per field. The
+    /// cells of these values are empty.
     pub(crate) large_values: Vec<String>,
     /// Remarks on the contents for the user, one line each.
     pub(crate) remarks: Vec<String>,
@@ -61,10 +64,10 @@ pub(crate) struct ColumnarReport {
 pub(crate) struct ColumnarFile {
     /// Name of the source; `None` for a file of gaps, marks or sources.
     pub(crate) source: Option<String>,
-    /// Path.
+    /// Path of the file.
     pub(crate) path: PathBuf,
     /// Number of rows in the file.
     pub(crate) rows: u64,
-    /// Length, in bytes.
+    /// Length of the file, in bytes.
     pub(crate) bytes: u64,
 }

@@ -14,9 +14,9 @@ use parquet::file::writer::SerializedFileWriter;
 
 use crate::parquet_properties::{ParquetOptions, parquet_properties};
 
-/// Writes the rows of a Parquet file. They are held until they are a row group: an open column has
-/// a compressor and a page in memory, and all of them together do not fit a processor's cache. So
-/// columns are written one after the other.
+/// Writes the rows of a Parquet file. Rows are held until there are enough for a row group. An open
+/// column has a compressor and a page in memory, and all of these together do not fit into a
+/// processor's cache. Therefore columns are written one after the other.
 pub struct RowGroups<W: Write + Send> {
     schema: SchemaRef,
     writer: SerializedFileWriter<W>,
@@ -33,11 +33,11 @@ impl<W: Write + Send> fmt::Debug for RowGroups<W> {
 }
 
 impl<W: Write + Send> RowGroups<W> {
-    /// Begins a file. `first` are its first rows, if they are known: they determine its encodings.
-    /// These rows are not written.
+    /// Begins a file. `first` has the first rows, if they are known. They determine the encodings
+    /// of the file, but are not written.
     ///
     /// # Errors
-    /// The rows cannot be encoded, or the file not be written.
+    /// The rows cannot be encoded, or the file cannot be written.
     pub fn begin(out: W, first: &RecordBatch, options: ParquetOptions) -> Result<Self, ParquetError> {
         let properties = parquet_properties(first, options)?;
         let writer = ArrowWriter::try_new(out, first.schema(), Some(properties))?;
@@ -50,13 +50,13 @@ impl<W: Write + Send> RowGroups<W> {
         self.held_rows
     }
 
-    /// Adds rows to the held rows. Pages end where the added rows end.
+    /// Adds rows to the held rows. A page ends at the end of the added rows.
     pub fn hold(&mut self, rows: RecordBatch) {
         self.held_rows += rows.num_rows();
         self.held.push(rows);
     }
 
-    /// Writes the rows that are held as a row group.
+    /// Writes the held rows as a row group.
     ///
     /// # Errors
     /// The same errors as [`begin`](Self::begin).
@@ -70,7 +70,7 @@ impl<W: Write + Send> RowGroups<W> {
         let mut unopened = self.column_writers.create_column_writers(number)?.into_iter();
         let mut group = self.writer.next_row_group()?;
         for (number, field) in Arc::clone(&self.schema).fields().iter().enumerate() {
-            // A list has several columns.
+            // If the column is a list, it has several writers.
             let mut open: Vec<ArrowColumnWriter> = Vec::new();
             for rows in &held {
                 let parts = compute_leaves(field, rows.column(number))?;
@@ -86,7 +86,7 @@ impl<W: Write + Send> RowGroups<W> {
         group.close().map(drop)
     }
 
-    /// Returns the bytes that were written so far.
+    /// Returns the number of bytes that were written so far.
     pub fn bytes_written(&self) -> usize {
         self.writer.bytes_written()
     }

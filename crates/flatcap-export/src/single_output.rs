@@ -1,4 +1,4 @@
-//! The one output of an export: standard output, or a file that appears at the end.
+//! The only output of an export, which is standard output or a file that appears at the end.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Stdout, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use flatcap_format::storage::linux::{OpenPendingFile, OutputDirectory};
 use crate::error::ColumnarError;
 use crate::request::ColumnarFile;
 
-/// Bytes that are collected before a write.
+/// Number of bytes that are collected before a write.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The destination of the bytes.
@@ -19,10 +19,10 @@ pub(crate) enum SingleOutput {
 }
 
 impl SingleOutput {
-    /// Begins the file at `path`, or takes standard output without one.
+    /// Begins the file at `path`. Without a path, uses standard output.
     ///
     /// # Errors
-    /// `Exists`, `Write`, and `Usage` for a path that names no file.
+    /// The error is `Exists` or `Write`. It is `Usage` if the path does not name a file.
     pub(crate) fn create(path: Option<&Path>, should_replace: bool) -> Result<Self, ColumnarError> {
         let Some(path) = path else {
             return Ok(Self::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout())));
@@ -36,7 +36,8 @@ impl SingleOutput {
         })?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = OutputDirectory::create(parent.unwrap_or(Path::new("."))).map_err(failed)?;
-        // Fails early; publishing checks again.
+        // This check only lets the export fail early. The same check is made again when the file is
+        // renamed.
         if !should_replace && directory.contains(name) {
             return Err(ColumnarError::Exists { path: path.to_owned() });
         }
@@ -61,8 +62,8 @@ impl SingleOutput {
         self.write_all(bytes).map_err(|error| self.failed(error))
     }
 
-    /// Flushes, syncs and publishes. Returns the file; for standard output, only the number of
-    /// rows.
+    /// Flushes the output. A file is also synced and renamed to its final name. Returns the file.
+    /// For standard output, returns only the number of rows.
     ///
     /// # Errors
     /// `Output`, `Write`, `Exists` or `Publish`.

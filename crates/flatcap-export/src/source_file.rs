@@ -1,4 +1,4 @@
-//! The file of one source, and the runs of its rows.
+//! The file of one source, and the runs to which the rows belong.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct RunRows {
 }
 
 impl SourceFile {
-    /// Counts rows of a run.
+    /// Counts rows of a run in this file.
     pub(crate) fn count(
         &mut self,
         run: &RunInfo,
@@ -49,7 +49,7 @@ impl SourceFile {
         }
     }
 
-    /// Returns the row of `_sources` for a run.
+    /// Returns the row of `flatcap_sources` for a run.
     pub(crate) fn describe(&self, run: &RunRows, (period_ns, lost): (u64, u64)) -> Vec<Cell> {
         let host = &run.run.host;
         let file = self.file.path.file_name().and_then(|name| name.to_str());
@@ -76,7 +76,7 @@ impl SourceFile {
         self.file.complete(Some(self.layout.source), about)
     }
 
-    /// Returns the keys and values of the file.
+    /// Returns the keys and values for the metadata of the file.
     fn about(&self) -> Vec<KeyValue> {
         let runs: Vec<serde_json::Value> = self
             .runs

@@ -21,7 +21,7 @@ const SAMPLES_AT_ONCE: u64 = 8192;
 const LINES_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of processes whose names are kept.
 const PROCESSES_MAX: usize = 1 << 16;
-/// Maximum number of reported objects without names.
+/// Maximum number of objects without names that are reported.
 const ERRORS_SHOWN: usize = 8;
 
 /// The stacks to export, and the settings for their names.
@@ -40,11 +40,11 @@ pub(crate) struct StackOptions {
 pub(crate) struct StackLines {
     /// The samples of each stack `process;outer;...;inner`, in the order of the text.
     pub(crate) lines: BTreeMap<String, StackCount>,
-    /// All samples in the lines.
+    /// Number of all samples in the lines.
     pub(crate) samples: u64,
     /// CPU time of the stacks, in nanoseconds.
     pub(crate) cpu_ns: u64,
-    /// The hosts.
+    /// The names of the hosts.
     pub(crate) hosts: BTreeSet<String>,
 }
 
@@ -57,16 +57,16 @@ pub(crate) struct StackCount {
 }
 
 impl StackLines {
-    /// Writes lines `process;outer;...;inner count`, in the order of their text: folded stacks, as
-    /// tools for flame graphs read them.
+    /// Writes folded stacks, as tools for flame graphs read them. These are lines
+    /// `process;outer;...;inner count`, in the order of their text.
     pub(crate) fn put_folded(&self, out: &mut SingleOutput) -> Result<(), ColumnarError> {
         let mut lines = self.lines.iter();
         lines.try_for_each(|(line, total)| out.put(format!("{line} {}\n", total.samples).as_bytes()))
     }
 }
 
-/// Writes the selected stacks by `write`: to a file, which appears at the end, or, without a path,
-/// to standard output. Equal stacks give equal bytes.
+/// Writes the selected stacks with the function `write`. With a path, the output is a file, which
+/// appears at the end. Without a path, it is standard output. Equal stacks give equal bytes.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -95,16 +95,16 @@ pub(crate) fn write_stacks(
     Ok(ColumnarReport { files, ..report })
 }
 
-/// Adds up samples, and names their functions from time to time.
+/// Adds up samples. From time to time, names the functions of these samples.
 struct StackCollector<'o> {
     options: &'o StackOptions,
     symbolizer: Symbolizer,
     run: KernelRun,
     window: Range<u64>,
     totals: StackTotals,
-    /// The code of the run's files so far.
+    /// The code in the files that the run has named so far.
     known_code: KnownCode,
-    /// The names of processes of the run. A process has the name of its first thread.
+    /// The names of the run's processes. A process has the name of its first thread.
     processes: HashMap<u32, TaskName>,
     stacks: StackLines,
     bytes: usize,
@@ -182,8 +182,8 @@ impl<'o> StackCollector<'o> {
         let objects = totals.objects().iter();
         let objects: Vec<ObjectKey> =
             objects.map(|object| object_key(object, self.run.boot_id.as_deref())).collect();
-        // Sorted by object, so that a large file is read only once, even if the symbolizer cannot
-        // keep all objects.
+        // The places are sorted by object, so that a large file is read only one time, even if the
+        // symbolizer cannot keep all objects.
         let mut places: BTreeSet<(u32, u64, bool)> = BTreeSet::new();
         for stack in totals.stacks().into_iter().filter(|stack| self.is_named(stack)) {
             let frames = stack.frames.iter().enumerate();
@@ -197,7 +197,7 @@ impl<'o> StackCollector<'o> {
         let mut named = 0;
         for stack in totals.stacks() {
             named += stack.samples;
-            // The idle loops of the CPUs.
+            // Process 0 has the idle loops of the CPUs.
             if stack.process == 0 {
                 continue;
             }
@@ -228,7 +228,7 @@ impl<'o> StackCollector<'o> {
             }
             self.put(line, StackCount { samples: stack.samples, cpu_ns: stack.ns });
         }
-        // Stacks beyond the limits of `totals`.
+        // These samples have stacks beyond the limits of `totals`.
         self.left_out += totals.samples().saturating_sub(named);
     }
 
@@ -253,7 +253,7 @@ impl<'o> StackCollector<'o> {
         self.processes.get(&stack.process).copied().unwrap_or(stack.name)
     }
 
-    /// Returns whether a stack gets a line.
+    /// Returns whether a stack becomes a line.
     fn is_named(&self, stack: &StackTotal) -> bool {
         stack.process != 0 && self.is_wanted(stack.process, self.process_name(stack))
     }
@@ -279,7 +279,7 @@ impl<'o> StackCollector<'o> {
         ColumnarReport { undecodable: self.malformed, remarks, ..ColumnarReport::default() }
     }
 
-    /// Returns the error of an export without stacks.
+    /// Returns the error for an export without stacks.
     fn no_stacks(&self, request: &ColumnarRequest, has_source: bool) -> Result<ColumnarError, ColumnarError> {
         if let Some(process) = self.options.process.as_deref().filter(|_| self.other_samples > 0) {
             let text = format!("--process {process}: no process of that name or id was sampled in this time");
@@ -305,7 +305,7 @@ pub(crate) fn symbol_remarks(symbolizer: &Symbolizer) -> Vec<String> {
     remarks
 }
 
-/// Returns the object as the symbolizer knows it.
+/// Returns the key of an object for the symbolizer.
 pub(crate) fn object_key(object: &CodeObjectInfo, boot_id: Option<&str>) -> ObjectKey {
     let kind = match object.kind {
         CodeKind::File => ObjectKind::File,
@@ -327,7 +327,8 @@ pub(crate) fn object_key(object: &CodeObjectInfo, boot_id: Option<&str>) -> Obje
     }
 }
 
-/// Returns a name as a part of a line, which `;` and line ends would end.
+/// Returns a name in a form that can be a part of a line. `;` and line ends are replaced, because
+/// they would end the part.
 fn part(name: &str) -> String {
     let plain = |c: char| match c {
         ';' => ':',

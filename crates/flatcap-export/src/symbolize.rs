@@ -1,7 +1,8 @@
-//! The verb `symbolize`: names functions for `flatcap explain`, which has no libraries for it.
+//! The verb `symbolize`. It names functions for `flatcap explain`, which does not contain the
+//! libraries for this.
 //!
-//! Each line of standard input is a JSON object that names a place, each line of the answer one
-//! with its names, in the same order.
+//! Each line of standard input is a JSON object that names a place in code. Each line of the answer
+//! is a JSON object with the names of that place. The order is the same.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ColumnarError;
 
-/// Maximum number of bytes of a line: a path has at most 4,096, and each can need six characters in
-/// JSON.
+/// Maximum length of a line, in bytes. A path has at most 4,096 bytes, and each of them may need
+/// six characters in JSON.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Names functions: reads places as JSON lines, writes names as JSON lines. Called by `flatcap
@@ -34,7 +35,7 @@ struct PlaceObject {
     build_id: Option<String>,
     /// Size and time of modification of a file without a build id.
     version: Option<ObjectVersion>,
-    /// The process, for memory without a file.
+    /// The process, if the place is in memory without a file.
     process: Option<CodeProcess>,
     offset: u64,
     #[serde(default)]
@@ -45,16 +46,17 @@ struct PlaceObject {
 /// The names of a place.
 #[derive(Debug, Serialize)]
 struct NamesObject {
-    /// The innermost function first.
+    /// The names of the functions, the innermost function first.
     names: Vec<String>,
-    /// Whether they are names of functions, as opposed to file and offset.
+    /// Whether the names are names of functions. If not, they consist of file and offset.
     is_known: bool,
 }
 
 /// Reads places from `input` and writes their functions to `out`.
 ///
 /// # Errors
-/// `Usage` for a line that is not a place, with its number; `Output` for a failed write.
+/// The error is `Usage` if a line is not a place; the message has the number of the line. It is
+/// `Output` if a write fails.
 pub(crate) fn symbolize(
     arguments: &SymbolizeArguments,
     input: &mut dyn BufRead,

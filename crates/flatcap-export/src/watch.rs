@@ -1,4 +1,4 @@
-//! The events of an export, and its caller, who receives them and may stop it.
+//! The events of an export. The caller of the export receives them and may stop it.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -14,37 +14,39 @@ use crate::request::ColumnarRequest;
 pub(crate) enum ColumnarEvent {
     /// A notice about the recording, for the user.
     Notice(Notice),
-    /// The recording is read from its beginning, for a part of the files.
+    /// The recording is read again from its beginning, for a part of the files.
     Reading {
-        /// Number of the reading, from 0.
+        /// Number of this reading, counted from 0.
         number: usize,
         /// The number of readings.
         count: usize,
     },
-    /// Samples up to this wall time were exported in this reading, in nanoseconds.
+    /// In this reading, the samples up to this wall time have been exported. The time is in
+    /// nanoseconds.
     Progress(i64),
 }
 
 impl ColumnarEvent {
-    /// Returns the progress after these samples.
+    /// Returns the progress after these samples are exported.
     pub(crate) fn after(samples: &SampleBatch) -> Self {
         Self::Progress(samples.times().wall_ns.last().copied().unwrap_or_default())
     }
 }
 
-/// The caller of an export, who receives its events and may stop it.
+/// The caller of an export, who receives the events of the export and may stop it.
 pub(crate) struct ExportWatch<'w> {
     /// Returns false to stop the export.
     callback: &'w mut dyn FnMut(ColumnarEvent) -> bool,
     /// Whether a file could not be read at all.
     is_unreadable: bool,
-    /// Whether notices are left out: an earlier reading of the files has reported them.
+    /// Whether notices are left out, because an earlier reading of the files has reported them.
     is_quiet: bool,
-    /// Set if repeated notices are left out.
+    /// The notices so far; set if repeated notices are left out.
     seen: Option<SeenNotices>,
 }
 
-/// The hashes of the notices so far, not the notices: damaged recordings may have millions of them.
+/// The hashes of the notices so far. The notices themselves are not stored, because a damaged
+/// recording may have millions of them.
 #[derive(Default)]
 struct SeenNotices {
     hashes: HashSet<u64>,
@@ -61,12 +63,12 @@ impl<'w> ExportWatch<'w> {
         self.is_quiet = true;
     }
 
-    /// Leaves out repeated notices: several readings find the same damage.
+    /// Leaves out repeated notices, because several readings find the same damage.
     pub(crate) fn leave_out_repeated_notices(&mut self) {
         self.seen = Some(SeenNotices::default());
     }
 
-    /// Passes an event on.
+    /// Passes an event on to the caller.
     ///
     /// # Errors
     /// `Stopped` if the caller stops the export.
@@ -86,7 +88,8 @@ impl<'w> ExportWatch<'w> {
     /// Checks that all files could be read.
     ///
     /// # Errors
-    /// `NothingRead`: an export without samples has nothing to say but the notices.
+    /// The error is `NothingRead`. It has no message, because for an export without samples the
+    /// notices say everything.
     pub(crate) fn check_readable(&self) -> Result<(), ColumnarError> {
         if self.is_unreadable { Err(ColumnarError::NothingRead) } else { Ok(()) }
     }
@@ -94,7 +97,7 @@ impl<'w> ExportWatch<'w> {
     /// Checks that an export has samples, or that no time was selected.
     ///
     /// # Errors
-    /// `NothingRead`, `NoSamples`, or an error of reading.
+    /// The error is `NothingRead`, `NoSamples`, or an error of reading.
     pub(crate) fn check_samples(&self, count: u64, request: &ColumnarRequest) -> Result<(), ColumnarError> {
         if count > 0 {
             return Ok(());

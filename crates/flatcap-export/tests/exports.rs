@@ -1,4 +1,4 @@
-//! Runs the program as `flatcap export` does, on recordings of all kinds.
+//! Runs the program on recordings of all kinds, in the same way as `flatcap export` does.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -31,7 +31,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-export");
 
-/// A schema, its root table, and a field of this.
+/// A schema, its root table, and a field of the root table.
 type SchemaField = (&'static [u8], &'static str, &'static str);
 /// A source with one field.
 type NamedField = (&'static str, SchemaField);
@@ -61,8 +61,8 @@ impl From<Output> for Called {
 }
 
 impl Called {
-    /// Returns the rows of each file by its name, without the export's own files, which have no
-    /// samples.
+    /// Returns the number of rows of each file, by the name of the file. Files that the export adds
+    /// are left out, because they have no samples.
     fn rows(&self) -> Vec<(String, u64)> {
         let report: Value = serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{self:?}"));
         let files = report["files"].as_array().unwrap();
@@ -98,15 +98,15 @@ fn names(folder: &Path) -> BTreeSet<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Time for which the host was suspended before the runs.
+/// Time for which the host was suspended before the runs, in nanoseconds.
 const SUSPENDED_NS: u64 = 5_000_000_000;
 
-/// Writes a run of sources with one field each, a sample per value every millisecond.
+/// Writes a run. Its sources have one field each, and one sample per value, every millisecond.
 fn write_run(folder: &Path, run_id: u64, sources: &[NamedField], values: &[u64], gap: Option<Gap>) {
     write_run_of(folder, (run_id, None), sources, values, gap);
 }
 
-/// Does so for a host with this machine id.
+/// Writes a run as `write_run` does, for a host with this machine id.
 fn write_run_of(
     folder: &Path,
     (run_id, machine_id): (u64, Option<&str>),
@@ -185,8 +185,8 @@ fn write_run_of(
     segment.seal().unwrap().publish(&storage).unwrap();
 }
 
-/// Returns a Python with the reference libraries. If there is none, prints one line and returns
-/// `None`. .ci/run installs them.
+/// Returns the path of a Python with the reference libraries. If it does not exist, prints one line
+/// and returns `None`. .ci/run installs it.
 fn judge() -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -199,8 +199,8 @@ fn judge() -> Option<PathBuf> {
     found
 }
 
-/// Returns the contents of a file as the libraries of MCAP and Perfetto read it. If they are
-/// missing, prints one line and returns `None`. .ci/run installs them.
+/// Returns the contents of a file as read by the libraries of MCAP and Perfetto. If the libraries
+/// are missing, prints one line and returns `None`. .ci/run installs them.
 fn found_by_library(args: &[&Path]) -> Option<Value> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/judges/bin/python");
     let found = [installed, PathBuf::from("python3")].into_iter().find(|python| {
@@ -223,7 +223,7 @@ fn lost(source: u16, first: u64, count: u64) -> Gap {
 }
 
 // Proves that the library of MCAP finds every payload, bit for bit, with the time and the schema of
-// its sample, and the lost samples.
+// its sample, and that it finds the lost samples.
 #[test]
 fn mcap_has_the_payloads() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,7 +267,8 @@ fn add_source(sources: &mut BTreeMap<u16, (String, CompiledSchema)>, source: &So
     }
 }
 
-/// Returns a recording of the corpus and one of this host, if the recorder is built, too.
+/// Returns a recording of the corpus. If the recorder is built, returns a recording of this host,
+/// too.
 fn host_recordings(folder: &Path) -> Vec<PathBuf> {
     let mut paths = vec![test_file("corpus/sealed-xxh3.bin")];
     let program = Path::new(PROGRAM).with_file_name("flatcap");
@@ -294,8 +295,8 @@ fn host_recordings(folder: &Path) -> Vec<PathBuf> {
 }
 
 // Proves that payloads with fixed-length arrays, which many FlatBuffers readers reject, become
-// tables with the same values, and that other payloads do not change. Method: each sample of the
-// corpus, and of a recording of this host if the recorder is built.
+// tables with the same values. Also proves that other payloads do not change. The test uses each
+// sample of the corpus, and of a recording of this host if the recorder is built.
 #[test]
 fn mcap_has_no_arrays_of_fixed_length() {
     let folder = tempfile::tempdir().unwrap();
@@ -356,8 +357,9 @@ fn mcap_has_no_arrays_of_fixed_length() {
     assert_eq!(converted > 20, paths.len() > 1, "{converted}");
 }
 
-// Proves that Perfetto's own protobuf finds each value that changed, at its time, in a track of its
-// field with its unit, and lost samples as a slice; and that counters are rates.
+// Proves that Perfetto's own protobuf library finds each changed value at its time, in the track of
+// its field and with its unit. Also proves that lost samples are slices, and that counters are
+// rates.
 #[test]
 fn perfetto_has_the_values() {
     let folder = tempfile::tempdir().unwrap();
@@ -418,8 +420,8 @@ fn perfetto_is_zero_between_runs() {
     assert_eq!(values.collect::<Vec<_>>(), expected, "{found}");
 }
 
-// Proves that an Arrow file of several hosts states the host of each row, and that a file of a
-// chosen host has no such column.
+// Proves that an Arrow file of several hosts has a column with the host of each row, and that a
+// file of a selected host has no such column.
 #[test]
 fn arrow_tells_hosts_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -446,8 +448,8 @@ fn arrow_tells_hosts_apart() {
     assert!(hosts(&["--host=example", "--machine-id=aaaabbbbcccc"]).is_empty());
 }
 
-// Proves that Arrow has a file of each source in a directory, and that standard output refuses
-// several sources.
+// Proves that the export to Arrow writes a file for each source into a directory, and that standard
+// output refuses several sources.
 #[test]
 fn arrow_has_a_file_of_each_source() {
     let folder = tempfile::tempdir().unwrap();
@@ -463,7 +465,7 @@ fn arrow_has_a_file_of_each_source() {
     assert_eq!(lowercase.len(), 3, "{lowercase:?}");
     let reader = FileReader::try_new(std::fs::File::open(output.join("load.arrow")).unwrap(), None).unwrap();
     assert_eq!(reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 3);
-    // One existing file refuses all.
+    // If one of the files exists, none is written.
     let other = folder.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let existing = names(&output).into_iter().find(|name| name != "load.arrow").unwrap();
@@ -475,8 +477,8 @@ fn arrow_has_a_file_of_each_source() {
     assert!(called.err.contains("choose one of A_b, a/b, load with --source"), "{called:?}");
 }
 
-// Proves that hosts with the same name have separate series, and that the values of runs are in the
-// order of time, in whichever order the runs are named.
+// Proves that hosts with the same name have separate series. Also proves that the values of runs
+// are in the order of time, in whichever order the paths of the runs are given.
 #[test]
 fn openmetrics_tells_hosts_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -505,8 +507,8 @@ fn openmetrics_tells_hosts_apart() {
     assert_eq!(values, [line("aaaabbbb", 20, 2), line("aaaabbbb", 50, 5), line("ddddeeee", 10, 1)]);
 }
 
-// Proves that promtool makes blocks of the text, from which it prints every value with its labels
-// and time, and that the first value of each step is written.
+// Proves that promtool creates blocks from the text, and then prints every value from them with its
+// labels and time. Also proves that the first value of each step is written.
 #[test]
 fn openmetrics_becomes_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -544,8 +546,8 @@ fn openmetrics_becomes_blocks() {
     assert!(has("flatcap_load_tasks", "} 7 1700000001002") && has("flatcap_lost_total", "} 2 1700000001003"));
 }
 
-// Proves that a file and standard output get the same bytes, that a file is replaced on request
-// only, and that options of other formats are refused.
+// Proves that a file and standard output get the same bytes. Also proves that a file is replaced
+// only on request, and that options of other formats are refused.
 #[test]
 fn single_files_appear_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -577,12 +579,12 @@ fn single_files_appear_whole() {
     assert!(refused.status == Some(2) && refused.err.contains("shorter than 1ms"), "{refused:?}");
 }
 
-/// The readers that judge exports; Spark reads Parquet only.
+/// The readers that check exports. Spark reads only Parquet.
 const READERS: [&str; 4] = ["DuckDB", "Polars", "pyarrow", "Spark"];
 
-/// Judges the files of folders by the samples that `dump` prints. Each pair has samples and the
-/// folder of their files; each reader must have checked all sources of it and, if given, this
-/// number of files.
+/// Compares the files in folders with the samples that `dump` prints. Each pair has the samples and
+/// the folder of the files. Each reader must have checked all sources of it and, if `files` is
+/// given, this number of files.
 fn assert_agrees(python: &Path, pairs: &[(PathBuf, PathBuf)], readers: &[&str], files: Option<usize>) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agree.py");
     let mut command = Command::new(python);
@@ -601,8 +603,8 @@ fn assert_agrees(python: &Path, pairs: &[(PathBuf, PathBuf)], readers: &[&str], 
     }
 }
 
-// Proves that DuckDB, Polars, pyarrow and Spark read every value of the files for readers in other
-// languages: every type, absent values, texts, lists, lists in lists, and numbers above 2^63.
+// Proves that DuckDB, Polars, pyarrow and Spark read every value of the files. The files have every
+// type, absent values, strings, lists, lists in lists, and numbers above 2^63.
 #[test]
 fn independent_readers_agree() {
     let Some(python) = judge() else { return };
@@ -618,7 +620,7 @@ fn independent_readers_agree() {
     assert_agrees(&python, &pairs, &READERS, None);
 }
 
-// Proves the same for Arrow, as a file and as a stream.
+// Proves that independent readers read every value of an Arrow file and of an Arrow stream.
 #[test]
 fn independent_readers_agree_on_arrow() {
     let Some(python) = judge() else { return };
@@ -641,7 +643,8 @@ fn independent_readers_agree_on_arrow() {
     assert_agrees(&python, &[(samples, folder.path().to_owned())], &READERS[..3], Some(4));
 }
 
-// Proves the same for a recording of this host, if the recorder is built, too.
+// Proves that independent readers read every value of a recording of this host, if the recorder is
+// built, too.
 #[test]
 fn independent_readers_agree_on_this_host() {
     let program = Path::new(PROGRAM).with_file_name("flatcap");
@@ -663,7 +666,7 @@ fn independent_readers_agree_on_this_host() {
     let samples = folder.path().join("samples.jsonl");
     std::fs::write(&samples, dumped.stdout).unwrap();
     let output = folder.path().join("exported");
-    // Exports by the verb, which must find the program in its own directory.
+    // Exports with the verb `export`, which must find the program in its own directory.
     let mut verb = Command::new(&program);
     verb.args(["export", "--to", "parquet", "--unsigned", "--json", "-o"]).arg(&output).arg(&data);
     let called = Called::from(verb.output().unwrap());
@@ -672,8 +675,9 @@ fn independent_readers_agree_on_this_host() {
     assert_agrees(&python, &[(samples, output)], &READERS, None);
 }
 
-// Proves that damage is skipped and reported once and by exit status 3, that marks and gaps are
-// there once, and that a file that cannot be read at all is an error that leaves no file.
+// Proves that damage is skipped, and reported one time and by exit status 3. Also proves that marks
+// and gaps occur exactly once. If a file cannot be read at all, this is an error that leaves no
+// file.
 #[test]
 fn damage_is_skipped_and_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -682,7 +686,7 @@ fn damage_is_skipped_and_reported() {
     assert_eq!(damaged.status, Some(3), "{damaged:?}");
     assert!(damaged.err.contains("damage at offset 5776"), "{damaged:?}");
     assert!(damaged.rows().iter().map(|(_, rows)| rows).sum::<u64>() > 10, "{damaged:?}");
-    // Each of the four sources is read for itself.
+    // Each of the four sources is read separately.
     let found = |what: &str| damaged.err.matches(what).count();
     let notes = ["flatcap_gaps.parquet", "flatcap_marks.parquet"].map(|name| damaged.rows_of(name));
     assert_eq!((found("damage at offset"), notes), (1, [2, 2]), "{damaged:?}");
@@ -709,8 +713,8 @@ fn bits_schema() -> Vec<u8> {
 }
 
 // Proves that a number beyond INT64 leaves only its cell empty, with a line that names it and exit
-// status 3. A column whose bits all count holds it, and so does --unsigned. An absent value is not
-// a large number.
+// status 3. A column whose bits all count can hold such a number, and so can a column with
+// --unsigned. An absent value is not a large number.
 #[test]
 fn large_numbers_cost_their_cells() {
     let folder = tempfile::tempdir().unwrap();
@@ -743,8 +747,8 @@ fn large_numbers_cost_their_cells() {
     assert_eq!((called.status, called.rows_of("load.parquet")), (Some(0), 2), "{called:?}");
 }
 
-// Proves that columns and files differ in more than the case of their letters, and that no name
-// begins with a character that hides a file.
+// Proves that the names of columns and files differ in more than the case of their letters. Also
+// proves that no name begins with a character that hides a file.
 #[test]
 fn names_are_distinct_without_regard_to_case() {
     let folder = tempfile::tempdir().unwrap();
@@ -763,8 +767,8 @@ fn names_are_distinct_without_regard_to_case() {
     assert_eq!(own, ["CPU", "cpu-2", "Time-2"], "{columns:?}");
 }
 
-// Proves that rows, gaps and topics name their host if there are several, rows with the labels of
-// the host, and that a single host needs no such names.
+// Proves that rows, gaps and topics name their host if there are several hosts, and that rows then
+// have the labels of the host. Also proves that a single host needs no such names.
 #[test]
 fn parquet_and_mcap_tell_hosts_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -839,7 +843,7 @@ fn names_reach_no_terminal() {
     }
 }
 
-// Proves that existing files are replaced only on request, whichever of them exists.
+// Proves that existing files are replaced only on request, whichever of the files exists.
 #[test]
 fn existing_files_are_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -859,8 +863,9 @@ fn existing_files_are_kept() {
     }
 }
 
-// Proves that a source whose schema changed has a file per schema, that names which differ only in
-// characters that files cannot have stay apart, and that each run is told apart.
+// Proves that a source whose schema changed has a file per schema, and that each run can be
+// distinguished. Also proves that names stay distinct even if they differ only in characters that
+// file names cannot contain.
 #[test]
 fn schemas_and_names_stay_apart() {
     let folder = tempfile::tempdir().unwrap();
@@ -887,7 +892,7 @@ fn schemas_and_names_stay_apart() {
     assert_eq!((several.status, several.out.len()), (Some(2), 0), "{}", several.err);
 }
 
-// Proves that losses are rows of their own file, and that times, steps and fields select rows and
+// Proves that losses are rows of a separate file, and that times, steps and fields select rows and
 // columns.
 #[test]
 fn rows_are_selected() {
@@ -915,22 +920,22 @@ fn rows_are_selected() {
     assert_eq!(exploded.status, Some(0), "{exploded:?}");
 }
 
-/// Returns a number that looks random.
+/// Returns a pseudo-random number for a position.
 fn mixed(at: u64) -> u64 {
     let once = at.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (once ^ once >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 1
 }
 
-// Proves that an export that cannot write on, or is killed while it writes, leaves no file under a
-// final name, wherever that is. Method: limits of the file size, by which a write fails or the
-// kernel kills the process.
+// Proves that an export that cannot continue to write, or is killed while it writes, leaves no file
+// under a final name, whatever the position. The test limits the file size, so that a write fails
+// or the kernel kills the process.
 #[test]
 fn interrupted_exports_leave_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     let sources = [("a", POINT), ("b", LOAD), ("c", POINT)];
-    // Values that do not compress, so that each file is larger than the limits.
+    // These values do not compress, so that each file is larger than the limits.
     let values: Vec<u64> = (0..1500).map(mixed).collect();
     write_run(&data, 1, &sources, &values, None);
     let mut failed = 0;
@@ -963,9 +968,9 @@ fn interrupted_exports_leave_no_file() {
 }
 
 // Proves that no format leaves a part of a file under its final name, wherever the export is
-// killed, stopped, or prevented from writing, and that only a kill leaves any files. FLATCAP_KILLS
-// sets the number of interruptions. Method: a signal when a random part of the bytes is written, or
-// a limit of the file size.
+// killed, stopped, or prevented from writing. Also proves that only a kill leaves any files.
+// FLATCAP_KILLS sets the number of interruptions. The test sends a signal when a random part of the
+// bytes is written, or limits the file size.
 #[test]
 fn a_killed_export_leaves_no_file() {
     const FORMATS: [(&str, &str); 5] = [

@@ -1,5 +1,5 @@
-//! Exports of random recordings whose sources and elements share names, compared with their content
-//! by ids.
+//! Exports random recordings in which sources and elements share names, and compares the exports
+//! with the content of the recordings by ids.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -22,7 +22,7 @@ use flatcap_format::testing::shared_names::{KnownSample, write_recording};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
 
-/// Samples by wall time: name of the source, run, number, and values.
+/// Samples by wall time, each with the name of the source, the run, the number, and the values.
 type Found = BTreeMap<i64, (String, u64, u64, Value)>;
 
 fn export(folder: &Path, to: &str, output: &Path, more: &[&str]) -> Option<i32> {
@@ -49,13 +49,13 @@ fn expected(samples: &[KnownSample], is_wanted: impl Fn(&KnownSample) -> bool) -
     wanted.map(entry).collect()
 }
 
-/// Returns a number, which is unsigned in Arrow and signed in Parquet.
+/// Returns a number of a column that is unsigned in Arrow and signed in Parquet.
 fn number(column: &ArrayRef, row: usize) -> u64 {
     let signed = column.as_primitive_opt::<Int64Type>().map(|own| own.value(row).cast_unsigned());
     signed.unwrap_or_else(|| column.as_primitive::<UInt64Type>().value(row))
 }
 
-/// Adds the samples of a batch. Each has a time of its own.
+/// Adds the samples of a batch. Each sample has a different time.
 fn add(found: &mut Found, name: &str, batch: &RecordBatch) {
     let column = |name: &str| batch.column_by_name(name).unwrap_or_else(|| panic!("{name}: {batch:?}"));
     let (runs, wall_ns) = (column("run").as_string::<i32>(), column("wall_ns").as_primitive::<Int64Type>());
@@ -94,7 +94,8 @@ fn in_parquet(folder: &Path, output: &Path) -> Found {
     found
 }
 
-/// Returns the samples in a file of MCAP. Of each, the topic begins with the name of its source.
+/// Returns the samples in a file of MCAP. The topic of each sample begins with the name of the
+/// sample's source.
 fn in_mcap(folder: &Path, output: &Path) -> Found {
     assert_eq!(export(folder, "mcap", output, &[]), Some(0));
     let bytes = std::fs::read(output).unwrap();
@@ -126,8 +127,8 @@ fn in_arrow(folder: &Path, output: &Path) -> Option<Found> {
     Some(found)
 }
 
-// Proves that Parquet, Arrow and MCAP have each sample once, with its source, run, number and the
-// name that each element had. Method: random recordings.
+// Proves that Parquet, Arrow and MCAP have each sample exactly once, with its source, run, number,
+// and the name that each element had. The test uses random recordings.
 #[test]
 fn exports_have_each_sample_once() {
     let mut arrows = 0;

@@ -1,5 +1,6 @@
-//! Stacks and the scheduler: folded stacks, flame graphs, traces of Perfetto, and the verb that
-//! names functions. Runs the program, on recordings that are made of plain values.
+//! Tests the export of stacks and of the scheduler, that is, folded stacks, flame graphs, traces of
+//! Perfetto, and the verb that names functions. The tests run the program on recordings that are
+//! made of plain values.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -29,7 +30,7 @@ use flatcap_tasks::{TaskName, ThreadInfo};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-export");
-/// Wall time minus monotonic time of all recordings.
+/// Wall time minus monotonic time in all recordings.
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
@@ -45,7 +46,8 @@ const PROCESS_ROOT: &str = "flatcap.host.Process";
 /// A source's id, the time of the sample, and its payload.
 type Sample = (u16, u64, Vec<u8>);
 
-/// Writes a run of the sources `sched`, `profile`, `kmsg` and `process`, as a host names them.
+/// Writes a run of the sources `sched`, `profile`, `kmsg` and `process`, with the names that they
+/// have on a host.
 fn write_run(folder: &Path, (run_id, host): (u64, &str), samples: &[Sample]) {
     let storage = Folder(folder.to_owned());
     let clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
@@ -134,7 +136,7 @@ fn process_schema() -> Vec<u8> {
     binary_schema(&tables, PROCESS_ROOT).unwrap()
 }
 
-/// Returns a table of processes: id, start and size of each.
+/// Returns a table of processes, with the id, start and size of each.
 fn process_table(processes: &[[u64; 3]]) -> Vec<u8> {
     let schema = process_schema();
     let layout = |root: &str, names: &[&str]| {
@@ -183,7 +185,7 @@ fn thread(thread: u32, process: u32, name: &str) -> ThreadInfo {
     ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) }
 }
 
-/// A payload of stacks: two processes, one of which has two threads, and an idle loop.
+/// Returns a payload of stacks of two processes, one of which has two threads, and of an idle loop.
 fn stacks(begin_ns: u64, samples: &[(u64, u16, u16, u16)]) -> Vec<u8> {
     ProfilePayload {
         begin_ns,
@@ -211,7 +213,7 @@ fn stacks(begin_ns: u64, samples: &[(u64, u16, u16, u16)]) -> Vec<u8> {
     .bytes()
 }
 
-/// A recording with two payloads of stacks, the second one after a second.
+/// Writes a recording with two payloads of stacks. The second one is a second after the first.
 fn recorded_stacks(folder: &Path) {
     let first = stacks(SECOND, &[(1, 0, 0, 0), (2, 1, 1, 0), (3, 0, 0, 1), (4, 3, 0, 1)]);
     let second = stacks(2 * SECOND, &[(1, 1, 0, 0), (2, 2, 0, 2), (3, 2, 0, 3)]);
@@ -219,9 +221,9 @@ fn recorded_stacks(folder: &Path) {
     write_run(folder, (1, "example"), &samples);
 }
 
-// Proves that samples of equal stacks are counted on one line, by process and not by thread, the
-// outermost function first; that characters with a meaning are replaced; and that idle loops are
-// left out.
+// Proves that samples of equal stacks are counted on one line, by process and not by thread, with
+// the outermost function first. Also proves that characters with a special meaning are replaced,
+// and that idle loops are left out.
 #[test]
 fn equal_stacks_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -237,8 +239,8 @@ fn equal_stacks_are_one_line() {
     assert!(all.err.contains("100.0 % of the places in stacks have no name of a function"), "{}", all.err);
 }
 
-// Proves that a time and a process select samples by their own time, not by the time of their
-// payload, and that a selection without samples is an error that states this.
+// Proves that a time and a process select samples by the time of the sample and not by the time of
+// the payload. Also proves that a selection without samples is an error that states this.
 #[test]
 fn stacks_are_selected() {
     let folder = tempfile::tempdir().unwrap();
@@ -275,7 +277,8 @@ fn stacks_are_selected() {
     }
 }
 
-// Proves that damaged payloads are reported by exit status 3, and the others exported.
+// Proves that damaged payloads are reported by exit status 3, and that the other payloads are
+// exported.
 #[test]
 fn malformed_payloads_are_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -289,8 +292,8 @@ fn malformed_payloads_are_reported() {
     assert!(called.err.contains("2 samples or schemas are malformed"), "{called:?}");
 }
 
-// Proves that a flame graph is one image with the functions of all stacks and their shares, that
-// equal recordings give equal bytes, and that an existing image is kept.
+// Proves that a flame graph is one image with the functions of all stacks and their shares. Also
+// proves that equal recordings give equal bytes, and that an existing image is kept.
 #[test]
 fn a_flame_graph_is_an_image() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,8 +329,8 @@ fn a_function_of_the_test(value: u64) -> u64 {
     black_box(value).rotate_left(3)
 }
 
-/// Returns the path of this executable, its build id by the tool readelf, and the offset of a
-/// function in it.
+/// Returns the path of this executable, its build id as printed by the tool readelf, and the offset
+/// of a function in it.
 fn own_function() -> Option<(PathBuf, String, u64)> {
     black_box(a_function_of_the_test(black_box(1)));
     let address = a_function_of_the_test as fn(u64) -> u64 as usize as u64;
@@ -355,13 +358,14 @@ fn symbolize(args: &[&str], input: &str) -> Called {
     command.arg("symbolize").args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The program ends before it has read all of a wrong input.
+    // If an input is wrong, the program ends before it has read all of the input.
     let _unread = child.stdin.take().unwrap().write_all(input.as_bytes());
     Called::from(child.wait_with_output().unwrap())
 }
 
-// Proves that the functions of stacks are named, in folded stacks and by the verb `symbolize`; that
-// a return address is looked up one byte before; and that an address of another build is not.
+// Proves that the functions of stacks are named, in folded stacks and by the verb `symbolize`. Also
+// proves that a return address is looked up one byte before, and that an address of another build
+// is not named.
 #[test]
 fn functions_are_named() {
     let Some((path, id, offset)) = own_function() else { return };
@@ -377,7 +381,7 @@ fn functions_are_named() {
         threads: vec![thread(10, 10, "app")],
         samples: vec![(SECOND, 0, 0, 0), (SECOND + 1, 0, 0, 1)],
         stacks: vec![vec![0, 1], vec![2]],
-        // The second place is a return address, the first one of the next function.
+        // The second place is a return address. It is the first address of the next function.
         frames: vec![(0, offset), (0, offset + 1), (1, offset)],
         objects: vec![
             (CodeKind::File, path.display().to_string(), bytes(&id)),
@@ -417,8 +421,9 @@ fn functions_are_named() {
     }
 }
 
-// Proves that a build id that was recorded late names the functions of samples before it, in folded
-// stacks and in traces, but not of samples of another run or of a path that had two.
+// Proves that a build id that was recorded late names the functions of earlier samples, in folded
+// stacks and in traces. Also proves that it names no functions of samples of another run, or of a
+// path that had two build ids.
 #[test]
 fn late_build_ids_name_functions() {
     let Some((path, id, offset)) = own_function() else { return };
@@ -464,8 +469,8 @@ fn late_build_ids_name_functions() {
     assert_eq!(named(&replaced, &[]), (format!("app;{file}+{offset:#x} 2\n{name} 1\n"), true, true));
 }
 
-/// Returns the scheduler and the stacks of a trace as Perfetto's library reads them. If the library
-/// is missing, prints one line and returns `None`. .ci/run installs it.
+/// Returns the scheduler and the stacks of a trace as read by Perfetto's library. If the library is
+/// missing, prints one line and returns `None`. .ci/run installs it.
 fn found_by_library(path: &Path) -> Option<Value> {
     read_by_library("kernel", path)
 }
@@ -486,8 +491,8 @@ fn read_by_library(what: &str, path: &Path) -> Option<Value> {
     Some(serde_json::from_str(&read.out).unwrap())
 }
 
-/// A payload of the scheduler: on CPU 0 runs `app`, then `b`, which is woken by `app`, and preempts
-/// it.
+/// Returns a payload of the scheduler. On CPU 0 runs `app`, and then `b`, which `app` wakes and
+/// which preempts `app`.
 fn scheduling(begin_ns: u64) -> SchedPayload {
     SchedPayload {
         begin_ns,
@@ -506,8 +511,9 @@ fn scheduling(begin_ns: u64) -> SchedPayload {
 }
 
 // Proves that a trace has each switch and wakeup with its time, CPU, threads and state, the names
-// of threads and processes, and stacks with their functions and files; that no thread seems to run
-// in unrecorded times; and that the selected time cuts both. The judge is Perfetto's library.
+// of threads and processes, and stacks with their functions and files. Also proves that no thread
+// seems to run in unrecorded times, and that the selected time cuts both. Perfetto's library checks
+// the result.
 #[test]
 fn a_trace_has_the_scheduler_and_stacks() {
     let folder = tempfile::tempdir().unwrap();
@@ -531,7 +537,7 @@ fn a_trace_has_the_scheduler_and_stacks() {
             json!([0, begin, hole.1, hole.0, 1, "app", 10]),
             json!([0, begin + 200, "app", 10, 0, "b", 11]),
             json!([0, begin + 300, "b", 11, 1, "app", 10]),
-            // It ended, so it does not sleep.
+            // The thread has ended, so it does not sleep.
             json!([0, begin + 400, "app", 10, 16, "swapper", 0]),
             json!([0, begin + SECOND, "swapper", 0, 1, hole.1, hole.0]),
         ]
@@ -574,9 +580,9 @@ fn a_trace_has_the_scheduler_and_stacks() {
     assert_eq!((&found["switches"], &found["samples"]), (&cut, &json!([])));
 }
 
-// Proves that each line of the kernel log is an instant in the selected time, that a line whose
-// clock deviates is between the samples around it, and that control characters stay. The judge is
-// Perfetto's library.
+// Proves that each line of the kernel log is an instant in the selected time, and that control
+// characters are kept. Also proves that a line whose clock deviates is between the samples around
+// it. Perfetto's library checks the result.
 #[test]
 fn a_trace_has_the_kernel_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -612,7 +618,7 @@ fn a_trace_has_the_kernel_log() {
 }
 
 // Proves that the program writes a profile of pprof with the functions of the stacks. A unit test
-// proves what is in it.
+// checks the contents of a profile.
 #[test]
 fn stacks_are_a_profile_of_pprof() {
     let folder = tempfile::tempdir().unwrap();
@@ -629,8 +635,9 @@ fn stacks_are_a_profile_of_pprof() {
     }
 }
 
-// Proves that values of a process are on the track of the process, also if its id is used again.
-// With several hosts, the values are below their host. The judge is Perfetto's library.
+// Proves that values of a process are on the track of the process, even if the id of the process is
+// used again. With several hosts, the values are below their host. Perfetto's library checks the
+// result.
 #[test]
 fn a_trace_has_the_values_of_processes() {
     let folder = tempfile::tempdir().unwrap();

@@ -160,7 +160,8 @@ fn stated_type(text: &str) -> Result<(Option<String>, CsvType), String> {
     Ok((column.map(str::to_owned), csv_type))
 }
 
-/// Returns an error message if the options state two types for one column or for all other columns.
+/// Returns an error message if the options state the type of one column, or of all other columns,
+/// two times.
 fn stated_twice(types: &[(Option<String>, CsvType)]) -> Option<String> {
     let twice = types.iter().enumerate().find_map(|(at, (column, csv_type))| {
         let (_, before) = types.iter().take(at).find(|(other, _)| other == column)?;

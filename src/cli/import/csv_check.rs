@@ -1,4 +1,4 @@
-//! `import csv --check`: prints how flatcap would interpret the files.
+//! `import csv --check`: prints how flatcap would interpret the files, and imports nothing.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::cli::error::CliError;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, print_json};
 
-/// Column widths, in the order of the header. The table fits 80 characters.
+/// Column widths, in the order of the header. The table fits into 80 characters.
 const TITLE_WIDTH: usize = 20;
 const NAME_WIDTH: usize = 18;
 const UNIT_WIDTH: usize = 7;

@@ -1,4 +1,4 @@
-//! `import`: converts recordings of other formats to segments. One file per format.
+//! `import`: converts recordings of other formats to segments. There is one source file per format.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -22,11 +22,12 @@ mod lobster;
 mod sar;
 mod stream;
 
-/// Size at which a segment is sealed, in bytes: the recorder's default.
+/// Size at which a segment is sealed, in bytes. This is the recorder's default.
 const SEGMENT_BYTES: u64 = 256 << 20;
-/// Size of the largest frame, in bytes: the recorder's default.
+/// Size of the largest frame, in bytes. This is the recorder's default.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
-/// Maximum number of findings and of flaws printed as lines. The JSON output has the whole report.
+/// Maximum number of findings, and of flaws, that are printed as lines. The JSON output has the
+/// whole report.
 const FLAWS_PRINTED_MAX: usize = 20;
 
 /// Import recordings from other formats.
@@ -111,7 +112,7 @@ fn import(
     })
 }
 
-/// Checks that the files exist, so that a misspelt name creates no data directory.
+/// Checks that the files exist, so that no data directory is created because of a misspelt name.
 fn check_files(files: &[PathBuf]) -> Result<(), ImportError> {
     for path in files.iter().filter(|path| path.as_os_str() != "-") {
         std::fs::metadata(path).map_err(|error| ImportError::Read { path: path.clone(), error })?;

@@ -13,8 +13,8 @@ use crate::cli::checksum::{DetectableChecksum, checksum_or_auto};
 use crate::cli::error::CliError;
 use crate::config::size_argument;
 
-/// Range of --frame-max in bytes: the smallest and largest limit of a reader (docs/FORMAT.md,
-/// section 2).
+/// Range of --frame-max in bytes. The ends are the smallest and the largest limit of a reader
+/// (docs/FORMAT.md, section 2).
 const FRAME_MAX_RANGE: std::ops::RangeInclusive<u64> = (64 << 10)..=((1 << 30) - ENVELOPE_BYTES as u64);
 
 /// Import streams of plain frames, as flatstream and flatcap's stream library write them: a length,

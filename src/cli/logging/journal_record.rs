@@ -1,4 +1,4 @@
-//! Events as records of the journal's native protocol, with their fields
+//! Converts events to records of the journal's native protocol, with their fields
 //! (systemd.journal-fields(7)).
 
 use std::fmt::{self, Write};
@@ -11,9 +11,10 @@ use tracing_subscriber::layer::Context;
 
 use super::writer::{LogQueue, one_line};
 
-/// Prefix of the field names, as in `FLATCAP_SOURCE`, to avoid conflicts with other programs.
+/// Prefix of the names of fields, as in `FLATCAP_SOURCE`. It avoids conflicts with other programs.
 const FIELD_PREFIX: &str = "FLATCAP_";
-/// Further fields are left out of a record of this length: the kernel takes datagrams of 200 KiB.
+/// Maximum length of a record, in bytes. Beyond it, further fields are left out, because the kernel
+/// accepts datagrams of at most 200 KiB.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
 /// The layer that queues events as records.
@@ -24,7 +25,8 @@ impl<S: Subscriber> Layer<S> for JournalLayer {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         let mut fields = EventFields { record: metadata(event.metadata()), message: String::new() };
         event.record(&mut fields);
-        // The message has the fields too: by default the journal shows nothing else.
+        // The message contains the fields too, because by default the journal shows only the
+        // message.
         put_field(&mut fields.record, "MESSAGE", &one_line(&fields.message));
         self.0.push(fields.record);
     }
@@ -77,7 +79,7 @@ impl Visit for EventFields {
     }
 }
 
-/// Appends a field in the form for values with any bytes.
+/// Appends a field in the form that allows any bytes in the value.
 fn put_field(record: &mut Vec<u8>, name: &str, value: &str) {
     record.extend_from_slice(name.as_bytes());
     record.push(b'\n');
@@ -112,8 +114,8 @@ mod tests {
         fields
     }
 
-    // Proves that a record has the event's fields, whatever their type, and a message with all of
-    // them on one line; and that the longest texts still fit a datagram.
+    // Proves that a record has the event's fields, whatever their types, and a message with all
+    // fields on one line. Also proves that the longest strings still fit into a datagram.
     #[test]
     fn events_become_records() {
         let records = Arc::new(Mutex::new(Vec::new()));

@@ -1,9 +1,9 @@
 //! Logging to standard error, or directly to the journal with structured fields.
 //!
-//! Logging never blocks the caller: a line is formatted into a bounded queue, and a separate thread
-//! writes it. A full pipe, a stopped terminal or a hanging journal blocks that thread only. Lines
-//! that do not fit into the queue are counted, and so are suppressed lines of a call site that logs
-//! too often.
+//! Logging never blocks the caller, because a line is formatted and put into a bounded queue, and a
+//! separate thread writes it. A full pipe, a stopped terminal or a hanging journal blocks that
+//! thread only. Lines that do not fit into the queue are counted, and so are suppressed lines of a
+//! call site that logs too often.
 
 mod journal_record;
 mod rate_limit;
@@ -31,7 +31,7 @@ use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use super::terminal::Output;
 
-/// The lowest level of lines by default.
+/// The lowest level of lines that are logged by default.
 const DEFAULT_LEVEL: LevelFilter = LevelFilter::INFO;
 
 /// The log of this process.
@@ -53,7 +53,7 @@ enum LineFormat {
 }
 
 impl Log {
-    /// Starts logging with the filter of `FLATCAP_LOG`. Once per process.
+    /// Starts logging with the filter of `FLATCAP_LOG`. Must be called only one time per process.
     pub(super) fn start() -> Self {
         let (filter, mistake) = match env::var_os("FLATCAP_LOG").filter(|text| !text.is_empty()) {
             None => (None, None),
@@ -68,7 +68,7 @@ impl Log {
             None => LineFormat::Text { has_colors: Output::Stderr.has_colors() },
         };
         let output: LogOutput = match journal {
-            // The log cannot report its own errors.
+            // An error of the log itself cannot be logged, so it is ignored.
             Some(journal) => Box::new(move |record| {
                 let _unsent = journal.send(record);
             }),
@@ -77,7 +77,7 @@ impl Log {
             }),
         };
         let (subscriber, log) = Self::build(filter, output, format);
-        // Fails only if a global subscriber is already set, which then stays.
+        // This fails only if a global subscriber is already set. That subscriber then stays.
         let _is_first = tracing::subscriber::set_global_default(subscriber);
         if let Some(mistake) = mistake {
             tracing::warn!("FLATCAP_LOG is ignored: {mistake}");
@@ -85,7 +85,8 @@ impl Log {
         log
     }
 
-    /// Returns the subscriber to install, and the log. Without a filter, the default one applies.
+    /// Returns the subscriber to install, and the log. Without a filter, the default filter
+    /// applies.
     fn build(
         filter: Option<Targets>,
         output: LogOutput,
@@ -102,10 +103,10 @@ impl Log {
         (subscriber, Self { filter, has_default_filter, queue, format })
     }
 
-    /// Logs only warnings and errors, unless `FLATCAP_LOG` says otherwise.
+    /// Limits logging to warnings and errors, unless `FLATCAP_LOG` sets a filter.
     pub(super) fn limit_to_warnings(&self) {
         if self.has_default_filter {
-            // Fails only after the subscriber is gone.
+            // This fails only after the subscriber no longer exists.
             let _is_set = self.set_filter("warn");
         }
     }
@@ -116,13 +117,13 @@ impl Log {
         self.filter.reload(filter).map_err(|error| error.to_string())
     }
 
-    /// Waits until all lines so far are written, at most one second.
+    /// Waits until all lines logged so far are written, but at most one second.
     pub(super) fn flush(&self) {
         self.queue.flush();
     }
 
-    /// Returns whether lines go to the journal, which reads a number before a plain line on
-    /// standard error as its priority.
+    /// Returns whether lines go to the journal. If a plain line on standard error begins with a
+    /// number in angle brackets, the journal uses it as the priority.
     pub(super) fn is_journal(&self) -> bool {
         self.format == LineFormat::Journal
     }
@@ -134,8 +135,7 @@ impl Log {
     }
 }
 
-/// Parses a filter and rejects mistakes, because the library accepts any word as the name of a
-/// target.
+/// Parses a filter. Rejects mistakes, because the library accepts any word as the name of a target.
 fn parse_filter(text: &str) -> Result<Targets, String> {
     if text.len() > FILTER_BYTES_MAX {
         return Err(format!("the filter has {} bytes; write at most {FILTER_BYTES_MAX}", text.len()));
@@ -158,8 +158,8 @@ fn parse_filter(text: &str) -> Result<Targets, String> {
     directives.join(",").parse().map_err(|error| format!("\"{text}\": {error}"))
 }
 
-/// Returns the journal, if standard error leads to it and its socket can be opened. Otherwise plain
-/// lines on standard error still reach the journal.
+/// Returns the connection to the journal, if standard error leads to the journal and its socket can
+/// be opened. Otherwise plain lines on standard error still reach the journal.
 fn journal() -> Option<JournalSocket> {
     journal::is_journal_stream(io::stderr()).then(JournalSocket::connect)?.ok()
 }
@@ -175,13 +175,13 @@ where
         .with_writer(move || LineWriter(Arc::clone(&queue)))
         .with_ansi(has_colors)
         .with_target(false)
-        // An internal error would be written to the stream that just failed.
+        // The library would write an internal error to the stream that has just failed.
         .log_internal_errors(false)
         .with_timer(WallTime);
     Box::new(layer)
 }
 
-/// The time of an event, as RFC 3339.
+/// Formats the time of an event as RFC 3339.
 struct WallTime;
 
 impl FormatTime for WallTime {
@@ -197,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a log of text, and its lines.
+    /// Returns a log that writes text to memory, and the lines written so far.
     fn in_memory(filter: Option<Targets>) -> (impl Subscriber + Send + Sync, Log, Arc<Mutex<Vec<u8>>>) {
         let out = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&out);
@@ -206,7 +206,7 @@ mod tests {
         (subscriber, log, out)
     }
 
-    // Proves that a filter takes effect when it is set, that an invalid one changes nothing, and
+    // Proves that a filter takes effect when it is set, that an invalid filter changes nothing, and
     // that all lines are written after a flush.
     #[test]
     fn the_filter_is_set_while_running() {
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(log.missing_lines(), [0, 0]);
     }
 
-    // Proves that a verb's own limit hides information, but not if FLATCAP_LOG asks for it.
+    // Proves that the limit of a verb hides information, unless FLATCAP_LOG asks for it.
     #[test]
     fn the_default_can_be_limited_to_warnings() {
         for (filter, wanted) in [
@@ -261,7 +261,8 @@ mod tests {
         }
     }
 
-    // Proves that an unknown word in a filter is an error, not a target that logs nothing.
+    // Proves that an unknown word in a filter is an error, and is not accepted as a target that
+    // logs nothing.
     #[test]
     fn filters_are_read_strictly() {
         for good in [

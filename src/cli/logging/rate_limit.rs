@@ -1,17 +1,18 @@
-//! Rate limit of log lines per call site: a burst, then none until the window ends. Takes the time
-//! as an argument.
+//! Limits the rate of log lines per call site. A call site may log a burst, and then nothing until
+//! the window ends. The time is an argument of the functions.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Lines that one call site may log in [`WINDOW_NS`]. At the start, one call site logs a line for
-/// each source that the host lacks, which may be this many.
+/// Maximum number of lines that one call site may log in [`WINDOW_NS`]. At the start, one call site
+/// logs a line for each source that the host lacks, and there may be this many.
 pub(super) const BURST: u32 = 50;
-/// Length of a window: ten seconds, in nanoseconds, from a call site's first line.
+/// Length of a window, in nanoseconds. A window of ten seconds begins with the first line of a call
+/// site.
 pub(super) const WINDOW_NS: u64 = 10_000_000_000;
 
-/// The windows of all call sites that logged in the last ten seconds. One per process; the number
-/// of call sites in the program bounds its size.
+/// The windows of all call sites that logged in the last ten seconds. There is one such map per
+/// process, and the number of call sites in the program bounds its size.
 #[derive(Debug)]
 pub(super) struct RateLimit<Site>(HashMap<Site, RateWindow>);
 
@@ -33,7 +34,7 @@ impl<Site: Hash + Eq + Copy> RateLimit<Site> {
         if now_ns.saturating_sub(window.begin_ns) >= WINDOW_NS && window.suppressed == 0 {
             (window.begin_ns, window.allowed) = (now_ns, 0);
         }
-        // A window with suppressed lines stays until they are reported.
+        // A window with suppressed lines is kept until these lines are reported.
         if window.allowed < BURST {
             window.allowed += 1;
             return true;
@@ -42,8 +43,8 @@ impl<Site: Hash + Eq + Copy> RateLimit<Site> {
         false
     }
 
-    /// Removes the windows that have ended. Returns the call sites with suppressed lines, and their
-    /// number.
+    /// Removes the windows that have ended. Returns each call site with suppressed lines, and the
+    /// number of these lines.
     pub(super) fn close(&mut self, now_ns: u64) -> Vec<(Site, u64)> {
         let mut closed = Vec::new();
         self.0.retain(|site, window| {
@@ -66,8 +67,8 @@ impl<Site: Hash + Eq + Copy> RateLimit<Site> {
 mod tests {
     use super::*;
 
-    // Proves that a burst passes, that later lines are suppressed and counted, that other call
-    // sites are not affected, and that the next window starts anew.
+    // Proves that a burst passes, and that later lines are suppressed and counted. Also proves that
+    // other call sites are not affected, and that the next window allows a full burst again.
     #[test]
     fn a_burst_passes() {
         let mut limit = RateLimit::new();
@@ -83,7 +84,7 @@ mod tests {
         assert!(limit.is_idle());
     }
 
-    // Proves that one line a second is never suppressed.
+    // Proves that a call site that logs one line a second is never suppressed.
     #[test]
     fn slow_lines_pass() {
         let mut limit = RateLimit::new();

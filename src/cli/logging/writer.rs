@@ -16,11 +16,11 @@ use tracing_subscriber::layer::Context;
 
 use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
 
-/// Maximum number of waiting lines; more are lost and counted. Most have 200 bytes.
+/// Maximum number of waiting lines. Further lines are lost and counted. Most lines have 200 bytes.
 const LINES_MAX: usize = 512;
-/// Largest length of a line, and of each field in the journal, in bytes; longer texts are cut.
+/// Maximum length of a line, and of each field in the journal, in bytes. Longer strings are cut.
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 10;
-/// Longest wait for the last lines at the end.
+/// Maximum time to wait for the last lines at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the thread checks for missing lines to report.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,12 +28,12 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Writes a line to its destination. Only the log thread calls it.
 pub(super) type LogOutput = Box<dyn FnMut(&[u8]) + Send>;
 
-/// A place in the source, by file and line.
+/// A place in the source code, identified by file and line.
 type CallSite = (&'static str, u32);
 
 enum LogQueueItem {
     Line(Vec<u8>),
-    /// Answered when all lines queued before the request are written.
+    /// A request that is answered when all lines queued before it are written.
     Flush(Sender<()>),
 }
 
@@ -56,8 +56,8 @@ impl fmt::Debug for LogQueue {
 }
 
 impl LogQueue {
-    /// Starts the thread, which runs until the process ends. If the kernel refuses a thread,
-    /// nothing is logged.
+    /// Starts the thread, which runs until the process ends. If the kernel refuses to create the
+    /// thread, nothing is logged.
     pub(super) fn start(output: LogOutput) -> Arc<Self> {
         let (to, from) = bounded(LINES_MAX);
         let (suppressed, lost) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -70,11 +70,11 @@ impl LogQueue {
         queue
     }
 
-    /// Waits until all lines so far are written, at most one second.
+    /// Waits until all lines logged so far are written, but at most one second.
     pub(super) fn flush(&self) {
         let (reply, answer) = bounded(1);
         if self.to.send_timeout(LogQueueItem::Flush(reply), FLUSH_MAX).is_ok() {
-            // A blocked reader must not delay the end of the program.
+            // The end of the program must not be delayed by a blocked reader of the log.
             let _is_late = answer.recv_timeout(FLUSH_MAX);
         }
     }
@@ -98,7 +98,7 @@ impl LogQueue {
             match item {
                 Ok(LogQueueItem::Line(line)) => output(&line),
                 Ok(LogQueueItem::Flush(reply)) => {
-                    // The caller may have given up waiting.
+                    // The caller may have stopped waiting.
                     let _gone = reply.try_send(());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -108,7 +108,8 @@ impl LogQueue {
         }
     }
 
-    /// Logs the number of missing lines through the queue, which only this thread empties.
+    /// Logs the number of missing lines. The line goes through the queue, which only this thread
+    /// empties.
     fn report_missing(&self, reported_lost: &mut u64) {
         let closed = self.limit().close(monotonic_ns());
         for ((file, line), count) in closed {
@@ -130,7 +131,8 @@ impl LogQueue {
     }
 
     fn limit(&self) -> MutexGuard<'_, RateLimit<CallSite>> {
-        // The counts are consistent even after a panic of another thread.
+        // Another thread may have panicked while it held the lock, but the counts are consistent
+        // even then.
         self.limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -152,7 +154,7 @@ impl<S: Subscriber> Layer<S> for RateLimitLayer {
     }
 }
 
-/// Queues formatted lines: each call is one line.
+/// Queues formatted lines. Each call of `write` is one line.
 #[derive(Debug)]
 pub(super) struct LineWriter(pub(super) Arc<LogQueue>);
 
@@ -170,8 +172,8 @@ impl io::Write for LineWriter {
     }
 }
 
-/// Returns a text without line breaks, since readers of the log take each line as an event, and cut
-/// at its limit.
+/// Returns a string without line breaks, cut at the maximum length. Readers of the log would take
+/// each line as a separate event.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     let text = if text.contains('\n') { text.replace('\n', "; ").into() } else { Cow::from(text) };
     if text.len() <= TEXT_BYTES_MAX {
@@ -186,8 +188,8 @@ pub(super) fn one_line(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    // Proves that a text never exceeds its limit and stays on one line, with multi-byte characters
-    // and line breaks.
+    // Proves that a string never exceeds the limit and stays on one line, also with multi-byte
+    // characters and line breaks.
     #[test]
     fn texts_are_cut_at_their_limit() {
         assert_eq!(one_line("a\nb"), "a; b");

@@ -1,5 +1,5 @@
-//! Pages of section 1: flatcap and one page per verb, from the definition of the arguments and
-//! deploy/man/.
+//! Pages of section 1. There is one for flatcap and one per verb. They are made from the definition
+//! of the arguments and from deploy/man/.
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
@@ -12,10 +12,11 @@ use crate::cli::Cli;
 /// Text of the verbs that send a command to the running recorder.
 const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 
-/// Text of all imports.
+/// Text of the pages of all imports.
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
-/// Text of each verb's page after its options. A verb that is not listed has [`STATUS`].
+/// Text that follows the options on the page of each verb. The page of a verb that is not listed
+/// has [`STATUS`] instead.
 const PROSE: [(&str, &str); 28] = [
     ("flatcap", include_str!("../../../deploy/man/flatcap.1")),
     ("check-config", include_str!("../../../deploy/man/flatcap-check-config.1")),
@@ -47,12 +48,12 @@ const PROSE: [(&str, &str); 28] = [
     ("view", include_str!("../../../deploy/man/flatcap-view.1")),
 ];
 
-/// The exit status of every verb, as in flatcap(1).
+/// The exit statuses of every verb, as in flatcap(1).
 const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 an error, or nothing could be done; 2 wrong usage or configuration;\n\
     3 done, but with findings: damage, lost samples, or files that cannot be read.\n";
 
 pub(super) fn pages(date: Date) -> Vec<ManPage> {
-    // The text after the help of all verbs has a section of its own.
+    // The text that follows the help of all verbs has a separate section in the manual.
     let mut program = Cli::command().disable_help_subcommand(true).after_help(None);
     program.build();
     let mut pages = Vec::new();
@@ -60,9 +61,9 @@ pub(super) fn pages(date: Date) -> Vec<ManPage> {
     pages
 }
 
-/// Adds a page for `command` and, recursively, for each of its verbs.
+/// Adds a page for `command` and, recursively, a page for each of its verbs.
 fn add(pages: &mut Vec<ManPage>, command: &Command, date: Date) {
-    // The `help` verb that clap adds duplicates --help.
+    // The `help` verb that clap adds is left out, because it duplicates --help.
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
     verbs.for_each(|verb| add(pages, verb, date));
     pages.push(page(command, date));
@@ -73,7 +74,7 @@ fn page(command: &Command, date: Date) -> ManPage {
     let verb = name.strip_prefix("flatcap-").unwrap_or(name);
     let prose = PROSE.iter().find(|(of, _)| *of == verb).map_or(STATUS, |(_, prose)| prose);
     let whole = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    // The line that apropos prints: the first part of the sentence.
+    // The line that apropos prints, which is the first part of the sentence.
     let short =
         whole.split([':', ';', ',']).next().and_then(|part| part.split(". ").next()).unwrap_or_default();
     let man = Man::new(command.clone().about(short.to_owned()).long_about(whole.clone()))
@@ -82,7 +83,7 @@ fn page(command: &Command, date: Date) -> ManPage {
         .source(concat!("flatcap ", env!("CARGO_PKG_VERSION")));
     let mut made = Vec::new();
     man.render(&mut made).expect("writing to memory does not fail");
-    // clap_mangen has no specific name for the text after the help.
+    // clap_mangen has no specific heading for the text after the help.
     let made = String::from_utf8_lossy(&made).replace(".SH EXTRA\n", ".SH NOTES\n");
     ManPage { file: format!("{name}.1"), text: wrap(&format!("{made}{prose}")) }
 }
@@ -91,7 +92,7 @@ fn page(command: &Command, date: Date) -> ManPage {
 mod tests {
     use super::*;
 
-    // Proves that each verb in the table exists and that its page has the exit status.
+    // Proves that each verb in the table exists, and that its page has the exit status.
     #[test]
     fn prose_is_for_verbs_that_there_are() {
         let pages = pages(jiff::civil::date(2026, 1, 2));

@@ -1,5 +1,5 @@
-//! `manual`: writes the manual pages, from the definition of the arguments, config/flatcap.toml and
-//! deploy/man/.
+//! `manual`: writes the manual pages. They are made from the definition of the arguments,
+//! config/flatcap.toml and deploy/man/.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

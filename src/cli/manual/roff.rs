@@ -1,9 +1,10 @@
-//! Wraps the lines of a manual page: one sentence per line, none wider than a terminal.
+//! Wraps the lines of a manual page. Each sentence begins a line, and no line is wider than a
+//! terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Largest length of a line of text, in bytes; tags and examples are not wrapped.
+/// Maximum length of a line of text, in bytes. Tags and examples are not wrapped.
 const LINE_BYTES_MAX: usize = 78;
 
 /// Breaks lines of text after sentences and at the maximum length. Commands, the tag after `.TP`,
@@ -46,7 +47,7 @@ fn wrap_line(line: &str) -> String {
             out.push(' ');
             length += 1;
         }
-        // At the start of a line these characters would make it a command.
+        // At the start of a line, these characters would turn the line into a command.
         let guard = if length == 0 && word.starts_with(['.', '\'']) { "\\&" } else { "" };
         let _never_fails = write!(out, "{guard}{word}");
         length += guard.len() + word.len();
@@ -59,7 +60,7 @@ fn wrap_line(line: &str) -> String {
 mod tests {
     use super::wrap;
 
-    // Proves that text is wrapped and everything else is kept.
+    // Proves that text is wrapped, and that everything else is kept.
     #[test]
     fn only_text_is_broken() {
         let tag = "x".repeat(90);

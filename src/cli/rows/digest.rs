@@ -1,4 +1,4 @@
-//! The digest of a recording: one screen that says what there is and what to ask next.
+//! The digest of a recording, which is one screen that shows what there is and what to ask next.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -19,17 +19,17 @@ use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
 
-/// Time before the end of a recording that is looked at, so that the answer is there at once,
-/// however long the recording is.
+/// Length of the time at the end of a recording that is read. It is limited so that the answer
+/// comes at once, however long the recording is.
 const LOOK_BACK_NS: i64 = 60_000_000_000;
-/// Lines of a screen that sources and their fields may take.
+/// Maximum number of lines of the screen for sources and their fields.
 const FIELD_LINES_MAX: usize = 11;
-/// Maximum number of fields of a source.
+/// Maximum number of fields that are shown for a source.
 const FIELDS_MAX: usize = 3;
 /// Maximum number of hosts that are named.
 const HOSTS_MAX: usize = 3;
 
-/// Counts of what was read.
+/// The counts of the items that were read.
 #[derive(Debug, Default)]
 struct DigestCounts {
     samples: BTreeMap<String, u64>,
@@ -37,7 +37,7 @@ struct DigestCounts {
     thinned: u64,
     lost: u64,
     markers: u64,
-    /// Time and text.
+    /// The time and the text of the last marker.
     last_marker: Option<(i64, String)>,
     has_run: bool,
     unreadable: u64,
@@ -100,7 +100,7 @@ pub(in crate::cli) fn print(request: &RowRequest<'_>, out: &mut dyn Write) -> Re
     report_summary(results.summary(), counts.outcome.unwrap_or(ExitStatus::Done))
 }
 
-/// Reads all samples.
+/// Reads all samples and counts them.
 fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestCounts, CliError> {
     let mut counts = DigestCounts::default();
     let mut seen: BTreeSet<(u16, u64)> = BTreeSet::new();
@@ -112,7 +112,8 @@ fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestC
             }
             QueryItem::Batch(mut batch) => {
                 let Some(table) = results.tables().get(batch.table) else { continue };
-                // The tables of a source have the same samples; they are counted once.
+                // The tables of a source have the same samples, so each sample is counted only for
+                // the first table.
                 let first = batch.times.mono_ns.first().copied().unwrap_or_default();
                 if seen.insert((batch.source, first)) {
                     *counts.samples.entry(table.source.to_string()).or_default() += batch.times.len() as u64;
@@ -138,15 +139,15 @@ fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestC
     Ok(counts)
 }
 
-/// Returns the lines about the fields that move most, by source. A field of a list is there once,
-/// with the element that moves most.
+/// Returns the lines about the fields that vary most, by source. A field of a list has only one
+/// line, with the element that varies most.
 fn lines(movements: &Movements, results: &QueryResults, sources: usize) -> Vec<DigestLine> {
     let per_source = (FIELD_LINES_MAX / sources.max(1)).clamp(1, FIELDS_MAX);
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let mut fields: BTreeSet<(usize, usize)> = BTreeSet::new();
     let mut lines = Vec::new();
     for (series, movement) in movements.ranked() {
-        // Texts have no values to compare.
+        // Strings have no values to compare, and constant values do not vary, so both are skipped.
         let Some(movement) = movement.filter(|movement| movement.score() > 0.0) else { continue };
         let Some(table) = results.tables().get(series.0) else { continue };
         let count = taken.entry(table.source.to_string()).or_default();
@@ -168,7 +169,8 @@ fn print_sources(
     counts: &DigestCounts,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    // Period, samples, and three values with the gaps before them.
+    // Width of the other columns. They are the period, the number of samples, and three values with
+    // the spaces before them.
     const OTHERS: usize = 7 + 8 + 3 * 11;
     let width = Output::Stdout.width_to_fit().saturating_sub(OTHERS).max(20);
     writeln!(
@@ -229,7 +231,7 @@ fn print_events(counts: &DigestCounts, times: &mut TimePrinter, out: &mut dyn Wr
     }
 }
 
-/// Prints the commands that continue from here.
+/// Prints the commands with which the user can continue.
 fn print_next(
     request: &RowRequest<'_>,
     lines: &[DigestLine],
@@ -261,7 +263,7 @@ fn print_next(
     writeln!(out, "{command}{}'", if lines.is_empty() { "FIELD,FIELD" } else { "" })
 }
 
-/// Formats a period as settings are written.
+/// Formats a period in the notation of settings.
 fn period(ns: u64) -> String {
     match ns {
         _ if ns.is_multiple_of(1_000_000_000) => format!("{}s", ns / 1_000_000_000),
@@ -270,8 +272,8 @@ fn period(ns: u64) -> String {
     }
 }
 
-/// Returns a path that fits the width and leaves a blank free after it, with dots before its last
-/// name.
+/// Returns a path that fits the width and leaves one space free after it. If the path is cut, dots
+/// come before its last name.
 fn shortened_path(path: &str, width: usize) -> String {
     let Some((before, last)) = path.rsplit_once('.').filter(|_| path.chars().count() >= width) else {
         return human::shortened(path, width.saturating_sub(1));
@@ -285,7 +287,7 @@ fn shortened_path(path: &str, width: usize) -> String {
 mod tests {
     use super::*;
 
-    // Proves that a long path keeps its beginning and its last name, and fits.
+    // Proves that a long path keeps its beginning and its last name, and fits the width.
     #[test]
     fn paths_are_shortened_in_the_middle() {
         let path = "process.processes[\"rustc[31337]\"].minor_faults";
@@ -294,7 +296,7 @@ mod tests {
         assert!(shortened_path(&format!("a.{}", "b".repeat(90)), 32).len() < 32);
     }
 
-    // Proves that periods are written as settings are.
+    // Proves that periods are formatted in the notation of settings.
     #[test]
     fn periods_are_written_as_settings() {
         let written = [50_000, 10_000_000, 1_500_000_000, 60_000_000_000].map(period);

@@ -1,4 +1,4 @@
-//! Finds a path to an element of a list that no sample has, and says which elements there are.
+//! Finds a path to an element of a list that no sample has, and lists the elements that exist.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use flatcap_text::human::printable;
 
 use crate::cli::error::CliError;
 
-/// Maximum number of elements that are named.
+/// Maximum number of elements that the error lists.
 const NAMED_MAX: usize = 12;
-/// Rows that are read to find elements.
+/// Maximum number of rows that are read to find elements.
 const ROWS_MAX: usize = 10_000;
 
-/// Returns the error of the first path whose elements had no values, if samples were read.
+/// Returns the error for the first path whose elements had no values, if any samples were read.
 pub(super) fn find(
     recording: &Recording,
     query: &Query,

@@ -1,4 +1,4 @@
-//! What `dump` prints: rows of fields, and whole samples.
+//! Prints the output of `dump`, which is rows of fields or whole samples.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -33,10 +33,10 @@ pub(super) mod source_table;
 /// Interval at which `--follow` checks a growing recording.
 const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
 
-/// Prints the rows that are asked for.
+/// Prints the requested rows.
 pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // A source that was added to the open segment may have a column of its own, which must be in
-    // the heading of csv.
+    // A source that was added to the open segment may have its own column, and this column must be
+    // in the heading of csv.
     let recording = match request.output {
         RowOutput::Csv => Recording::open_with_added_sources(&request.selection.paths)?,
         RowOutput::Jsonl | RowOutput::Table => Recording::open(&request.selection.paths)?,
@@ -57,7 +57,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
             let why = "--follow: elements that come later would be new columns of csv; use --long, or jsonl";
             return Err(CliError::Usage(why.to_owned()));
         }
-        // The header has the elements of all samples.
+        // All rows are read first, because the header must have the elements of all samples.
         while reader.next()?.is_some() {}
         let columns = reader.columns().to_vec();
         if !has_condition && let Some(error) = missing_element::find(&recording, &query, &reader, 1)? {
@@ -72,7 +72,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     if request.follow == Follow::No {
         printer.print(&mut input)?;
     }
-    // An element may come after the last row that was asked for.
+    // If the number of rows is limited, the element may come after the last requested row.
     if !has_condition
         && request.args.limit != Some(printer.rows)
         && let ItemReader::Rows(reader) = &input.reader
@@ -85,7 +85,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     printer.finish(request, &inputs)
 }
 
-/// Prints whole samples. `is_table` states that they have one source.
+/// Prints whole samples. `is_table` is true if all samples have the same source.
 pub(super) fn samples(
     recording: &Recording,
     request: &RowRequest<'_>,
@@ -95,7 +95,7 @@ pub(super) fn samples(
     let open = |recording: &Recording| recording.samples(&request.filter, request.is_rate);
     let mut printer = RowPrinter::new(RowWriter::of_samples(request, is_table, out)?, request);
     if request.output == RowOutput::Csv {
-        // The header has the elements of all samples.
+        // All samples are read first, because the header must have the elements of all samples.
         let (mut reader, mut rows) = (open(recording)?, 0);
         while request.args.limit.is_none_or(|limit| rows < limit)
             && let Some(item) = reader.next()?
@@ -118,7 +118,7 @@ pub(super) fn samples(
     printer.finish(request, &inputs)
 }
 
-/// Reports samples that could not be decoded, and elements that could not be told apart.
+/// Reports samples that could not be decoded, and elements that could not be distinguished.
 pub(super) fn report_summary(summary: QuerySummary, outcome: ExitStatus) -> Result<ExitStatus, CliError> {
     let outcome = if summary.has_more_elements {
         writeln!(
@@ -216,7 +216,7 @@ impl<'a> RowPrinter<'a> {
 
     /// Prints all rows that the reader returns now. Returns false if the limit was reached.
     fn print(&mut self, input: &mut RowInput) -> Result<bool, CliError> {
-        // Several readers, which follow one path each, may be in runs of different hosts.
+        // Several readers, each of which follows one path, may be in runs of different hosts.
         if let Some(run) = &input.run {
             self.writer.begin_run(run);
         }
@@ -256,9 +256,9 @@ impl<'a> RowPrinter<'a> {
         Ok(true)
     }
 
-    /// If the recording is followed, prints all rows, and continues with new ones until a signal,
-    /// the limit or the end. Returns the readers. Each path has its own reader, so that a reader
-    /// that waits for its recording does not delay the others.
+    /// Prints all rows. If the recording is followed, continues with new rows until a signal, the
+    /// limit or the end. Returns the readers. Each path has its own reader, so that a reader that
+    /// waits for its recording does not delay the others.
     fn follow(
         &mut self,
         request: &RowRequest<'_>,
@@ -273,7 +273,8 @@ impl<'a> RowPrinter<'a> {
         let stop = Arc::new(WakeEvent::new());
         let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
         loop {
-            // Read before the files are, so that the last look at them is after the end.
+            // The clock is read before the files, so that the last check of the files is after the
+            // end.
             let is_over = matches!(request.follow, Follow::Until(end_ns) if read_clocks().wall_ns >= end_ns);
             for reader in &mut readers {
                 if !self.print(reader)? {

@@ -1,4 +1,4 @@
-//! How much fields vary: which of many columns a person wants to see first.
+//! Measures how much fields vary, so that a person sees the most interesting of many columns first.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,10 +10,12 @@ use flatcap_query::{
 
 use crate::cli::human;
 
-/// Maximum number of series whose movement is followed: memory is bounded, whatever comes and goes.
+/// Maximum number of series that are followed. It bounds the memory, however many elements come and
+/// go.
 const SERIES_MAX: usize = 1 << 18;
 
-/// The values of one field, of one element if it is in a list.
+/// The statistics of the values of one field. If the field is in a list, they belong to one
+/// element.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Movement {
     pub(super) samples: u64,
@@ -24,23 +26,23 @@ pub(super) struct Movement {
     pub(super) largest: f64,
 }
 
-/// Counts the changes of a text.
+/// The number of changes of a string.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct TextChanges {
     samples: u64,
     changes: u64,
-    /// A hash of the last text.
+    /// A hash of the last string.
     last: u64,
 }
 
-/// A table, a column of it, and an element as it was named if it is a list.
+/// A series, which is a table, a column of it, and the name of an element if the table is a list.
 pub(super) type Series = (usize, usize, Option<ElementName>);
 
 /// The movement of all series of a query.
 #[derive(Debug, Default)]
 pub(super) struct Movements {
     series: HashMap<Series, Movement>,
-    /// Series without numbers.
+    /// Series whose values are not numbers.
     others: HashMap<Series, TextChanges>,
     hasher: RandomState,
     rates: Option<CounterRates>,
@@ -65,8 +67,8 @@ impl Movement {
         self.sum / self.samples as f64
     }
 
-    /// Returns the smallest, mean and largest value for people; `is_rate` if counters are changes
-    /// per second.
+    /// Returns the smallest, the mean and the largest value for people. `is_rate` states that
+    /// counters are shown as change per second.
     pub(super) fn texts(&self, info: &ColumnInfo, is_rate: bool) -> [String; 3] {
         let is_counter = info.has_rate();
         let unit = if is_counter && !is_rate {
@@ -78,8 +80,8 @@ impl Movement {
             .map(|value| human::quantity(unit.convert(value), &unit.name))
     }
 
-    /// Returns how much it varies, from 0 to 1: its range relative to its size, less if it changes
-    /// seldom.
+    /// Returns a score from 0 to 1 for how much the values vary. The score is their range relative
+    /// to their size, and is lower if the values seldom change.
     #[allow(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn score(&self) -> f64 {
         let size = self.largest.abs().max(self.smallest.abs());
@@ -98,7 +100,8 @@ impl TextChanges {
         self.last = hash;
     }
 
-    /// Returns how much it varies, from 0 to 1: as much as a number that swings as often.
+    /// Returns a score from 0 to 1 for how often the string changes. The score equals the score of
+    /// a number that changes as often between 0 and its maximum.
     #[allow(clippy::cast_precision_loss, reason = "a score")]
     fn score(self) -> f64 {
         let steps = self.samples.saturating_sub(1).max(1);
@@ -107,12 +110,13 @@ impl TextChanges {
 }
 
 impl Movements {
-    /// Follows counters by their change per second if `is_rate`.
+    /// Creates an empty set. If `is_rate` is true, counters are followed by their change per
+    /// second.
     pub(super) fn new(is_rate: bool) -> Self {
         Self { rates: is_rate.then(CounterRates::default), ..Self::default() }
     }
 
-    /// Begins a run, which has counters of its own.
+    /// Begins a run, which has its own counters.
     pub(super) fn begin_run(&mut self) {
         self.rates.iter_mut().for_each(CounterRates::clear);
     }
@@ -130,7 +134,7 @@ impl Movements {
                 if self.series.len() + self.others.len() >= SERIES_MAX && !is_known {
                     continue;
                 }
-                // A text needs no attribute.
+                // A string is followed even if the schema declares no kind for it.
                 if let FieldValue::Text(text) = column.get(row) {
                     let hash = if info.kind == MetricKind::State { 0 } else { self.hasher.hash_one(text) };
                     self.others.entry(series).or_default().add(hash);
@@ -150,7 +154,7 @@ impl Movements {
         }
     }
 
-    /// Returns all series, the series that vary most first, then numbers, in the order of the
+    /// Returns all series. The series that vary most come first, then numbers, in the order of the
     /// schema.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
         let numbers =
@@ -187,8 +191,9 @@ mod tests {
         movement
     }
 
-    // Proves that a text that changes each time is as interesting as a number that swings, and that
-    // a constant one is not.
+    // Proves that a string that changes each time has a higher score than a number that swings a
+    // little. Also proves that more changes give a higher score, and that a constant string has no
+    // score.
     #[test]
     fn texts_that_change_come_first() {
         let changes = |hashes: &[u64]| {
@@ -203,8 +208,8 @@ mod tests {
         assert!(changes(&[]) == 0.0 && changes(&[1]) == 0.0);
     }
 
-    // Proves that a series that swings scores above one that drifts or changes once, and that a
-    // constant has no score.
+    // Proves that a series that swings has a higher score than one that drifts or changes only one
+    // time, and that a constant series has no score.
     #[test]
     fn what_swings_comes_first() {
         let swings = movement(&[0.0, 90.0, 10.0, 80.0]);

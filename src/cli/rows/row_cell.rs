@@ -1,32 +1,32 @@
-//! One value of a row as text: for people with its unit, or as a plain number.
+//! Formats one value of a row as text. The value has its unit for people, or is a plain number.
 
 use flatcap_format::schema::{FieldValue, MetricKind, append_json_value, is_terminal_unsafe};
 use flatcap_query::{CommonUnit, HeldValue, RowColumn};
 
 use crate::cli::human;
 
-/// In which unit values are printed.
+/// The unit in which values are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnitMode {
-    /// In the unit of the schema, plain.
+    /// The unit of the schema. The value is a plain number.
     Own,
-    /// In a common unit, plain.
+    /// A common unit. The value is a plain number.
     Common,
-    /// In a common unit that is printed with each value, with three significant digits.
+    /// A common unit that is printed with each value. The value has three significant digits.
     People,
 }
 
 /// The treatment of strings from recordings in cells of CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum TextRule {
-    /// Values as recorded, for programs.
+    /// Strings are printed as recorded, for programs.
     Unchanged,
-    /// With `?` for what a terminal might obey.
+    /// Characters that could control a terminal are replaced with `?`.
     ForTerminal,
 }
 
-/// Returns the unit of the values of a column. Counters and states keep their own: their digits
-/// matter, and only rates and levels are compared.
+/// Returns the unit of the values of a column. Counters and states keep their own unit, because all
+/// their digits matter. Only rates and levels are converted, because people compare them.
 pub(crate) fn unit_of(column: &RowColumn, mode: UnitMode) -> CommonUnit {
     let is_level = matches!(column.kind, MetricKind::Gauge | MetricKind::Unknown);
     if mode != UnitMode::Own && (column.is_rate || is_level) {
@@ -36,7 +36,7 @@ pub(crate) fn unit_of(column: &RowColumn, mode: UnitMode) -> CommonUnit {
     }
 }
 
-/// Writes a value in a unit; nothing for an absent one.
+/// Writes a value in a unit. Writes nothing for an absent value.
 pub(crate) fn write_value(value: &HeldValue, unit: &CommonUnit, mode: UnitMode, cell: &mut Vec<u8>) {
     let is_own = (unit.factor - 1.0).abs() < f64::EPSILON;
     match (value.number(), mode) {
@@ -61,7 +61,7 @@ pub(crate) fn write_value(value: &HeldValue, unit: &CommonUnit, mode: UnitMode, 
     }
 }
 
-/// Writes a value as a cell of CSV; nothing for an absent one.
+/// Writes a value as a cell of CSV. Writes nothing for an absent value.
 pub(super) fn print_data(value: FieldValue<'_>, text_rule: TextRule, cell: &mut Vec<u8>) {
     match value {
         FieldValue::Text(text) if text_rule == TextRule::Unchanged => {
@@ -72,7 +72,7 @@ pub(super) fn print_data(value: FieldValue<'_>, text_rule: TextRule, cell: &mut 
     }
 }
 
-/// Writes a value as plain text; nothing for an absent one.
+/// Writes a value as plain text. Writes nothing for an absent value.
 pub(super) fn print_plain(value: FieldValue<'_>, cell: &mut Vec<u8>) {
     cell.clear();
     match value {
@@ -114,8 +114,8 @@ mod tests {
         String::from_utf8(cell).unwrap()
     }
 
-    // Proves that rates and levels are converted for people and on request, that counters and
-    // states keep their digits, and that an absent value is empty.
+    // Proves that rates and levels are converted for people and on request. Also proves that
+    // counters and states keep their digits, and that an absent value is empty.
     #[test]
     fn values_have_the_unit_of_the_mode() {
         use HeldValue::{Absent, Float, Unsigned};

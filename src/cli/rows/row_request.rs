@@ -1,4 +1,4 @@
-//! What a user asks for: fields, rows and their output.
+//! The request of a user, which is the fields, the rows and their output.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -71,11 +71,11 @@ pub(in crate::cli) enum RowOutput {
 pub(in crate::cli) enum Follow {
     No,
     ToSignal,
-    /// Until this wall time, in nanoseconds, or a signal.
+    /// Follow until this wall time, in nanoseconds, or until a signal.
     Until(i64),
 }
 
-/// What is asked for.
+/// The request for rows or samples.
 pub(in crate::cli) struct RowRequest<'a> {
     pub(in crate::cli) selection: &'a RecordingSelection,
     pub(in crate::cli) filter: ReplayFilter,
@@ -84,9 +84,9 @@ pub(in crate::cli) struct RowRequest<'a> {
     pub(in crate::cli) fields: Vec<FieldPath>,
     pub(in crate::cli) output: RowOutput,
     pub(in crate::cli) is_rate: bool,
-    /// Print a row per element.
+    /// Whether a row per element is printed.
     pub(in crate::cli) is_long: bool,
-    /// Print a value per line, however few there are.
+    /// Whether one value per line is printed, however few values there are.
     pub(in crate::cli) is_turned: bool,
     pub(in crate::cli) follow: Follow,
 }
@@ -99,7 +99,7 @@ impl RowArgs {
         self.stated_text_rule.unwrap_or_else(of_output)
     }
 
-    /// Returns whether an option makes rows of fields instead of whole samples.
+    /// Returns whether an option requests rows of fields instead of whole samples.
     pub(in crate::cli) fn are_given(&self) -> bool {
         let have_options = self.long || self.units || self.no_time;
         self.fields.is_some() || self.condition.is_some() || self.every.is_some() || have_options
@@ -111,7 +111,7 @@ pub(in crate::cli) fn parse_fields(text: &str) -> Result<FieldList, PathError> {
     FieldPath::parse_list(&without_units(text)).map(FieldList)
 }
 
-/// Removes each ` (UNIT)` outside of quotes.
+/// Removes each ` (UNIT)` that is not in quotes.
 fn without_units(text: &str) -> String {
     let (mut plain, mut rest, mut is_quoted) = (String::with_capacity(text.len()), text, false);
     while let Some(first) = rest.chars().next() {
@@ -158,7 +158,7 @@ impl RowRequest<'_> {
 mod tests {
     use super::*;
 
-    // Proves that printed column names are accepted, with their unit.
+    // Proves that column names are accepted as they are printed, that is, with their unit.
     #[test]
     fn names_with_units_are_fields() {
         let names = |text: &str| -> Vec<String> {
@@ -174,7 +174,7 @@ mod tests {
         assert!(parse_fields("a,,b").is_err());
     }
 
-    // Proves that steps are parsed, and that a mistake is answered with the valid values.
+    // Proves that steps are parsed, and that the error for a mistake lists the valid values.
     #[test]
     fn steps_have_a_length_and_an_aggregate() {
         assert_eq!(parse_steps("100ms"), Ok(Steps { step_ns: 100_000_000, aggregate: None }));

@@ -1,16 +1,17 @@
-//! Prints rows as a table whose columns fit their values, or turned: one value per line.
+//! Prints rows as a table whose columns fit their values. If the table is too wide, it is turned,
+//! so that each line has one value.
 
 use std::io::{self, Write};
 
-/// Rows by which the widths of the columns are chosen: most later values are as wide.
+/// Number of rows that determine the widths of the columns. Most later values are as wide.
 const SAMPLE_ROWS: usize = 50;
-/// Blanks between two columns.
+/// Number of spaces between two columns.
 const GAP_WIDTH: usize = 2;
 
 /// A table of text cells.
 pub(super) struct RowTable<'a> {
     out: &'a mut dyn Write,
-    /// Columns of the terminal; `None` for no limit.
+    /// Width of the terminal, in columns; `None` if the width is not limited.
     limit: Option<usize>,
     heading: Vec<String>,
     units: Option<Vec<String>>,
@@ -22,7 +23,7 @@ pub(super) struct RowTable<'a> {
 
 /// A line of a table.
 enum TableLine {
-    /// The cells of a row; the first are its time and element.
+    /// The cells of a row. The first cells are its time and its element.
     Cells(Vec<String>),
     /// A remark between rows.
     Remark(String),
@@ -67,7 +68,7 @@ impl<'a> RowTable<'a> {
         if self.is_open || self.waiting.len() >= SAMPLE_ROWS { self.print_waiting() } else { Ok(()) }
     }
 
-    /// Prints what waits.
+    /// Prints the lines that wait.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if !self.waiting.is_empty() {
             self.print_waiting()?;
@@ -89,7 +90,7 @@ impl<'a> RowTable<'a> {
         Ok(())
     }
 
-    /// Chooses the widths by the rows that wait, and prints the heading.
+    /// Chooses the widths from the rows that wait, and prints the heading.
     fn open(&mut self) -> io::Result<()> {
         self.is_open = true;
         self.widths = self.heading.iter().map(|name| name.chars().count()).collect();
@@ -111,7 +112,7 @@ impl<'a> RowTable<'a> {
         self.units.as_ref().map_or(Ok(()), |units| print_line(self.out, units, &self.widths))
     }
 
-    /// Prints the time of a row, and a line for each value that it has.
+    /// Prints the time of a row, and a line for each value of the row.
     fn print_turned(&mut self, cells: &[String]) -> io::Result<()> {
         let named = self.heading.iter().zip(cells);
         let name_width = self.heading.iter().map(|name| name.chars().count()).max().unwrap_or_default();
@@ -128,7 +129,7 @@ impl<'a> RowTable<'a> {
     }
 }
 
-/// Prints cells: the first one to the left, the others to the right.
+/// Prints cells. The first one is left-aligned, the others are right-aligned.
 fn print_line(out: &mut dyn Write, cells: &[String], widths: &[usize]) -> io::Result<()> {
     for (number, (cell, width)) in cells.iter().zip(widths).enumerate() {
         if number == 0 {
@@ -159,8 +160,8 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    // Proves that columns are as wide as their values, and that a row that does not fit the width
-    // is turned.
+    // Proves that columns are as wide as their values, and that rows that do not fit the width are
+    // turned.
     #[test]
     fn tables_are_turned_when_they_are_too_wide() {
         let table =

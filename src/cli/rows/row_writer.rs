@@ -60,7 +60,7 @@ pub(super) enum RowFormat<'a> {
 
 /// A column in the order of the output.
 struct WrittenColumn {
-    /// The column's place in a row.
+    /// The position of the column in a row.
     place: usize,
     name: String,
     unit: CommonUnit,
@@ -73,7 +73,7 @@ impl<'a> RowWriter<'a> {
         Self::with(request, out, |out| RowFormat::Table(RowTable::new(width, out)))
     }
 
-    /// Creates a writer of whole samples. `is_table` states that they have one source.
+    /// Creates a writer of whole samples. `is_table` is true if all samples have the same source.
     pub(super) fn of_samples(
         request: &RowRequest<'_>,
         is_table: bool,
@@ -88,7 +88,7 @@ impl<'a> RowWriter<'a> {
         for_people: impl FnOnce(&'a mut dyn Write) -> RowFormat<'a>,
     ) -> Result<Self, CliError> {
         let output = request.output;
-        // For programs: the same text in every zone.
+        // The output for programs has the same text in every time zone.
         let zone = if output == RowOutput::Table { request.zone.clone() } else { TimeZone::UTC };
         let format = match output {
             RowOutput::Csv => {
@@ -231,7 +231,7 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Writes a gap, if the format has a place for it.
+    /// Writes a gap, if the format can contain one.
     pub(super) fn gap(&mut self, source: &str, gap: &Gap) -> io::Result<()> {
         match &mut self.format {
             RowFormat::Csv { .. } => Ok(()),
@@ -241,7 +241,8 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Writes a marker: between the rows, or to standard error.
+    /// Writes a marker between the rows. If the format cannot contain a marker, writes it to
+    /// standard error.
     pub(super) fn marker(&mut self, marker: &Marker) -> io::Result<()> {
         let time = self.times.microseconds(marker.wall_ns);
         let text = printable(&marker.text);
@@ -261,7 +262,7 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Orders the columns as the query does.
+    /// Sorts the columns in the order of the query.
     fn set_columns(&mut self, columns: &[RowColumn]) {
         let mut places: Vec<usize> = (0..columns.len()).collect();
         places.sort_by_key(|place| columns.get(*place).map(|column| column.order));
@@ -304,7 +305,7 @@ impl<'a> GapRow<'a> {
     }
 }
 
-/// Returns what a table says of lost samples.
+/// Returns the text that a table has for lost samples.
 fn gap_text(gap: &Gap, source: &str) -> String {
     let (source, count, causes) = (printable(source), gap.count, GapCauseNames(gap.causes));
     let samples = if count == 1 { "sample" } else { "samples" };
@@ -314,12 +315,12 @@ fn gap_text(gap: &Gap, source: &str) -> String {
     format!("gap: {count} {samples} of {source} lost ({causes})")
 }
 
-/// Prints a line with one object, which its only member names.
+/// Prints a line with a JSON object. Its only member has this name.
 fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{{\"{name}\":{}}}", to_visible_json(row).map_err(io::Error::from)?)
 }
 
-/// Writes a value as a cell of CSV; nothing for an absent one.
+/// Writes a value as a cell of CSV. Writes nothing for an absent value.
 fn write_data(
     value: Option<&HeldValue>,
     (unit, mode, text_rule): (&CommonUnit, UnitMode, TextRule),

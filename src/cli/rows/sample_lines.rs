@@ -1,4 +1,4 @@
-//! Writes whole samples for people: a table, or lines of name=value.
+//! Writes whole samples for people, as a table or as lines of name=value.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use flatcap_text::human;
 use super::row_cell::print_plain;
 use crate::cli::time_printer::TimePrinter;
 
-/// Smallest width of a table column. Most values fit, so that rows line up.
+/// Minimum width of a table column. Most values fit into this width, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;
 
 /// Lines of whole samples for people.
@@ -94,7 +94,7 @@ impl<'a> SampleLines<'a> {
     }
 }
 
-/// Writes a value as plain text, a rate with three significant digits.
+/// Writes a value as plain text. A rate has three significant digits.
 fn print_for_people(value: FieldValue<'_>, is_rate: bool, column: &FlatColumn, cell: &mut Vec<u8>) {
     match value {
         FieldValue::Float(rate)

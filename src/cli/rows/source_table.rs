@@ -1,4 +1,5 @@
-//! The table of one source: the columns that vary first, as many as the width holds.
+//! The table of one source. It has the columns that vary most, and as many of them as fit the
+//! width.
 
 use std::io::{self, Write};
 
@@ -12,12 +13,13 @@ use crate::cli::error::CliError;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 
-/// Samples by which columns are chosen: enough to see what varies, and read at once.
+/// Maximum number of samples that are used to choose columns. They suffice to see which columns
+/// vary, and can be read at once.
 const SAMPLES_MAX: u64 = 1_000;
-/// Width of the values of a column of texts: most fit.
+/// Width of the values in a column of strings. Most strings fit.
 const VALUE_WIDTH: usize = 10;
 
-/// Prints the samples of the one source that is selected. `source` is the source's name.
+/// Prints the samples of the only selected source. `source` is the source's name.
 pub(in crate::cli) fn print(
     request: RowRequest<'_>,
     source: &str,
@@ -49,7 +51,7 @@ pub(in crate::cli) fn print(
         if let Some(element) = element.filter(|_| list.is_some()) {
             label_width = label_width.max(names.label(element).chars().count() + 2);
         }
-        // The name of a column of an element has the source.
+        // The name of a column that belongs to an element includes the name of the source.
         let prefix = if list.is_none() && element.is_some() { source.chars().count() + 1 } else { 0 };
         let texts = movement.map(|movement| movement.texts(info, request.is_rate));
         let value = texts.iter().flatten().map(|text| text.chars().count()).max();
@@ -67,7 +69,7 @@ pub(in crate::cli) fn print(
         rest.is_some()
     };
     let mut chosen: Vec<_> = columns.iter().take_while(fits).collect();
-    // One column is printed, however wide.
+    // At least one column is printed, however wide it is.
     if chosen.is_empty() {
         chosen.extend(columns.first());
     }
@@ -91,7 +93,8 @@ pub(in crate::cli) fn print(
     run(&RowRequest { fields, is_long: list.is_some(), ..request }, out)
 }
 
-/// Returns whether the path of one field alone ends so: it is then the name of its column.
+/// Returns whether exactly one field has a path that ends with this one. If so, `path` is the name
+/// of its column.
 fn is_only_end(tables: &[TableInfo], path: &str) -> bool {
     let columns = tables.iter().flat_map(|table| &table.columns);
     let has_end =
@@ -99,7 +102,7 @@ fn is_only_end(tables: &[TableInfo], path: &str) -> bool {
     !path.is_empty() && columns.filter(|column| has_end(&column.path)).count() == 1
 }
 
-/// Returns the movement in the first samples.
+/// Returns how much each series varies in the first samples.
 fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movements, QueryError> {
     let mut movements = Movements::new(is_rate);
     while let Some(item) = results.next()? {
@@ -117,8 +120,8 @@ fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movemen
     Ok(movements)
 }
 
-/// Returns the table of a list whose elements are the rows: one with more fields than the source
-/// has outside of lists.
+/// Returns the table of a list whose elements become the rows. Such a list has more fields than the
+/// source has outside of lists.
 fn leading_list(tables: &[TableInfo]) -> Option<usize> {
     let outside = tables.iter().filter(|table| table.list.is_none()).map(|table| table.columns.len()).sum();
     let lists = tables.iter().enumerate().filter(|(_, table)| table.list.is_some());
@@ -152,7 +155,7 @@ mod tests {
         }
     }
 
-    // Proves that the elements of a list are rows if the source is mostly that list.
+    // Proves that the elements of a list become the rows if the list has most fields of the source.
     #[test]
     fn the_largest_list_makes_the_rows() {
         assert_eq!(leading_list(&[table(None, 17), table(Some("cores[*]"), 11)]), None);
@@ -161,7 +164,7 @@ mod tests {
         assert_eq!(leading_list(&[table(None, 3)]), None);
     }
 
-    // Proves that a short name is used only if one field has it.
+    // Proves that a short name is used only if exactly one field has it.
     #[test]
     fn short_names_are_of_one_field() {
         assert!(is_only_end(&[table(Some("b[*]"), 1)], "a"));

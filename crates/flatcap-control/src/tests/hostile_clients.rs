@@ -20,10 +20,10 @@ use crate::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
 use crate::server::{Server, ServerStop, listen_for_metrics};
 use crate::{Client, ClientError};
 
-/// Longer than any time limit of the server.
+/// Maximum wait of a test. It is longer than any time limit of the server.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server, and a thread that answers in place of the daemon.
+/// A server, and a thread that answers requests in place of the daemon.
 struct TestServer {
     folder: tempfile::TempDir,
     metrics: Arc<Metrics>,
@@ -35,7 +35,7 @@ struct TestServer {
 }
 
 impl TestServer {
-    /// Starts a server with this many sources, for answers of any length.
+    /// Starts a server with this number of sources, which determines the length of its answers.
     fn new(sources: usize) -> Self {
         Self::with_cpu_budget(sources, CpuShare::WHOLE)
     }
@@ -100,7 +100,7 @@ impl TestServer {
         connection
     }
 
-    /// Returns the whole answer to these bytes.
+    /// Sends these bytes and returns the whole answer.
     fn send(&self, bytes: &[u8]) -> String {
         let mut connection = self.connect();
         // The server may answer and close before it has read everything.
@@ -127,7 +127,7 @@ fn answer_of(connection: &mut impl Read) -> String {
     let mut answer = Vec::new();
     match connection.read_to_end(&mut answer) {
         Ok(_) => {}
-        // Closed with unread bytes.
+        // The server closed the connection with unread bytes.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {}
         Err(error) => panic!("{error}"),
     }
@@ -138,7 +138,8 @@ fn status_of(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or("nothing")
 }
 
-// Proves that each route is answered as documented, and refusals by their kinds.
+// Proves that each route is answered as documented, and that each kind of refusal has its
+// documented answer.
 #[test]
 fn routes_are_answered() {
     let server = TestServer::new(1);
@@ -189,8 +190,9 @@ fn the_network_reads_metrics_alone() {
     assert!(server.finish().is_empty());
 }
 
-// Proves that no input breaks the server and that no client stays: invalid requests, oversized
-// parts, and half a request followed by silence. The server still answers after each.
+// Proves that no input breaks the server and that no client stays connected. The inputs are invalid
+// requests, oversized parts, and half a request followed by silence. The server still answers after
+// each of them.
 #[test]
 fn nonsense_is_refused() {
     let server = TestServer::new(1);
@@ -216,7 +218,7 @@ fn nonsense_is_refused() {
         (endless.as_bytes(), &["413", "nothing"]),
         (b"POST /mark HTTP/1.1\r\nContent-Length: -1\r\n\r\n", &["400"]),
         (b"POST /mark HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", &["400"]),
-        // Silent in the middle of the body or headers, or from the beginning.
+        // These clients stop sending in the middle of the body or headers, or send nothing at all.
         (chunks.as_bytes(), &["408"]),
         (b"POST /mark HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf", &["408"]),
         (b"GET /status HTTP/1.1\r\nHos", &["408", "nothing"]),
@@ -231,8 +233,8 @@ fn nonsense_is_refused() {
     assert!(server.finish().iter().all(|request| *request == ControlRequest::Rotate));
 }
 
-// Proves that clients that never read or never write are disconnected after a while, and that a
-// later client is answered before that, with more of them than there are slots.
+// Proves that clients that never read or never write are disconnected after a while. Also proves
+// that a later client is answered before that, although there are more such clients than slots.
 #[test]
 fn idle_clients_are_disconnected() {
     let server = TestServer::new(400);
@@ -257,8 +259,9 @@ fn idle_clients_are_disconnected() {
     assert!(server.finish().is_empty());
 }
 
-// Proves that a TCP client that never stops asking is delayed but answered, without using up the
-// share of the control socket. The budget is so small that the slowest machine exceeds it.
+// Proves that a TCP client that constantly sends requests is delayed but answered, and does not use
+// up the share of the control socket. The budget is so small that even the slowest machine exceeds
+// it.
 #[test]
 fn constant_requests_are_throttled() {
     let server = TestServer::with_cpu_budget(100, CpuShare::of_basis_points(500));
@@ -281,9 +284,9 @@ fn constant_requests_are_throttled() {
     assert_eq!(server.finish(), [ControlRequest::Rotate]);
 }
 
-// Proves that clients that send no request, or half of one, do not block others: with all slots
-// taken, the next client is answered before any of them times out. Repeated if a slow machine let
-// them time out.
+// Proves that clients that send no request, or half of one, do not block others. With all slots
+// taken, the next client is answered before any of them times out. The test is repeated if a slow
+// machine let them time out.
 #[test]
 fn silent_clients_are_displaced() {
     for _ in 0..10 {
@@ -305,8 +308,8 @@ fn silent_clients_are_displaced() {
     panic!("ten times the answer came after the silent clients timed out");
 }
 
-// Proves that the server's end does not wait for idle clients within their time limits. Repeated if
-// a slow machine let them time out.
+// Proves that the end of the server does not wait for idle clients, although their time limits have
+// not passed. The test is repeated if a slow machine let these clients time out.
 #[test]
 fn the_end_waits_for_no_client() {
     for _ in 0..20 {
@@ -325,8 +328,8 @@ fn the_end_waits_for_no_client() {
     panic!("twenty times the end came after the idle clients timed out");
 }
 
-// Proves that the client executes each command and distinguishes errors: no socket, a stale one, a
-// file that is not a socket, and one that never answers.
+// Proves that the client executes each command and distinguishes errors. These are no socket, a
+// stale socket, a file that is not a socket, and a socket that never answers.
 #[test]
 fn the_client_distinguishes_errors() {
     let server = TestServer::new(1);
