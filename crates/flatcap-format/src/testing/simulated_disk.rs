@@ -16,7 +16,7 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 #[derive(Debug, Default)]
 pub(super) struct SimulatedInode {
     content: Vec<u8>,
-    zeros: usize, // number after `content`, so that a file of large size takes no memory
+    zeros: usize,     // number after `content`, so that a file of large size takes no memory
     durable: Vec<u8>, // state after the last sync
     unsynced: Vec<ContentChange>,
     dropped: BTreeSet<usize>,    // sectors dropped by a failed sync

@@ -116,19 +116,19 @@ impl SegmentWriter {
         attachments: &[Attachment],
         options: SegmentOptions,
     ) -> io::Result<Self> {
-        let file = storage.create(&name.to_string())?;
-        let counts = SegmentCounts::new(&header);
+        // A header that cannot be encoded is refused before there is a file.
         let compressor =
             options.compressor.map(|compressor| SegmentCompressor::begin(compressor, &header)).transpose()?;
-        let mut segment = Self::resume(name, header, file, counts);
-        segment.compressor = compressor;
-        segment.reserve = Preallocation::new(options.preallocate);
+        let mut copy = None;
         if options.copies_header {
             let mut frame = Vec::new();
-            let payload = segment.header.encode();
-            segment.header.checksum.frame_and_write(&mut frame, &payload).map_err(io::Error::other)?;
-            segment.copy = Some(header_copy::attachment(&segment.header, frame));
+            header.checksum.frame_and_write(&mut frame, &header.encode()).map_err(io::Error::other)?;
+            copy = Some(header_copy::attachment(&header, frame));
         }
+        let file = storage.create(&name.to_string())?;
+        let counts = SegmentCounts::new(&header);
+        let reserve = Preallocation::new(options.preallocate);
+        let mut segment = Self { compressor, copy, reserve, ..Self::resume(name, header, file, counts) };
         // Reserve the space for the end of the file already now. Otherwise the segment could not be
         // sealed if the disk became full.
         let begun = segment.begin(attachments).and_then(|()| segment.reserve_end());
