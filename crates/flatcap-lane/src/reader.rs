@@ -8,8 +8,8 @@
 //!    these bytes are the same, nothing is new. Otherwise, read the first 4,096 bytes. Execute an
 //!    acquire fence.
 //! 2. Check the state of slab `k % slabs`. If the use in the state is older than `k`, nothing is
-//!    new. If it is a newer use `g`, the slab was overwritten. Then continue with use `g - slabs +
-//!    1` and `t = 0`.
+//!    new. If the use in the state is a newer use `g`, the slab was overwritten. Then continue with
+//!    use `g - slabs + 1` and `t = 0`.
 //! 3. Read the bytes from `t` to the committed bytes. Execute an acquire fence.
 //! 4. Read the first 4,096 bytes again. If the slab's use has changed or its committed bytes have
 //!    shrunk, discard the bytes and begin again. `begun` and `lost` in this page are at least as

@@ -8,8 +8,8 @@ const CLOSED: u64 = 1 << BYTES_BITS;
 const USE_SHIFT: u32 = BYTES_BITS + 1;
 const USE_BITS: u32 = u64::BITS - USE_SHIFT;
 const USE_MASK: u64 = (1 << USE_BITS) - 1;
-/// Maximum number of uses of a lane. No writer can begin so many uses, and sums of such numbers are
-/// far from an overflow.
+/// Maximum number of uses of a lane. No writer can begin this number of uses, and sums of such
+/// numbers are far from an overflow.
 pub(crate) const USES_MAX: u64 = 1 << 60;
 
 /// The stored state of a slab.

@@ -103,7 +103,7 @@ impl SlabProducer {
     /// there is no space, the sample is recorded as lost.
     ///
     /// # Panics
-    /// Never. The comments at the two places that could panic state the reasons.
+    /// Never. The messages of the two `expect` calls state the reasons.
     #[allow(
         clippy::inline_always,
         reason = "else the sample metadata is passed on the stack: a tenth of a small sample's cost"

@@ -478,7 +478,7 @@ fn block_of_columns(count: u32) -> Vec<u8> {
 #[test]
 fn columns_have_a_budget() {
     // Proves that a block with more than one column for each sixteen raw bytes is refused, because
-    // so many columns would take too much memory for the length of the frames.
+    // the columns would take too much memory for the length of the frames.
     let mut decoder = BlockDecoder::default();
     let block = decoder.open(&block_of_columns(200), &ColumnSelection::ALL).unwrap();
     assert_eq!((block.frames(), block.raw_bytes()), (1, 4108));

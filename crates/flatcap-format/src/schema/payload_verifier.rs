@@ -162,7 +162,7 @@ impl PayloadVerifier {
     }
 
     /// Returns whether a payload is valid. In a valid payload, all offsets lead to complete and
-    /// aligned values within the payload, each string is UTF-8 with a zero byte after it, required
+    /// aligned values within the payload. Each string is UTF-8 with a zero byte after it. Required
     /// fields are present, and the limits of the options hold. The time is proportional to the
     /// apparent size, whatever the schema is. Allocates only for a vtable that has more references
     /// than any earlier vtable, and for tables within tables of the same kind.

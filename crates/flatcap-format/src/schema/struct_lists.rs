@@ -1,10 +1,10 @@
-//! Lists of structs that contain only numbers and texts. The values of a field are at equal
-//! distances in such a list.
+//! Lists of structs that contain only numbers and arrays of bytes with text. The values of a field
+//! are at equal distances in such a list.
 
 use super::compiled::{CompiledObject, CompiledSchema, ElementType, FieldType};
 use super::scalar_reader::ScalarReader;
 
-/// A list of structs that contain only numbers and texts.
+/// A list of structs that contain only numbers and arrays of bytes with text.
 #[derive(Debug, Clone)]
 pub struct StructList {
     /// The position of each field of the path to the list. The position is counted in the object
@@ -64,7 +64,7 @@ impl CompiledSchema {
 const LEVELS_MAX: usize = 4;
 
 impl CompiledObject {
-    /// Returns the fields of a struct that has only numbers and texts.
+    /// Returns the fields of a struct, or `None` if it has other fields than numbers and texts.
     pub(super) fn plain_fields(&self) -> Option<Vec<StructField>> {
         self.struct_bytes?;
         let plain = self.fields.iter().map(|field| {

@@ -50,8 +50,8 @@ pub trait Visitor {
     }
 
     /// Receives the bytes of all structs of the list that was begun. The structs contain only
-    /// numbers and texts, and each struct has `stride` bytes. Returns true if the visitor has read
-    /// all structs, and false if the walk must pass the elements one by one.
+    /// numbers and arrays of bytes with text. Each struct has `stride` bytes. Returns true if the
+    /// visitor has read all structs, and false if the walk must pass the elements one by one.
     #[inline]
     fn structs(&mut self, _elements: &[u8], _stride: usize) -> bool {
         false
