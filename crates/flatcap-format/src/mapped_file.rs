@@ -118,7 +118,8 @@ impl ReadAt for MappedFile {
 mod tests {
     use super::*;
 
-    // Proves that a map reads like the file, within and beyond its end.
+    // Proves that reading a map gives the same result as reading the file, before and after the end
+    // of the file.
     #[test]
     fn a_map_reads_as_the_file() {
         let content: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();

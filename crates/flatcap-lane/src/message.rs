@@ -151,8 +151,8 @@ pub enum PushReply {
         reason: String,
     },
     /// The client does not have to keep a lane any more. This message may be sent at any time.
-    /// Either the lane was resumed, its writer has stopped and its remaining samples are in the
-    /// recording, or the run of the lane does not exist any more.
+    /// There are two reasons. Either the lane was resumed, its writer has stopped, and its
+    /// remaining samples are in the recording. Or the run of the lane does not exist any more.
     Rescued {
         /// The lane's run.
         run_id: u64,

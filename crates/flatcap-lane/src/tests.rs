@@ -70,7 +70,8 @@ proptest! {
     // overwritten.
     #[test]
     fn begun_is_recorded_plus_lost(choice: u8, steps in proptest::collection::vec(any::<u8>(), 0..120)) {
-        // The second half of the input would be changes of bytes; one of up to three is none.
+        // `ring` reads the second half of the input as changes of four bytes each. Fewer than four
+        // bytes describe no change, and only then does `ring` compare the sums.
         let steps: Vec<u8> = steps.into_iter().flat_map(|step| [step; 1]).collect();
         let half = steps.len();
         let mut input = vec![choice];
@@ -105,7 +106,7 @@ fn a_sample_arrives() {
 }
 
 // Proves that a full ring is reported, that a slab is reused after it was given back, and that the
-// writer requests only one time to wake the recorder.
+// writer requests the wake-up of the recorder only one time.
 #[test]
 fn a_full_ring_waits_for_its_reader() {
     let (memory, mut writer, mut reader) = lane(4);

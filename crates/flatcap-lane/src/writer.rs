@@ -258,8 +258,8 @@ impl<M: WriterMemory> LaneWriter<M> {
     }
 
     /// Returns whether the recorder should be woken. This is so if more than half of the slabs are
-    /// in use, and if this method has not yet returned true since at most half of the slabs were in
-    /// use.
+    /// in use. The method returns true only one time until at most half of the slabs are in use
+    /// again.
     pub fn should_wake(&mut self) -> bool {
         let is_half_full = (self.open_use + 1 - self.reusable) * 2 > self.header.slabs as u64;
         let is_due = is_half_full && !self.is_wake_sent;

@@ -296,7 +296,7 @@ fn every_policy_is_exact_beside_a_recorder() {
     assert_eq!(end.pool.free(), slabs);
 }
 
-// Proves that each policy keeps the slabs it promises, in a queue that is never emptied.
+// Proves that each policy keeps the right slabs in a queue that is never emptied.
 #[test]
 fn each_policy_keeps_its_slabs() {
     for (policy, kept) in [(OnFull::DropNewest, [0, 1, 2]), (OnFull::DropOldest, [7, 8, 9])] {
@@ -368,8 +368,8 @@ fn a_busy_group_starves_no_other() {
     assert!(!losses.is_empty() && losses.iter().all(|loss| loss.source == 0), "the quiet group lost nothing");
 }
 
-// Proves that a waiting group gives up exactly one second after the stop, both if it waits for a
-// large slab and if it waits for the queue. Proves that it gets space if the recorder makes space.
+// Proves that a waiting group gives up exactly one second after the stop. It waits for a large slab
+// or for the queue. Proves that it gets space if the recorder makes space.
 #[test]
 fn a_wait_ends_with_the_run() {
     for is_large in [false, true] {

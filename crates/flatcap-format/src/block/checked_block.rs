@@ -13,8 +13,8 @@ use super::layout::grouping::{ROWS_MAX, is_block, source_of};
 use super::layout::lengths;
 use crate::schema::segment as wire;
 
-/// Maximum raw bytes of a block. Reading a block allocates at most about twenty times as much
-/// memory as the block has raw bytes (docs/FORMAT.md, section 11).
+/// Maximum number of raw bytes of a block. Reading a block allocates at most about twenty times as
+/// much memory as the block has raw bytes (docs/FORMAT.md, section 11).
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of frames of a block.
 pub(super) const FRAMES_MAX: u32 = 1 << 22;
@@ -219,7 +219,8 @@ impl<'a> PartReader<'a> {
         Ok(buffer)
     }
 
-    /// Returns a part as stored, and charges its decompressed length to the block's budget.
+    /// Returns the stored bytes of a part, and charges the decompressed length of the part to the
+    /// block's budget.
     fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), BlockError> {
         let (part, start) =
             *self.list.get(number).ok_or(BlockError::Group("refers to a part that does not exist"))?;

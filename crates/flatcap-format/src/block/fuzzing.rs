@@ -163,7 +163,8 @@ fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[
     }
 }
 
-/// Checks what a block states: bounds, features, and the bytes of each source.
+/// Checks the statements of a block about its contents, that is, the bounds, the features, and the
+/// bytes of each source.
 fn check_statements(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &BlockEncoder) {
     let mut decoder = BlockDecoder::default();
     let opened = decoder.open(block, &ColumnSelection::ALL);

@@ -29,7 +29,7 @@ pub(super) enum FixedBytes {
 /// Fixed bytes that are not only at both ends.
 #[derive(Debug, Clone)]
 pub(super) enum FixedRanges {
-    /// All bytes except the ones in this range.
+    /// All bytes except the bytes in this range.
     Around(Range<usize>),
     /// A few long ranges.
     Few(Box<[Range<usize>]>),
@@ -77,7 +77,8 @@ impl FixedRanges {
         }
     }
 
-    /// Not inlined, so that the code inlined into a reader's loop stays short.
+    /// Compares like the outer `matches`. It is not inlined, so that the code that is inlined into
+    /// a reader's loop stays short.
     #[inline(never)]
     fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
         let same = |piece: Range<usize>| {

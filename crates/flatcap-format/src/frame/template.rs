@@ -83,10 +83,10 @@ pub struct TemplateList {
 }
 
 impl FrameTemplate {
-    /// Creates a template from a finished FlatBuffer, the binary schema (.bfbs) of its root table,
-    /// the name of the table with its namespace, and the paths of the values that change: `field`,
-    /// `structure.field`, `table.field`, `vector[2]`, `vector[2].field`, or `vector[]` for all
-    /// elements.
+    /// Creates a template from a finished FlatBuffer. `root` is the binary schema (.bfbs) of the
+    /// root table and the full name of this table. `paths` are the paths of the values that change.
+    /// A path has the form `field`, `structure.field`, `table.field`, `vector[2]`,
+    /// `vector[2].field`, or `vector[]` for all elements.
     ///
     /// # Errors
     /// `Path` for a wrong path, `Schema` for a wrong schema, `Root` if the schema has no such

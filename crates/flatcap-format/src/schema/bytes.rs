@@ -27,7 +27,8 @@ pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeErro
 #[inline]
 pub(super) fn read_length(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let word = bytes_at(payload, at).map(u32::from_le_bytes);
-    // `try_from` cannot fail on 64-bit targets; a cast would truncate silently on narrower ones.
+    // `try_from` cannot fail on 64-bit targets. On narrower targets, a cast would truncate
+    // silently.
     word.and_then(|word| usize::try_from(word).ok()).ok_or_else(|| out_of_bounds(at))
 }
 

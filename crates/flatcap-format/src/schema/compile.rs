@@ -459,8 +459,8 @@ fn scalar(base: BaseType) -> Option<ScalarType> {
     })
 }
 
-/// Returns the value of a field that its table omits. flatc 25.12.19 writes 0 for unsigned defaults
-/// above `i64::MAX`, so a schema should not have such defaults.
+/// Returns the value that a field has if its table omits the field. flatc 25.12.19 writes 0 for
+/// unsigned defaults above `i64::MAX`, so a schema should not have such defaults.
 fn default(field: reflection::Field<'_>, kind: FieldType) -> FieldValue<'static> {
     // An omitted object, list or string is absent. Only scalars have defaults.
     let FieldType::Scalar(scalar) = kind else {

@@ -39,7 +39,7 @@ pub enum CountedValue {
 pub struct Growth {
     /// The amount of the change. It is below 0 if the counter was corrected.
     pub amount: f64,
-    /// The time between the samples; 0 if the change is unknown.
+    /// The time between the samples, in nanoseconds. 0 if the change is unknown.
     pub elapsed_ns: u64,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     // Proves that the change of a counter is exact for numbers above 2^53, for negative numbers and
-    // over a wrap, and that a reset counter has no change.
+    // over a wrap. Proves that a reset counter has no change.
     #[test]
     fn changes_are_growth_corrections_and_wraps() {
         use FieldValue::{Float, Float32, Signed, Unsigned};

@@ -143,7 +143,7 @@ impl CounterHistory {
 mod tests {
     use super::*;
 
-    /// Adds a sample of elements with one counter. Returns their growths.
+    /// Adds a sample of elements with one counter. Returns the growths of the elements.
     fn add(
         history: &mut CounterHistory,
         leaves_out: bool,
@@ -164,8 +164,8 @@ mod tests {
         Growth { amount, elapsed_ns }
     }
 
-    // Proves that an element has ended if a complete sample lacks it, and that it continues if a
-    // sample leaves elements out.
+    // Proves that an element has ended if a complete sample lacks it. Proves that the element
+    // continues if only a sample that leaves out elements lacks it.
     #[test]
     fn an_element_ends_with_a_complete_sample_without_it() {
         let mut history = CounterHistory::default();

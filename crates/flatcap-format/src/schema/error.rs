@@ -54,7 +54,7 @@ pub enum SchemaError {
     Invalid {
         /// Full name of the table or struct.
         object: String,
-        /// The field; empty for the object itself.
+        /// The field. Empty if the object itself is invalid.
         field: String,
         /// The contradiction.
         what: &'static str,

@@ -21,7 +21,7 @@ const RECORDED_MAX: usize = 20_000;
 /// Number of bytes of the field that contains the length of the schema.
 const SCHEMA_LENGTH_BYTES: usize = 2;
 
-/// Compiles the schema in `data` and decodes the payload after it in every way.
+/// Compiles the schema in `data`. Decodes the payload that follows the schema in every way.
 ///
 /// `data` consists of the length of the root's name (one byte), the name, the length of the binary
 /// schema (two bytes, little-endian), the schema, and the payload.

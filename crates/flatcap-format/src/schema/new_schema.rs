@@ -37,7 +37,7 @@ pub struct NewField {
     /// Whether all bits of the values are significant, as in an address. This is the attribute
     /// `bits`.
     pub uses_all_bits: bool,
-    /// The comment for people; may be empty.
+    /// The comment for people. It may be empty.
     pub documentation: String,
 }
 

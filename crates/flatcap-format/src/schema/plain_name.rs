@@ -44,8 +44,8 @@ pub(super) fn is_invisible(character: char) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that ordinary names are plain, and that names are not plain if a path or a person
-    // could mistake them for something else.
+    // Proves that ordinary names are plain. Proves that a name is not plain if it could be mistaken
+    // for something else in a path or by a person.
     #[test]
     fn ordinary_names_are_plain() {
         for name in

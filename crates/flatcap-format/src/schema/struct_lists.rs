@@ -64,7 +64,7 @@ impl CompiledSchema {
 const LEVELS_MAX: usize = 4;
 
 impl CompiledObject {
-    /// Returns the fields of a struct, or `None` if it has other fields than numbers and texts.
+    /// Returns the fields of a struct, or `None` if it has fields of other types.
     pub(super) fn plain_fields(&self) -> Option<Vec<StructField>> {
         self.struct_bytes?;
         let plain = self.fields.iter().map(|field| {

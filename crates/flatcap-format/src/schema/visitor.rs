@@ -13,7 +13,7 @@ pub enum PathStep<'p> {
     Root,
     /// A field of the current object.
     Field(&'p Field),
-    /// An element of the current list, indexed from 0. The field is the list's field.
+    /// An element of the current list, indexed from 0. The field is the field of the list.
     Element(&'p Field, usize),
 }
 

@@ -331,7 +331,8 @@ mod tests {
 
     #[test]
     fn an_empty_table_reads_as_its_defaults() {
-        // Proves that omitted fields read as their defaults, or absent if they have none.
+        // Proves that omitted fields have their default values, or are absent if they have no
+        // default.
         let mut builder = FlatBufferBuilder::new();
         let start = builder.start_table();
         let root = builder.end_table(start);

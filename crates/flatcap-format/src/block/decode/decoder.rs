@@ -22,7 +22,8 @@ pub struct Block {
     pub(in crate::block) groups: Vec<DecodedGroup>,
 }
 
-/// The location of a frame: its offset in the block's raw bytes, and its payload in a group.
+/// The location of a frame. It consists of the frame's offset in the block's raw bytes and the
+/// location of the frame's payload in a group.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::block) struct BlockFrame {
     pub(in crate::block) offset: u32,
@@ -142,7 +143,7 @@ impl BlockDecoder {
 }
 
 impl Block {
-    /// Returns the offset of the first frame in the segment as it was recorded.
+    /// Returns the offset that the first frame had in the segment before compression.
     pub fn raw_offset(&self) -> u64 {
         self.raw_offset
     }
@@ -152,7 +153,8 @@ impl Block {
         self.raw_bytes
     }
 
-    /// Returns the checksum kind of the frames inside. The Block frame itself may have another.
+    /// Returns the checksum kind of the frames inside. The Block frame itself may have another
+    /// checksum kind.
     #[cfg(any(test, feature = "testing"))]
     pub fn checksum(&self) -> ChecksumKind {
         self.checksum
@@ -164,8 +166,8 @@ impl Block {
         self.frames.len()
     }
 
-    /// Returns a column whose stated bounds differ from the bounds of its values, and its source.
-    /// All columns must be selected.
+    /// Returns a column whose stated bounds differ from the bounds of its values. Also returns the
+    /// source of the column. All columns must be selected.
     pub(crate) fn wrong_bounds(&self) -> Option<(u16, FieldRef)> {
         self.groups.iter().find_map(|group| match group {
             DecodedGroup::Matrix(decoded) => {

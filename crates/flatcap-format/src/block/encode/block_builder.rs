@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn the_layout_reads_like_a_built_one() {
-        // Proves that the hand-made layout passes the verifier and reads like a Block made by the
-        // FlatBuffer builder, for each alignment of the data and for zero, one and many groups.
+        // Proves that the hand-made layout passes the verifier and is read like a Block from the
+        // FlatBuffer builder. The data has each alignment, and there are zero, one and many groups.
         for (length, count) in (0..9).zip([0_u32, 1, 2, 3, 300, 0, 1, 2, 3]) {
             let groups: Vec<_> = (0..count)
                 .map(|at| wire::BlockGroup::new(at, 2, 7 + at, 9, 513, wire::BlockLayout::Matrix, at > 1))

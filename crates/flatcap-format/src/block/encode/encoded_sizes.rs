@@ -101,9 +101,9 @@ fn columns_bytes(frames: &[u8], rows: usize, words: u64, codec: Codec) -> usize 
 
 #[test]
 fn sizes_are_near_the_best() {
-    // Proves that the columnar layout takes at most 1.2 times the smaller of the row layout and one
-    // column for each word. Words with 17 to 300 values may take 2.7 times as much, because a
-    // sample cannot distinguish such words from text.
+    // Proves that the columnar layout takes at most 1.2 times the bytes of the smaller result. The
+    // compared results are the row layout and a column for each word. Words with 17 to 300 values
+    // may take 2.7 times as much, because a sample cannot distinguish such words from text.
     for seed in 0..u64::from(effort::cases(16, 64)) {
         let body = RowGenerator::new(seed);
         let frames = samples(body.rows(), |row| body.of(row));

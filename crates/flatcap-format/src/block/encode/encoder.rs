@@ -194,7 +194,7 @@ impl BlockEncoder {
         self.parts.features
     }
 
-    /// Writes the first part: the group number of each frame.
+    /// Writes the first part, which contains the group number of each frame.
     fn write_group_order(&mut self, table: &mut BlockBuilder<'_>) -> io::Result<()> {
         let (lists, order) = (self.grouper.groups.len(), &self.grouper.order);
         let bytes: Vec<u8> = match lists {

@@ -138,7 +138,7 @@ impl RawRangeFinder {
                 }
             }
         }
-        // The format limits the number of raw ranges. The longest ones are kept.
+        // The format limits the number of raw ranges. The longest raw ranges are kept.
         found.sort_by_key(|words| std::cmp::Reverse(words.len()));
         found.truncate(RAW_RANGES_MAX);
         found.sort_by_key(|words| words.start);
@@ -155,7 +155,7 @@ impl RawRangeFinder {
 
     /// Returns whether these words take less space as rows than as columns.
     ///
-    /// Columns that save less than a sixteenth are not used.
+    /// Columns that save less than a sixteenth of the bytes are not used.
     fn rows_are_smaller<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,

@@ -35,8 +35,8 @@ impl PcoType {
 /// Compression level of pco, 0 to 12. At level 5 and higher, pco makes more bins, which takes much
 /// time and saves little.
 const LEVEL: usize = 4;
-/// The mode number of a dictionary. It is in the lowest four bits of the chunk metadata and is
-/// checked before parsing, because pco would allocate the dictionary's memory before this module
+/// The mode number of a dictionary. The number is in the lowest four bits of the chunk metadata. It
+/// is checked before parsing, because pco would allocate the dictionary's memory before this module
 /// could check the parsed mode.
 const MODE_DICTIONARY: u8 = 4;
 

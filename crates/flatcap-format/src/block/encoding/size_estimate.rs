@@ -116,8 +116,8 @@ mod tests {
     use super::super::column_encoding::ColumnEncoding;
     use super::*;
 
-    // Proves that estimates equal the written sizes, with and without vector instructions, for all
-    // bit widths and up to three chunks of noise, rare changes and regular steps.
+    // Proves that estimates equal the written sizes, with and without vector instructions. The
+    // columns have all bit widths and up to three chunks of noise, rare changes and regular steps.
     #[test]
     fn estimates_equal_written_sizes() {
         let mut state = 1_u64;

@@ -1,4 +1,4 @@
-//! Varints: small integers in few bytes.
+//! Varints, which store small integers in few bytes.
 
 use super::bits::width_of;
 

@@ -346,9 +346,9 @@ mod tests {
     #[test]
     fn uneven_samples_of_a_source_share_a_group() {
         // Proves that samples that fit no matrix get a group of their source if they have at least
-        // 4 KiB, and that all other frames share one group. Proves that all frames round-trip with
-        // equal sizes. Also proves that each reader refuses a group that names a source if a frame
-        // of the group is not a sample of that source.
+        // 4 KiB. Proves that all other frames share one group. Proves that all frames round-trip
+        // with equal sizes. Also proves that each reader refuses a group that names a source if a
+        // frame of the group is not a sample of that source.
         let kind = ChecksumKind::Xxh3;
         let mut frames = Vec::new();
         for row in 0..300_u64 {
