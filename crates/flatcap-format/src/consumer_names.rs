@@ -1,32 +1,36 @@
 //! The rules of other programs for names, in one place. Exports, importers and queries make their
-//! names with these.
+//! names with these functions.
 //!
-//! - Columns, and fields of imports, differ in more than case (Spark, `DuckDB`, Hive, Trino).
-//! - Files do not begin with `_` or `.`, since such files are hidden (Spark, Hive, Trino, Athena).
-//! - Files differ in more than case (file systems of macOS and Windows).
-//! - Each host and source has its own topic, since readers merge the messages of a topic (MCAP).
-//! - Metrics and labels have ASCII letters, digits and `_`, and begin with no digit (Prometheus).
-//! - Names of counters end with `_total`. Another metric keeps `_total` if its field ends with it
-//!   (Prometheus).
+//! - Names of columns, and of fields of imports, differ in more than case (Spark, `DuckDB`, Hive,
+//!   Trino).
+//! - Names of files do not begin with `_` or `.`, because such files are hidden (Spark, Hive,
+//!   Trino, Athena).
+//! - Names of files differ in more than case (file systems of macOS and Windows).
+//! - Each source of each host has its own topic, because readers merge the messages of a topic
+//!   (MCAP).
+//! - Names of metrics and labels consist of ASCII letters, digits and `_`, and do not begin with a
+//!   digit (Prometheus).
+//! - Names of counters end with `_total`. The name of another metric keeps `_total` if the name of
+//!   its field ends with `_total` (Prometheus).
 //!
-//! Never: reads a recording.
+//! This module never reads a recording.
 
 use std::collections::BTreeSet;
 
-/// Maximum length of a file name without its extension, in bytes: leaves space for a suffix within
-/// the 255 bytes of a file system.
+/// Maximum length of a file name without its extension, in bytes. This leaves space for a suffix
+/// within the 255 bytes that a file system allows.
 const FILE_BYTES_MAX: usize = 128;
 
 /// Names that differ in more than the case of their letters.
 #[derive(Debug, Clone, Default)]
 pub struct DistinctNames {
-    /// In lower case.
+    /// The names in use, in lower case.
     taken: BTreeSet<String>,
 }
 
 impl DistinctNames {
-    /// Takes a name: the wanted one, or with the first number that makes it distinct, as `a-2` with
-    /// the separator `-`.
+    /// Reserves a name and returns it. This is the wanted name, or the wanted name with the first
+    /// number that makes it distinct, for example `a-2` with the separator `-`.
     pub fn take(&mut self, wanted: &str, separator: char) -> String {
         let mut name = wanted.to_owned();
         let mut number = 1_u64;
@@ -38,9 +42,10 @@ impl DistinctNames {
     }
 }
 
-/// Returns the name of a file for any text: ASCII letters, digits, `.`, `_` and `-`, of which the
-/// first is a letter or a digit, so that no reader hides it and no program takes it for an option.
-/// Other characters become `_`, or `x` as the first one. At most 128 bytes; `x` for an empty text.
+/// Returns the name of a file for any string. The name consists of ASCII letters, digits, `.`, `_`
+/// and `-`. It begins with a letter or a digit, so that no reader hides the file and no program
+/// mistakes the name for an option. Other characters become `_`, or `x` if they are the first
+/// character. The name has at most 128 bytes. For an empty string, the name is `x`.
 pub fn file_stem(text: &str) -> String {
     let plain = |(at, c): (usize, char)| match c {
         '.' | '-' | '_' if at > 0 => c,
@@ -52,24 +57,24 @@ pub fn file_stem(text: &str) -> String {
     if name.is_empty() { "x".to_owned() } else { name }
 }
 
-/// Returns the topic of a source: its name, after the name of the host if the recording has several
-/// hosts.
+/// Returns the topic of a source. This is the name of the source. If the recording has several
+/// hosts, the name of the host comes first.
 pub fn topic(source: &str, host: Option<&str>) -> String {
     host.map_or_else(|| source.to_owned(), |host| format!("{host}/{source}"))
 }
 
-/// Returns the name of a label of Prometheus for any text.
+/// Returns the name of a Prometheus label for any string.
 pub fn label_name(text: &str) -> String {
     let prefix = if text.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
     format!("{prefix}{}", metric_part(text))
 }
 
-/// Returns a part of the name of a metric of Prometheus for any text.
+/// Returns a part of the name of a Prometheus metric for any string.
 pub fn metric_part(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// Returns whether a text is the name of a metric or a label of Prometheus as it is.
+/// Returns whether a string is already a valid name of a Prometheus metric or label.
 pub fn is_metric_name(text: &str) -> bool {
     !text.is_empty()
         && !text.starts_with(|first: char| first.is_ascii_digit())
@@ -83,8 +88,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves the rules for any names: those that are taken differ without regard to case, files
-        // are never hidden, and labels have the characters of Prometheus.
+        // Proves the rules for any names. Reserved names differ without regard to case, files are
+        // never hidden, and labels have only the characters that Prometheus allows.
         #[test]
         fn names_follow_the_rules(texts in prop::collection::vec("[aAbB_.\\-1 \u{e4}\u{c4}]{0,4}", 0..24)) {
             let mut names = DistinctNames::default();
@@ -100,7 +105,7 @@ mod tests {
         }
     }
 
-    // Proves that a name stays as it is if it can.
+    // Proves that a name is unchanged if the rules allow it.
     #[test]
     fn names_stay_if_they_can() {
         let mut names = DistinctNames::default();

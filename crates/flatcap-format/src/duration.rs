@@ -1,18 +1,19 @@
-//! The notation of durations, for settings, arguments and points in time.
+//! The notation of durations in settings, arguments and points in time.
 
 use std::time::Duration;
 
 pub use humantime::DurationError;
 
-/// Maximum length of the text of a duration, in bytes. The library panics if carrying nanoseconds
-/// into seconds overflows a [`Duration`]. Such a text has at least 26 bytes.
+/// Maximum length of the notation of a duration, in bytes. The library panics if carrying
+/// nanoseconds into seconds overflows a [`Duration`]. A string that causes this has at least 26
+/// bytes.
 const TEXT_BYTES_MAX: usize = 24;
 
 /// Parses a duration such as `250us`, `1.5s`, `90sec` or `1h 30m`.
 ///
 /// # Errors
-/// The text is not a duration. [`DurationError::NumberOverflow`] also for a text of more than 24
-/// bytes.
+/// The string is not a duration. The error is [`DurationError::NumberOverflow`] also for a string
+/// of more than 24 bytes.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(DurationError::NumberOverflow);
@@ -24,8 +25,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
 mod tests {
     use super::*;
 
-    // Proves that a sum which the library cannot carry is an error, and that durations as people
-    // write them are parsed.
+    // Proves that a sum that the library cannot carry is an error, and that durations are parsed as
+    // people write them.
     #[test]
     fn long_durations_are_refused() {
         assert!(parse_duration("5124095576030431h15s1000ms").is_err());

@@ -1,4 +1,4 @@
-//! Bindings of schemas that tests use, as flatc generates them (scripts/generate.sh).
+//! Bindings of schemas that tests use. flatc generates these bindings (scripts/generate.sh).
 #![allow(
     unsafe_code,
     missing_docs,
@@ -17,8 +17,8 @@
     reason = "generated code keeps the generator's own style; the generator has its own tests"
 )]
 
-// Formatted files would differ from what flatc writes, and `scripts/generate.sh --check` would
-// report them.
+// Formatted files would differ from the output of flatc, and `scripts/generate.sh --check` would
+// report the difference.
 #[path = "../../../generated/host/cpu_generated.rs"]
 #[rustfmt::skip]
 mod cpu;

@@ -1,45 +1,48 @@
-//! Latency histograms, as a segment's footer stores them, and their percentiles.
+//! Latency histograms and their percentiles. A segment's footer stores such histograms.
 
 use hdrhistogram::Histogram;
 
-/// Maximum latency of a histogram, in nanoseconds: one minute. Longer latencies count as one
-/// minute.
+/// Maximum latency of a histogram, in nanoseconds. This is one minute. Longer latencies count as
+/// one minute.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Decimal digits of a recorded latency: an error of at most 1 %, and 15 KiB per histogram.
+/// Number of decimal digits of a recorded latency. With two digits, the error is at most 1 %, and a
+/// histogram takes 15 KiB.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
-/// Latencies of a run or of a segment, added up from intervals. The default takes no memory before
-/// the first latency, because sources that applications push have no latencies.
+/// Latencies of a run or of a segment, added up from intervals. The default value takes no memory
+/// before the first latency, because sources whose samples are pushed by applications have no
+/// latencies.
 #[derive(Debug, Clone, Default)]
 pub struct TotalHistogram(Option<Box<Histogram<u64>>>);
 
 impl TotalHistogram {
-    /// Memory of a histogram with latencies, in bytes: its counters have 64 bits.
+    /// Memory of a histogram with latencies, in bytes. The counters of the histogram have 64 bits.
     pub const BYTES: usize = 3_840 * size_of::<u64>();
 
-    /// Creates an empty total whose memory is there already, so that it does not grow later.
+    /// Creates an empty total whose memory is already allocated, so that the memory does not grow
+    /// later.
     pub fn allocated() -> Self {
         Self(Some(Box::new(histogram())))
     }
 
-    /// Adds `count` latencies of `value_ns`, from a bucket of another histogram.
+    /// Adds `count` latencies of `value_ns` nanoseconds each, from a bucket of another histogram.
     pub fn add_bucket(&mut self, value_ns: u64, count: u64) {
         self.0.get_or_insert_with(|| Box::new(histogram())).saturating_record_n(value_ns, count);
     }
 
-    /// Returns the non-empty buckets: highest value in nanoseconds, count.
+    /// Returns the highest value in nanoseconds and the count of each non-empty bucket.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.0.iter().flat_map(|histogram| histogram.iter_recorded());
         buckets.map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
     }
 
-    /// Returns the total in four numbers.
+    /// Returns the total as four numbers.
     pub fn summary(&self) -> LatencySummary {
         self.0.as_deref().map(LatencySummary::of).unwrap_or_default()
     }
 }
 
-/// A distribution in four numbers. All 0 when nothing was measured.
+/// A distribution as four numbers. All numbers are 0 if nothing was measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LatencySummary {
     /// Number of latencies.
@@ -66,7 +69,8 @@ impl LatencySummary {
 fn histogram() -> Histogram<u64> {
     let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
         .expect("1 <= LATENCY_NS_MAX / 2 and 0 <= SIGNIFICANT_DIGITS <= 5");
-    // Write to it once, so that its pages are mapped now and not one by one.
+    // This writes to the whole histogram, so that its pages are mapped now and not one by one
+    // later.
     histogram.reset();
     histogram
 }
@@ -75,7 +79,8 @@ fn histogram() -> Histogram<u64> {
 mod tests {
     use super::*;
 
-    // Proves that a histogram takes the stated memory, and none before the first latency.
+    // Proves that a histogram takes the stated memory, and takes no memory before the first
+    // latency.
     #[test]
     fn a_histogram_has_its_stated_size() {
         assert_eq!(super::histogram().distinct_values() * size_of::<u64>(), TotalHistogram::BYTES);

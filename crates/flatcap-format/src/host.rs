@@ -1,20 +1,20 @@
-//! The host of a recording: its names, and the clocks that pair its monotonic time with the time of
-//! day.
+//! The host of a recording. The module contains the names of the host, and the clocks that pair its
+//! monotonic time with the time of day.
 
 /// The host's three clocks, read at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub mono_ns: u64,
-    /// CLOCK_BOOTTIME, in nanoseconds: monotonic time plus time in suspend.
+    /// CLOCK_BOOTTIME, in nanoseconds. This is the monotonic time plus the time in suspend.
     pub boot_ns: u64,
     /// CLOCK_REALTIME, in nanoseconds since 1970, UTC.
     pub wall_ns: i64,
 }
 
 impl ClockReading {
-    /// Returns for how long the host was suspended since its boot, in nanoseconds: boot time minus
-    /// monotonic time.
+    /// Returns the time that the host was suspended since its boot, in nanoseconds. This is boot
+    /// time minus monotonic time.
     pub fn suspended_ns(&self) -> u64 {
         self.boot_ns.saturating_sub(self.mono_ns)
     }
@@ -25,15 +25,15 @@ impl ClockReading {
     }
 }
 
-/// The host's identity, as far as it is known.
+/// The host's identity as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostName {
     /// Host name (uname(2)).
     pub name: String,
     /// Content of /etc/machine-id, if present.
     pub machine_id: Option<String>,
-    /// Content of `/proc/sys/kernel/random/boot_id`; changes at each boot.
+    /// Content of `/proc/sys/kernel/random/boot_id`. It changes at each boot.
     pub boot_id: Option<String>,
-    /// Names and values that the operator gave it, such as its role and its site.
+    /// Names and values that the operator gave the host, such as its role and its site.
     pub labels: Vec<(String, String)>,
 }

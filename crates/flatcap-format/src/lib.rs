@@ -1,7 +1,8 @@
 //! Reads and writes the segment files of flatcap, a flight recorder for Linux hosts.
 //!
-//! A segment is one file of a recording: frames with checksums, each with a sample of a source as
-//! a FlatBuffer, and the schemas to decode them. docs/FORMAT.md specifies it.
+//! A segment is one file of a recording. It consists of frames with checksums, and contains the
+//! schemas to decode them. Most frames contain one sample of a source as a FlatBuffer.
+//! docs/FORMAT.md specifies the format.
 //!
 //! | to | use |
 //! |---|---|

@@ -1,9 +1,9 @@
-//! A whole file mapped into memory (mmap), for files that no longer change.
+//! Maps a whole file into memory (mmap). Only files that no longer change are mapped.
 //!
-//! A map is read straight from the page cache; reading through a buffer copies each byte once more.
-//! The risk: if the file is truncated while it is mapped, the kernel ends the process (SIGBUS). So
-//! only sealed segments are mapped, which no part of this program truncates, and only by commands
-//! that the operator can repeat.
+//! A map is read directly from the page cache. Reading through a buffer copies each byte one more
+//! time. The risk of a map is that the kernel ends the process (SIGBUS) if the file is truncated
+//! while it is mapped. So only sealed segments are mapped, because no part of this program
+//! truncates them. Only commands that the operator can repeat use maps.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) struct MappedFile(Mmap);
 pub(crate) struct MappedFile([u8; 0]);
 
 impl MappedFile {
-    /// Maps no file.
+    /// Returns an error, because files cannot be mapped without the feature.
     ///
     /// # Errors
     /// Always `Unsupported`.
@@ -34,7 +34,7 @@ impl MappedFile {
     /// Maps a file at its current length.
     ///
     /// # Errors
-    /// Any error of the underlying system call; an empty file cannot be mapped.
+    /// Any error of the underlying system call. An empty file cannot be mapped.
     #[cfg(feature = "mmap")]
     #[allow(
         unsafe_code,
@@ -59,12 +59,12 @@ impl MappedFile {
     pub(crate) fn populate(&self, offset: usize, bytes: usize) {
         let bytes = bytes.min(self.0.len().saturating_sub(offset));
         if bytes > 0 {
-            // Kernels before 5.14 lack this advice; page faults then occur one by one.
+            // Kernels before 5.14 do not support this advice. Page faults then occur one by one.
             drop(self.0.advise_range(memmap2::Advice::PopulateRead, offset, bytes));
         }
     }
 
-    /// Other systems load pages at each page fault.
+    /// Does nothing, because other systems load pages at each page fault.
     #[cfg(not(all(target_os = "linux", feature = "mmap")))]
     #[allow(clippy::unused_self, reason = "as on Linux")]
     pub(crate) fn populate(&self, _offset: usize, _bytes: usize) {}
@@ -76,21 +76,23 @@ impl MappedFile {
     }
 }
 
-/// Returns whether most of a large file takes no disk space: somebody has extended it.
+/// Returns whether most of a large file takes no disk space. In that case, somebody has extended
+/// the file.
 #[cfg(all(unix, feature = "mmap"))]
 fn is_sparse(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
-    /// Smaller sparse files do no harm.
+    /// Minimum length of a file that counts as sparse, in bytes. Smaller sparse files do no harm.
     const BYTES_MIN: u64 = 64 << 20;
-    /// A file system that compresses by less than this factor does not make a file sparse.
+    /// Minimum ratio of a file's length to its disk space. A file system that compresses by less
+    /// than this factor does not make a file sparse.
     const RATIO_MIN: u64 = 16;
     let metadata = file.metadata()?;
     let stored = metadata.blocks().saturating_mul(512);
     Ok(metadata.len() >= BYTES_MIN && metadata.len() / RATIO_MIN > stored)
 }
 
-/// Other systems do not report the space of a file.
+/// Returns false, because other systems do not report the disk space of a file.
 #[cfg(all(not(unix), feature = "mmap"))]
 fn is_sparse(_file: &File) -> io::Result<bool> {
     Ok(false)
@@ -116,7 +118,8 @@ impl ReadAt for MappedFile {
 mod tests {
     use super::*;
 
-    // Proves that a map reads like the file, within and beyond its end.
+    // Proves that reading a map gives the same result as reading the file, before and after the end
+    // of the file.
     #[test]
     fn a_map_reads_as_the_file() {
         let content: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();

@@ -1,7 +1,7 @@
 //! The fixed layout of a telemetry frame's payload before the source's own payload (docs/FORMAT.md,
-//! "Telemetry frame"), without generated code: segments and lanes share it.
+//! "Telemetry frame"). Segments and lanes share this module, so it uses no generated code.
 
-// The layout. Each offset is the previous one plus a size.
+// The layout. Each offset is the previous offset plus a size.
 const ROOT: usize = 0; // u32: offset of the table
 const IDENTIFIER: usize = ROOT + 4; // "FCTF"
 const PADDING: usize = IDENTIFIER + 4; // 4 zero bytes, so that the header struct is 8-byte aligned
@@ -12,11 +12,11 @@ pub const HEADER_AT: usize = TABLE + 4;
 const PAYLOAD_OFFSET: usize = HEADER_AT + HEADER_BYTES; // u32: offset of the vector
 /// Offset of the length of the source's payload, a u32.
 pub const PAYLOAD_LENGTH_AT: usize = PAYLOAD_OFFSET + 4;
-/// Bytes before the source's payload in each telemetry frame.
+/// Number of bytes before the source's payload in each telemetry frame.
 pub const ENVELOPE_BYTES: usize = PAYLOAD_LENGTH_AT + 4;
-/// Bytes of the `FrameHeader`.
+/// Length of the `FrameHeader`, in bytes.
 pub const HEADER_BYTES: usize = 32;
-/// The flags of a telemetry frame that are defined.
+/// The defined flags of a telemetry frame.
 pub(crate) const KNOWN_FLAGS: u16 = 0x3F;
 
 // The format is frozen. The header has fields of 64 bits, for which FlatBuffers requires an offset
@@ -38,7 +38,8 @@ const fn prefix() -> [u8; ENVELOPE_BYTES] {
         at += 1;
     }
     bytes[VTABLE] = (TABLE - VTABLE) as u8;
-    // The table ends after the offset of the vector, so the length is not a part of it.
+    // The table ends after the offset of the vector, so the length of the vector is not a part of
+    // the table.
     bytes[VTABLE + 2] = (PAYLOAD_LENGTH_AT - TABLE) as u8;
     bytes[VTABLE + 4] = (HEADER_AT - TABLE) as u8;
     bytes[VTABLE + 6] = (PAYLOAD_OFFSET - TABLE) as u8;
@@ -47,7 +48,8 @@ const fn prefix() -> [u8; ENVELOPE_BYTES] {
     bytes
 }
 
-/// The parts of an envelope: the header's bytes, and the source's payload after it.
+/// The parts of a telemetry frame's payload. These are the bytes of the header, and the source's
+/// payload after the envelope.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeParts<'a> {
     /// The `FrameHeader`.
@@ -56,8 +58,8 @@ pub struct EnvelopeParts<'a> {
     pub body: &'a [u8],
 }
 
-/// Splits a telemetry frame's payload if it has exactly this layout. Other layouts may be valid too
-/// and need the verifier.
+/// Splits a telemetry frame's payload. Returns `None` if the payload does not have exactly this
+/// layout. Other layouts may be valid too, but they need the verifier.
 #[inline]
 pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
     let (envelope, body) = payload.split_first_chunk::<ENVELOPE_BYTES>()?;
@@ -67,8 +69,8 @@ pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
     let (shape_front, shape_rest) = PREFIX.split_first_chunk::<HEADER_AT>()?;
     let shape_offset = shape_rest.get(HEADER_BYTES..)?.first_chunk::<4>()?;
     let length = u32::from_le_bytes(*length.first_chunk()?);
-    // The header is not compared: its fields are plain numbers and have no invalid bits. The length
-    // must be exact, because bytes after the vector would otherwise be dropped.
+    // The header is not compared, because its fields are plain numbers without invalid bits. The
+    // length must be exact, because otherwise the bytes after the vector would be dropped.
     let is_so = front == shape_front && offset == shape_offset && length as usize == body.len();
     is_so.then_some(EnvelopeParts { header, body })
 }
@@ -76,7 +78,7 @@ pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
 /// The `FrameHeader` of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleHeader {
-    /// Time at which the sample began, in monotonic nanoseconds.
+    /// Time at which the sample began on `CLOCK_MONOTONIC`, in nanoseconds.
     pub mono_ns: u64,
     /// The same time in UTC since 1970, in nanoseconds.
     pub wall_ns: i64,
@@ -84,7 +86,7 @@ pub struct SampleHeader {
     pub seq: u64,
     /// The source's id.
     pub source: u16,
-    /// Whether it is incomplete, and why.
+    /// The flags. They state whether the sample is incomplete, and why.
     pub flags: u16,
     /// Duration of reading, in nanoseconds.
     pub duration_ns: u32,
@@ -102,9 +104,9 @@ impl SampleHeader {
         Self { mono_ns: word(0), wall_ns: word(1).cast_signed(), seq: word(2), source, flags, duration_ns }
     }
 
-    /// Writes the envelope of a sample with a payload of `payload_bytes`, in words of eight bytes
-    /// as the checksum reads them next: a processor stalls if it reads larger pieces than it has
-    /// just written.
+    /// Writes the envelope of a sample with a payload of `payload_bytes` bytes. The checksum reads
+    /// the envelope next, in words of eight bytes, so it is written in words of eight bytes. A
+    /// processor stalls if it reads larger pieces than it has just written.
     #[inline]
     pub fn write_envelope(&self, envelope: &mut [u8; ENVELOPE_BYTES], payload_bytes: u32) {
         let shape = PREFIX.as_chunks::<8>().0;

@@ -1,5 +1,5 @@
-//! Entry point for the fuzz targets, used by fuzz/ and by tests of this crate. No input may make
-//! them panic, or make a reader return a frame that was not checked.
+//! The entry point of the fuzz targets in fuzz/. Tests of this crate use it too. No input may cause
+//! a panic, or make a reader return a frame that was not checked.
 
 #![allow(
     clippy::missing_panics_doc,
@@ -22,9 +22,9 @@ use super::writer::{LaneWriter, OnFullSlab, Refusal};
 const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 /// The sources' ids, by slot.
 const SOURCES: [u16; 3] = [7, 9, 4095];
-/// The time that the reader's clock shows, in nanoseconds.
+/// The time of the reader's clock, in nanoseconds.
 const NOW_NS: u64 = 1 << 40;
-/// A reading of memory that does not change ends after fewer batches.
+/// Maximum number of batches. If the memory does not change, reading ends after fewer batches.
 const BATCHES_MAX: usize = 4096;
 
 /// A writer and a reader of one lane.
@@ -77,8 +77,7 @@ impl Ring {
     }
 }
 
-/// Reads a lane until no frame is left or the lane is refused, and checks all returned frames
-/// again.
+/// Reads a lane until no frame is left or the lane is refused. Checks all returned frames again.
 fn read(reader: &mut LaneReader, memory: &TestMemory, taken: &mut Taken) {
     let clocks = LaneClocks { now_ns: &|| NOW_NS, wall_offsets_ns: &[WALL_OFFSET_NS] };
     let mut buffer = LaneBuffer::default();
@@ -130,8 +129,8 @@ impl Taken {
 }
 
 /// Writes and reads a ring as the first half of the input describes. Changes bytes of the ring as
-/// the second half describes, also while it is read. Then reads the ring to its end: with the same
-/// reader, and with a new reader that knows only the memory.
+/// the second half describes, also while it is read. Then reads the ring to its end, first with the
+/// same reader, and then with a new reader that knows only the memory.
 pub fn ring(data: &[u8]) {
     let (choice, data) = data.split_first().map_or((0, data), |(choice, data)| (*choice, data));
     let (steps, changes) = data.split_at(data.len() / 2);

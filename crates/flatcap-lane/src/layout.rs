@@ -1,42 +1,42 @@
-//! The memory of a lane (docs/PUSH.md, "Memory of a lane"): offsets, the part that the recorder
-//! writes once, and numbers that are written as pairs.
+//! The memory of a lane (docs/PUSH.md, "Memory of a lane"). The module contains the offsets, the
+//! part that the recorder writes only one time, and numbers that are written as pairs.
 
 use flatcap_stream::ChecksumKind;
 
 use super::envelope::ENVELOPE_BYTES;
 
-/// Bytes before the slabs: one page, which is read at once.
+/// Number of bytes before the slabs. This is one page, which is read with one call.
 pub const CONTROL_BYTES: usize = 4096;
-/// Sources of a lane.
+/// Maximum number of sources of a lane.
 pub(crate) const SLOTS: usize = 64;
-/// Minimum number of slabs: one is read while the other is written.
+/// Minimum number of slabs. Two are necessary because one is read while the other is written.
 pub const SLABS_MIN: usize = 2;
-/// Maximum number of slabs: the number of states that fit in the page.
+/// Maximum number of slabs. This is the number of states that fit in the page.
 pub const SLABS_MAX: usize = 256;
-/// Smallest slab: a page.
+/// Minimum size of a slab, in bytes. This is a page.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
-/// Maximum size of a slab: its length fits the 23 bits of a state, and a frame of this size is
-/// rare.
+/// Maximum size of a slab, in bytes. The length of such a slab fits the 23 bits of a state, and
+/// longer frames are rare.
 pub(crate) const SLAB_BYTES_MAX: usize = 4 << 20;
-/// Smallest ring that a client is given, in bytes.
+/// Minimum size of a ring that a client gets, in bytes.
 pub const LANE_BYTES_MIN: u64 = 256 << 10;
-/// Largest ring that a client is given, in bytes.
+/// Maximum size of a ring that a client gets, in bytes.
 pub const LANE_BYTES_MAX: u64 = 16 << 20;
-/// The id in a slot without a source.
+/// The id in a slot that has no source.
 pub(crate) const NO_SOURCE: u16 = u16::MAX;
-/// Bytes of a number that is written as a pair.
+/// Length of a number that is written as a pair, in bytes.
 pub(crate) const PAIR_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"FCLANE01";
-/// Numbers of the header, including the magic.
+/// Count of the numbers in the header, including the magic number.
 const HEADER_NUMBERS: usize = 16;
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// Number of uses that were given back, as a pair.
+/// Offset of the number of uses that were given back. The number is a pair.
 pub(crate) const RETURNED_AT: usize = 128;
-/// Wall time minus monotonic time, as a pair.
+/// Offset of wall time minus monotonic time. The number is a pair.
 pub(crate) const WALL_OFFSET_AT: usize = 144;
-/// [`LaneFlags`].
+/// Offset of the [`LaneFlags`].
 pub(crate) const FLAGS_AT: usize = 160;
 const IDS_AT: usize = 256;
 const SLOTS_AT: usize = 512;
@@ -55,7 +55,7 @@ pub(crate) type ControlPage = [u8; CONTROL_BYTES];
 pub struct LaneFlags(u64);
 
 impl LaneFlags {
-    /// The recorder takes no frames: the client counts samples as lost.
+    /// The recorder currently takes no frames, so the client counts samples as lost.
     #[cfg(all(test, not(flatcap_model)))]
     pub(crate) const PAUSED: Self = Self(1);
     /// The recorder does not read the lane any more.
@@ -63,42 +63,42 @@ impl LaneFlags {
     /// Offset of the flags in the lane's memory.
     pub const OFFSET: u64 = FLAGS_AT as u64;
 
-    /// Returns the number as stored.
+    /// Returns the stored number.
     pub fn bits(self) -> u64 {
         self.0
     }
 }
 
-/// The budget and limits for pushed frames. All zeros if the recorder is a version that does not
-/// state them.
+/// The budget and limits for pushed frames. All numbers are 0 if the version of the recorder does
+/// not state them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaneBudget {
     /// CPU time for the frames of all users, in nanoseconds per second.
     pub cpu_ns_per_second: u64,
-    /// Frames per second of this user; 0: unlimited.
+    /// Maximum number of frames per second of this user. 0 means unlimited.
     pub user_frames_per_second: u64,
-    /// Bytes per second of this user; 0: unlimited.
+    /// Maximum number of bytes per second of this user. 0 means unlimited.
     pub user_bytes_per_second: u64,
 }
 
-/// The part of a lane that the recorder writes once.
+/// The part of a lane that the recorder writes only one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneHeader {
     /// Number of slabs.
     pub slabs: usize,
-    /// Bytes of a slab.
+    /// Size of a slab, in bytes.
     pub slab_bytes: usize,
     /// Checksum of each frame.
     pub checksum: ChecksumKind,
-    /// Longest payload of a telemetry frame, in bytes, envelope included.
+    /// Maximum length of a telemetry frame's payload, in bytes, including the envelope.
     pub frame_max: u32,
     /// The run's id.
     pub run_id: u64,
     /// Device and inode of the data directory.
     pub directory: (u64, u64),
-    /// The kernel's boot id, high half and low half; 0 if the kernel reports no boot id.
+    /// The high half and the low half of the kernel's boot id. 0 if the kernel reports no boot id.
     pub boot: (u64, u64),
-    /// The lane's number, unique in the run.
+    /// The lane's number, which is unique in the run.
     pub lane: u32,
     /// The client's user.
     pub uid: u32,
@@ -112,16 +112,16 @@ pub enum LaneLayoutError {
     /// The bytes do not begin with the magic number of a lane.
     #[error("the memory does not begin with the magic of a lane")]
     Magic,
-    /// The sizes contradict each other, the limits or the memory.
+    /// The sizes contradict each other, are outside of the limits, or do not fit the memory.
     #[error(
         "the lane has {slabs} slabs of {slab_bytes} bytes in {bytes} bytes of memory; valid are 2 to 256 slabs of 4 KiB to 4 MiB, a power of two, after 4096 bytes"
     )]
     Sizes {
-        /// Number of slabs, as stored.
+        /// The stored number of slabs.
         slabs: u64,
-        /// Bytes of a slab, as stored.
+        /// The stored size of a slab, in bytes.
         slab_bytes: u64,
-        /// Bytes of the memory.
+        /// Size of the memory, in bytes.
         bytes: u64,
     },
     /// A number has an invalid value.
@@ -135,19 +135,19 @@ pub enum LaneLayoutError {
 }
 
 impl LaneHeader {
-    /// Returns the bytes of the whole lane.
+    /// Returns the size of the whole lane, in bytes.
     pub fn bytes(&self) -> u64 {
         (CONTROL_BYTES + self.slabs * self.slab_bytes) as u64
     }
 
-    /// Returns the longest payload of a source that a frame of this lane can have.
+    /// Returns the maximum length of a source's payload in a frame of this lane, in bytes.
     pub(crate) fn payload_max(&self) -> usize {
         let in_slab = self.slab_bytes - self.checksum.frame_bytes(ENVELOPE_BYTES);
         (self.frame_max as usize).saturating_sub(ENVELOPE_BYTES).min(in_slab)
     }
 
-    /// Returns the first page of a new lane, which must be written once before others can access
-    /// the lane. The rest is zero.
+    /// Returns the first page of a new lane. The page must be written before others can access the
+    /// lane. The other bytes of the lane are zero.
     pub fn first_page(&self, wall_offset_ns: i64) -> Vec<u8> {
         let mut page = vec![0; CONTROL_BYTES];
         let numbers = [
@@ -236,7 +236,7 @@ impl LaneHeader {
     }
 }
 
-/// Returns a number as a pair: itself, and its complement.
+/// Returns a number as a pair, which consists of the number and its complement.
 pub(crate) fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
     let mut bytes = [0; PAIR_BYTES];
     put(&mut bytes, 0, &number.to_le_bytes());
@@ -244,19 +244,19 @@ pub(crate) fn encode_pair(number: u64) -> [u8; PAIR_BYTES] {
     bytes
 }
 
-/// Reads a pair. Returns `None` if its halves do not match.
+/// Returns the number of a pair, or `None` if the halves of the pair do not match.
 #[inline]
 pub(crate) fn pair(first: u64, second: u64) -> Option<u64> {
     (first == !second).then_some(first)
 }
 
-/// Returns the offset of `begun` of a slot; `lost` follows.
+/// Returns the offset of a slot's `begun`. The slot's `lost` follows.
 #[inline]
 pub(crate) fn begun_at(slot: u8) -> usize {
     SLOTS_AT + SLOT_BYTES * (usize::from(slot) % SLOTS)
 }
 
-/// Returns the offset of `lost` of a slot.
+/// Returns the offset of a slot's `lost`.
 #[inline]
 pub(crate) fn lost_at(slot: u8) -> usize {
     begun_at(slot) + NUMBER_BYTES
@@ -267,7 +267,7 @@ pub(crate) fn id_at(slot: u8) -> usize {
     IDS_AT + 2 * (usize::from(slot) % SLOTS)
 }
 
-/// Reads the number at an offset. Returns 0 beyond the end.
+/// Reads the number at an offset. Returns 0 if the offset is beyond the end of the page.
 pub(crate) fn number_at(page: &[u8], at: usize) -> u64 {
     page.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

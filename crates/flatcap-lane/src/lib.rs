@@ -1,5 +1,5 @@
-//! Lanes: lock-free ring buffers of telemetry frames in shared memory. Through a lane, an
-//! application pushes its own frames to the recorder (docs/PUSH.md).
+//! Lanes. A lane is a lock-free ring buffer of telemetry frames in shared memory. Through a lane,
+//! an application pushes its own frames to the recorder (docs/PUSH.md).
 //!
 //! | to | use |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | speak on the push socket | [`PushRequest`], [`PushReply`] |
 //!
 //! The crate never maps memory, never opens a socket and needs no `unsafe`. The other side may
-//! write to the memory at any time. So a reader first copies a frame and then checks the copy, like
-//! the reader of a seqlock.
+//! write to the memory at any time. So a reader first copies a frame and then checks the copy, as a
+//! reader of a seqlock does.
 
 pub mod envelope;
 #[cfg(all(any(test, feature = "fuzzing"), not(flatcap_model)))]
@@ -36,7 +36,7 @@ pub use reader::{
 };
 pub use writer::{LaneWriter, OnFullSlab, Refusal, WriterMemory};
 
-/// The atomics of the protocol, from the standard library, or, in models, from loom.
+/// The atomics of the protocol. They come from the standard library, or from loom in models.
 mod atomics {
     #[cfg(all(test, flatcap_model))]
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

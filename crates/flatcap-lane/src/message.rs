@@ -1,9 +1,10 @@
-//! The messages of the push socket (docs/PUSH.md, "Messages"): one packet each. This module does no
-//! I/O: the caller owns sockets and descriptors.
+//! The messages of the push socket (docs/PUSH.md, "Messages"). Each message is one packet. This
+//! module does no I/O, because the caller owns sockets and descriptors.
 
 use super::layout::SLOTS;
 
-/// Maximum length of a packet, in bytes. Schemas are sent as memory.
+/// Maximum length of a packet, in bytes. Schemas may be longer because they are sent as memory and
+/// not in a packet.
 pub const PACKET_BYTES_MAX: usize = 4096;
 /// The version of the protocol.
 pub const VERSION: u32 = 1;
@@ -11,7 +12,8 @@ pub const VERSION: u32 = 1;
 const NAME_BYTES_MAX: usize = 64;
 /// Maximum length of the name of a root or a thread, or of the value of a label, in bytes.
 const TEXT_BYTES_MAX: usize = 255;
-/// Maximum number of labels of a source: they are in every segment's header.
+/// Maximum number of labels of a source. The number is limited because the labels are in every
+/// segment's header.
 const LABELS_MAX: usize = 16;
 /// The kind of a reply is the kind of its request plus this number.
 const REPLY: u32 = 0x8000;
@@ -30,23 +32,22 @@ const RESUME: u32 = 7;
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushRequest {
-    /// The first message.
+    /// The first message of a connection.
     Hello {
         /// Version of the protocol.
         version: u32,
         /// The client's name.
         client: String,
     },
-    /// Registers a source. The schema of the source is sent as a descriptor, if the source has a
-    /// root.
+    /// Registers a source. If the source has a root, its schema is sent as a descriptor.
     Source(SourceRegistration),
-    /// Asks for a lane.
+    /// Requests a lane.
     Lane {
-        /// Bytes of the ring; 0 for the default.
+        /// Size of the ring in bytes. 0 means the default size.
         bytes: u64,
         /// The thread's id.
         thread: u32,
-        /// The thread's name; may be empty.
+        /// The thread's name. It may be empty.
         thread_name: String,
     },
     /// Binds a source to its slot in a lane.
@@ -56,7 +57,7 @@ pub enum PushRequest {
         /// The client's number of the source.
         source: u32,
     },
-    /// The lane is more than half full. Has no reply.
+    /// The lane is more than half full. This message has no reply.
     Wake {
         /// The lane.
         lane: u32,
@@ -72,18 +73,18 @@ pub enum PushRequest {
     Resume(LaneResumption),
 }
 
-/// A source as its client describes it.
+/// The description of a source by its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRegistration {
     /// The client's number of the source, below 64. The number is the source's slot in every lane.
     pub number: u32,
-    /// Nominal period in nanoseconds; 0 without a period.
+    /// Nominal period in nanoseconds. 0 if the source has no period.
     pub period_ns: u64,
     /// The source's name.
     pub name: String,
-    /// Full name of its payload's root table; empty if it is opaque.
+    /// Full name of the payload's root table. Empty if the payload is opaque.
     pub root: String,
-    /// Names and values.
+    /// Names and values of the source's labels.
     pub labels: Vec<(String, String)>,
 }
 
@@ -101,7 +102,7 @@ pub struct LaneResumption {
 /// A message of the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PushReply {
-    /// To `hello`.
+    /// Reply to `hello`.
     Hello {
         /// Version of the protocol.
         version: u32,
@@ -112,7 +113,7 @@ pub enum PushReply {
         /// Maximum number of lanes of the client.
         lanes_max: u32,
     },
-    /// To `source`.
+    /// Reply to `source`.
     Source {
         /// The client's number of the source.
         number: u32,
@@ -124,34 +125,34 @@ pub enum PushReply {
         /// Length of the lane's memory, in bytes.
         bytes: u64,
     },
-    /// To `bind`.
+    /// Reply to `bind`.
     Bind {
         /// The id of the pair of lane and source.
         id: u16,
         /// Number of the source's next sample.
         next_seq: u64,
     },
-    /// To `trigger`.
+    /// Reply to `trigger`.
     Trigger,
-    /// To `resume`.
+    /// Reply to `resume`.
     Resume,
     /// Sent instead of any other reply.
     Error {
         /// The kind of error.
         code: PushErrorCode,
-        /// For people.
+        /// The message for people.
         text: String,
     },
-    /// Sent at any time: the recorder does not read a lane any more.
+    /// The recorder does not read a lane any more. This message may be sent at any time.
     Ended {
         /// The lane.
         lane: u32,
         /// The reason for people.
         reason: String,
     },
-    /// Sent at any time: the remaining samples of a resumed lane, whose writer has stopped, are in
-    /// the recording, or the run of the lane does not exist any more. The client need not keep the
-    /// lane.
+    /// The client does not have to keep a lane any more. This message may be sent at any time.
+    /// There are two reasons. Either the lane was resumed, its writer has stopped, and its
+    /// remaining samples are in the recording. Or the run of the lane does not exist any more.
     Rescued {
         /// The lane's run.
         run_id: u64,
@@ -165,9 +166,9 @@ pub enum PushReply {
 pub enum PushErrorCode {
     /// The version is unknown.
     Version,
-    /// The message is malformed or out of order.
+    /// The message is malformed or has arrived at the wrong time.
     Malformed,
-    /// The client may not do this.
+    /// The client is not allowed to do this.
     Denied,
     /// A limit was reached.
     Limit,
@@ -187,7 +188,7 @@ pub enum MessageError {
     /// The packet is empty, or its kind is unknown.
     #[error("a packet of an unknown kind; valid are 1 (hello) to 7 (resume)")]
     Kind,
-    /// The packet ends within a field, or does not end with the last one.
+    /// The packet ends within a field, or does not end with its last field.
     #[error("a packet of kind {kind} of {bytes} bytes, which its fields do not fill exactly")]
     Length {
         /// The packet's kind.
@@ -248,7 +249,7 @@ impl PushRequest {
         .0
     }
 
-    /// Reads a packet. Refuses texts beyond their limits.
+    /// Reads a packet. Refuses strings that are longer than their limits.
     ///
     /// # Errors
     /// The reason why the packet is not a request.
@@ -280,7 +281,7 @@ impl PushRequest {
         Ok(request)
     }
 
-    /// Returns the number of descriptors that are sent with it.
+    /// Returns the number of descriptors that are sent with this request.
     pub fn descriptors(&self) -> usize {
         match self {
             Self::Source(source) => usize::from(!source.root.is_empty()),
@@ -402,7 +403,7 @@ impl Packet {
         self
     }
 
-    /// Adds a text. Cuts it at the end of the packet.
+    /// Adds a string. Cuts the string at the end of the packet.
     fn text(mut self, text: &str) -> Self {
         let space = PACKET_BYTES_MAX.saturating_sub(self.0.len() + 2);
         let end = (0..=space.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -413,7 +414,7 @@ impl Packet {
     }
 }
 
-/// The fields of a packet that were not read yet.
+/// The fields of a packet that have not been read yet.
 struct Fields<'a> {
     kind: u32,
     bytes: usize,
@@ -465,7 +466,7 @@ impl<'a> Fields<'a> {
         Ok(text.unwrap_or_default().to_owned())
     }
 
-    /// A name: 1 to 64 printable characters.
+    /// Reads a name, which has 1 to 64 printable characters.
     fn name(&mut self, field: &'static str) -> Result<String, MessageError> {
         let name = self.text(field, NAME_BYTES_MAX)?;
         let is_name = !name.is_empty() && !name.chars().any(char::is_control);
@@ -521,8 +522,8 @@ mod tests {
         ]
     }
 
-    // Proves that messages are read back as written, and that a message that is cut or has an extra
-    // byte is refused.
+    // Proves that messages are read back as they were written, and that a message is refused if it
+    // is cut or has an extra byte.
     #[test]
     fn messages_are_read_back() {
         for request in requests() {
@@ -540,8 +541,8 @@ mod tests {
         }
     }
 
-    // Proves that a writer cuts texts that are too long, that a reader refuses them, and that no
-    // packet exceeds the limit.
+    // Proves that a writer cuts strings that are too long, that a reader refuses such strings, and
+    // that no packet exceeds the limit.
     #[test]
     fn texts_have_limits() {
         let long = "\u{e4}".repeat(PACKET_BYTES_MAX);
@@ -557,7 +558,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes make a decoder panic.
+        // Proves that no input causes a panic in a decoder.
         #[test]
         fn any_bytes_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..9_u32) {
             let bytes = [&kind.to_le_bytes()[..], &bytes].concat();

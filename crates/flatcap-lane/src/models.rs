@@ -1,8 +1,9 @@
-//! Models of both sides of a lane's protocol, checked in every order that the memory model allows.
+//! Models of both sides of a lane's protocol. They are checked in every order that the memory model
+//! allows.
 //!
-//! A system call of the reader is a number of relaxed loads or stores in its own thread, in any
-//! order; its fences are the same as in the code. A frame is two values, so that a half overwritten
-//! frame is detected.
+//! In the model, a system call of the reader is a number of relaxed loads or stores in the reader's
+//! thread, in any order. The fences of the reader are the same as in the code. A frame consists of
+//! two values, so that a half overwritten frame is detected.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -21,10 +22,10 @@ const HALF_BYTES: usize = FRAME_BYTES / 2;
 const SLABS: usize = 2;
 const SOURCE: u16 = 7;
 
-/// The numbers of the first page that both sides use: returned, wall offset, flags, the slot's
-/// begun and lost, the states.
+/// The offsets of the numbers in the first page that both sides use. These numbers are `returned`,
+/// the wall offset, the flags, `begun` and `lost` of the slot, and the states.
 const NUMBERS: [usize; 9] = [128, 136, 144, 152, 160, 512, 520, 2048, 2056];
-/// The numbers that the reader reads.
+/// The offsets of the numbers that the reader reads.
 const READ: [usize; 4] = [512, 520, 2048, 2056];
 
 #[derive(Debug, Clone)]
@@ -36,7 +37,7 @@ struct Content {
     numbers: Vec<AtomicU64>,
     /// Half frames. Each value is the position of its bytes in `bytes`.
     halves: Vec<AtomicU64>,
-    // std's: loom does not see it, so it orders nothing
+    // This is the mutex of std, which loom does not see, so it orders nothing.
     bytes: Mutex<Vec<[u8; HALF_BYTES]>>,
     /// The writer's own copy of its bytes.
     own: Mutex<Vec<u8>>,
@@ -67,7 +68,7 @@ impl WriterMemory for ModelMemory {
         let mut own = self.0.own.lock().unwrap();
         let at = at - CONTROL_BYTES;
         let result = fill(&mut own[at..at + length]);
-        // The payload alone is part of the frame that is written next.
+        // If only the payload is written, it is a part of the frame that is written next.
         if length == FRAME_BYTES {
             for (half, bytes) in (at / HALF_BYTES..).zip(own[at..at + length].as_chunks().0) {
                 let mut known = self.0.bytes.lock().unwrap();
@@ -109,16 +110,17 @@ impl ReaderMemory for ModelMemory {
     }
 }
 
-/// Checks every order with at most this many preemptions. There is no time limit: a run that
-/// reaches one would look like a model that holds.
+/// Checks every order with at most this many preemptions. There is no time limit, because a run
+/// that reaches a time limit would look like a model that holds.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// Writes `samples` samples and counts samples without space as lost. At the same time reads
-/// `looks` times, then reads to the end. Returns the numbers of taken and missing samples.
+/// Writes `samples` samples and counts samples without space as lost. At the same time, the reader
+/// looks for frames `looks` times, and then reads to the end. Returns the numbers of taken and
+/// missing samples.
 fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullSlab) -> (u64, u64) {
     let header = LaneHeader {
         slabs: SLABS,
@@ -164,7 +166,7 @@ fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullS
     (taken, missing + account.begun - account.next_seq.unwrap())
 }
 
-/// Looks once. Every frame must be whole and the next one.
+/// Looks for frames one time. Every frame must be whole and must be the next frame.
 fn take(reader: &mut LaneReader, memory: &ModelMemory, taken: &mut u64, missing: &mut u64) -> bool {
     let clocks = LaneClocks { now_ns: &|| 1000, wall_offsets_ns: &[0] };
     let mut buffer = LaneBuffer::default();
@@ -184,8 +186,8 @@ fn take(reader: &mut LaneReader, memory: &ModelMemory, taken: &mut u64, missing:
     true
 }
 
-// Proves that a reader never sees half a frame or a number that was not begun, and that every
-// sample is taken or missing, while slabs are given back and reused.
+// Proves that a reader never sees half a frame or a number that was not begun. Proves that every
+// sample is taken or missing while slabs are given back and reused.
 #[test]
 fn model_slabs_given_back_are_used_again() {
     check(3, || {
@@ -195,7 +197,7 @@ fn model_slabs_given_back_are_used_again() {
     });
 }
 
-// Proves the same while the open slab is read as it grows.
+// Proves the same for an open slab that is read while it grows.
 #[test]
 fn model_an_open_slab_is_read_as_it_grows() {
     check(3, || {
@@ -204,8 +206,8 @@ fn model_an_open_slab_is_read_as_it_grows() {
     });
 }
 
-// Proves that a slab that is overwritten while it is read is completely dropped, and that the
-// samples in it count as missing.
+// Proves that if a slab is overwritten while it is read, the whole slab is dropped and its samples
+// count as missing.
 #[test]
 fn model_overwritten_slabs_are_given_up() {
     // Two preemptions, because three take more than a quarter of an hour.

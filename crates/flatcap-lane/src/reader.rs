@@ -1,24 +1,28 @@
-//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). It copies what the writer has
-//! committed, checks the copy, and trusts nothing else.
+//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). It copies the bytes that the
+//! writer has committed, checks the copy, and trusts nothing else.
 //!
-//! For use `k`, of which it has taken `t` bytes (both start at 0):
+//! The reader does these steps for use `k`, of which it has taken `t` bytes (`k` and `t` start at
+//! 0):
 //!
-//! 1. If the last look found nothing, read only the eight bytes of that state. If they are the
-//!    same, nothing is new. Otherwise, read the first 4,096 bytes. Execute an acquire fence.
-//! 2. Look at the state of slab `k % slabs`. If its use is older than `k`, nothing is new. If it is
-//!    a newer use `g`, the slab was overwritten: continue with use `g - slabs + 1` and `t = 0`.
+//! 1. If the last look found nothing, read only the eight bytes of the state that it found. If
+//!    these bytes are the same, nothing is new. Otherwise, read the first 4,096 bytes. Execute an
+//!    acquire fence.
+//! 2. Check the state of slab `k % slabs`. If the use in the state is older than `k`, nothing is
+//!    new. If the use in the state is a newer use `g`, the slab was overwritten. Then continue with
+//!    use `g - slabs + 1` and `t = 0`.
 //! 3. Read the bytes from `t` to the committed bytes. Execute an acquire fence.
 //! 4. Read the first 4,096 bytes again. If the slab's use has changed or its committed bytes have
 //!    shrunk, discard the bytes and begin again. `begun` and `lost` in this page are at least as
 //!    new as any frame that was read.
-//! 5. Check the frames. If a check fails, read once more from step 1. If it fails twice, the lane
-//!    ends.
-//! 6. If the state was closed in step 1 and all bytes are taken: execute a release fence, write
+//! 5. Check the frames. If a check fails, read one more time from step 1. If a check fails twice,
+//!    the lane ends.
+//! 6. If the state was closed in step 1 and all bytes are taken, execute a release fence, write
 //!    `returned = k + 1` (a pair), and continue with use `k + 1`.
 //!
-//! Reads and writes are `pread` and `pwrite`. The fences order these too: the kernel's copies are
-//! loads and stores of the same thread. If a kernel copies an aligned word of 8 bytes with more
-//! than one access, the complement in a pair and step 4 detect the torn word.
+//! Reads and writes are `pread` and `pwrite`. The fences order these calls too, because the
+//! kernel's copies are loads and stores of the same thread. If a kernel copies an aligned word of 8
+//! bytes with more than one access, the word may be torn. The complement in a pair and step 4
+//! detect a torn word.
 
 use std::fmt;
 use std::io;
@@ -33,17 +37,17 @@ use super::layout::{
 };
 use super::slab_state::{SlabState, SlabUse, USES_MAX};
 
-/// Maximum time by which a sample may be in the future, in nanoseconds: the clocks of processors,
+/// Maximum time by which a sample may be in the future, in nanoseconds. The clocks of processors,
 /// and a converted timestamp counter, differ by less.
 const AHEAD_MAX_NS: u64 = 1_000_000;
-/// Maximum number of times that a look starts again because the writer has overwritten the bytes
-/// being read.
+/// Maximum number of times that one look reads. The look starts again if the writer has overwritten
+/// the bytes while they were read.
 const OVERTAKEN_MAX: usize = 8;
-/// A lane is bad if this many readings in a row find it so: a single reading may see a number while
-/// it is being stored.
+/// Number of readings with a violation after which a lane is bad. One reading is not enough,
+/// because it may see a number while the number is being stored.
 const READINGS_MIN: usize = 2;
 
-/// The memory of a lane as its reader sees it.
+/// The memory of a lane, for its reader.
 pub trait ReaderMemory {
     /// Reads exactly these bytes.
     ///
@@ -69,12 +73,12 @@ impl ReaderMemory for std::fs::File {
     }
 }
 
-/// Bounds of the times of samples.
+/// The bounds for the times of samples.
 #[derive(Clone, Copy)]
 pub struct LaneClocks<'a> {
     /// Reads CLOCK_MONOTONIC, in nanoseconds.
     pub now_ns: &'a dyn Fn() -> u64,
-    /// Every wall offset that was in force since frames were last taken from the lane.
+    /// All wall offsets that were in force since frames were last taken from the lane.
     pub wall_offsets_ns: &'a [i64],
 }
 
@@ -101,23 +105,23 @@ pub struct LaneFrame {
     pub missing: u64,
 }
 
-/// Frames of one slab, in order and without space between them.
+/// Frames of one slab, in order and without gaps between them.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneBatch<'a> {
-    /// The frames' bytes, as for a segment.
+    /// The bytes of the frames, in the form that a segment contains.
     pub bytes: &'a [u8],
-    /// Each frame.
+    /// The description of each frame.
     pub frames: &'a [LaneFrame],
 }
 
-/// Memory for reading lanes, one after the other.
+/// Memory for reading. It is reused for one lane after the other.
 #[derive(Debug)]
 pub struct LaneBuffer {
     page: Box<ControlPage>,
     page_after: Box<ControlPage>,
     bytes: Vec<u8>,
     frames: Vec<LaneFrame>,
-    slots: Vec<SlotProgress>, // as they are once the frames are taken
+    slots: Vec<SlotProgress>, // the progress after the frames are taken
 }
 
 impl Default for LaneBuffer {
@@ -134,12 +138,13 @@ pub struct SlotAccount {
     pub slot: u8,
     /// The source's id.
     pub source: u16,
-    /// Number of the first sample that was not taken yet, or `None` if no number of the slot is
-    /// known.
+    /// Number of the first sample that has not been taken yet, or `None` if no number of the slot
+    /// is known.
     pub next_seq: Option<u64>,
     /// The client's number of the next sample.
     pub begun: u64,
-    /// Number of samples that the client has counted as lost and no jump has accounted for.
+    /// Number of samples that the client has counted as lost, without the samples that were already
+    /// counted at a jump of the sample numbers.
     pub lost: u64,
 }
 
@@ -147,8 +152,8 @@ pub struct SlotAccount {
 #[derive(Debug, Clone, Copy)]
 struct SlotProgress {
     source: u16,           // or NO_SOURCE
-    next_seq: Option<u64>, // none: any number may be the first
-    explained: u64,        // of `lost`, by jumps
+    next_seq: Option<u64>, // `None`: any number may be the first
+    explained: u64,        // part of `lost` that jumps have explained
     may_jump: bool,        // a slab was overwritten since the last frame
 }
 
@@ -161,9 +166,9 @@ pub struct LaneReader {
     is_last: bool, // the frames that were found end a closed use
     found: usize,  // bytes that were found and not taken yet
     /// The state of this use when the reader last found no frames. While the state stays the same,
-    /// there are none.
+    /// there are no frames.
     empty_state: Option<SlabState>,
-    gives_back: bool, // slabs that were read
+    gives_back: bool, // whether slabs are given back after reading
     last_mono_ns: u64,
     slots: Box<[SlotProgress; SLOTS]>,
 }
@@ -189,25 +194,25 @@ pub enum LaneReadError {
     },
 }
 
-/// The violation in a frame, or in a slab's state.
+/// A violation in a frame or in a slab's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LaneDefect {
-    /// The state belongs to no use that the slab can have, or has more bytes than the slab.
+    /// The state belongs to no use that the slab can have, or its number of bytes is impossible.
     #[error("the state of the slab is impossible")]
     State,
-    /// The length is above the limit or beyond the committed bytes.
+    /// The frame's length is above the limit, or the frame ends after the committed bytes.
     #[error("the frame's length is above the limit or beyond the committed bytes")]
     Length,
     /// The checksum is wrong.
     #[error("the frame's checksum is wrong")]
     Checksum,
-    /// The envelope is cut, or has another shape or unknown flags.
+    /// The envelope is cut, has another shape, or has unknown flags.
     #[error("the frame's envelope is cut, has another shape than a sample's, or unknown flags")]
     Envelope,
     /// The id does not belong to a source in this lane.
     #[error("source {0} does not belong to the lane")]
     Source(u16),
-    /// The number repeats, or is not begun, or jumps further than `lost` allows.
+    /// The number repeats, was not begun, or jumps further than `lost` allows.
     #[error("sample {seq} of source {source_id} repeats, was not begun, or leaves out more than was lost")]
     Sequence {
         /// The source's id.
@@ -215,7 +220,7 @@ pub enum LaneDefect {
         /// The sample's number.
         seq: u64,
     },
-    /// The time is before the last sample's or in the future.
+    /// The time is before the time of the last sample, or is in the future.
     #[error("the sample's time {0} ns is before the last sample's or in the future")]
     Time(u64),
     /// The wall time is not the monotonic time plus an offset that was in force.
@@ -246,10 +251,10 @@ impl LaneReader {
         }
     }
 
-    /// Opens a lane of which only the memory is left, of `bytes`. Its ids are those in the memory:
-    /// the caller decides which of them to believe. Each source may begin with any number, and
-    /// frames that were taken before may come again. Taking them changes nothing in the lane: the
-    /// next reader gets the same frames.
+    /// Opens a lane of which only the memory is left. The memory has `bytes` bytes. The ids of the
+    /// sources come from the memory, so the caller decides which of these ids to trust. Each source
+    /// may begin with any number, and frames that were taken before may be returned again. Taking
+    /// frames changes nothing in the lane, so the next reader gets the same frames.
     ///
     /// # Errors
     /// The memory cannot be read, or is not a lane.
@@ -266,7 +271,8 @@ impl LaneReader {
         Ok(reader)
     }
 
-    /// Creates a reader of a new lane in which the first slot has a source that begins with 0.
+    /// Creates a reader of a new lane. The first slot has a source whose sample numbers begin with
+    /// 0.
     #[cfg(all(test, flatcap_model))]
     pub(crate) fn resume_at_start(header: LaneHeader, source: u16) -> Self {
         let mut reader = Self::new(header);
@@ -279,7 +285,8 @@ impl LaneReader {
         &self.header
     }
 
-    /// Binds a source to a slot that has none: its next sample has the number `next_seq`.
+    /// Binds a source to a slot that has no source. The next sample of the source has the number
+    /// `next_seq`.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -298,8 +305,8 @@ impl LaneReader {
         Ok(())
     }
 
-    /// Sets the offset that the writer adds to monotonic time to get wall time, from its next
-    /// sample on.
+    /// Sets the offset that the writer adds to monotonic time to get wall time. The writer uses the
+    /// offset for its next sample and all later samples.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -318,7 +325,7 @@ impl LaneReader {
         Ok(pair(number_at(&bytes, 0), number_at(&bytes, PAIR_BYTES / 2)).map(u64::cast_signed))
     }
 
-    /// Sets the flags, which state whether the recorder takes frames.
+    /// Sets the flags. They state whether the recorder takes frames.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -326,12 +333,12 @@ impl LaneReader {
         memory.write_at(&flags.bits().to_le_bytes(), LaneFlags::OFFSET)
     }
 
-    /// Reads and checks the frames of one slab that were not taken yet. Returns `None` without such
-    /// frames. Without [`take`](Self::take), the next call returns the same frames, and perhaps
-    /// more.
+    /// Reads and checks the frames of one slab that have not been taken yet. Returns `None` if
+    /// there are no such frames. If the caller does not call [`take`](Self::take), the next call
+    /// returns the same frames, and perhaps more frames.
     ///
     /// # Errors
-    /// The memory cannot be read; or the client has violated the protocol. After an error, the lane
+    /// The memory cannot be read, or the client has violated the protocol. After an error, the lane
     /// must not be read again.
     pub fn look<'b>(
         &mut self,
@@ -374,8 +381,8 @@ impl LaneReader {
         Ok(None)
     }
 
-    /// Takes the frames that the last [`look`](Self::look) has returned from this buffer, and gives
-    /// the slab back if it has no other frames.
+    /// Takes the frames that the last [`look`](Self::look) returned from this buffer. Gives the
+    /// slab back if it will have no more frames.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -392,8 +399,8 @@ impl LaneReader {
         Ok(())
     }
 
-    /// Returns the accounts of all slots that have a source. Once the writer has stopped and all
-    /// frames were taken, samples from `next_seq` up to `begun` are lost.
+    /// Returns the accounts of all slots that have a source. If the writer has stopped and all
+    /// frames were taken, the samples from `next_seq` up to `begun` are lost.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -428,11 +435,12 @@ impl LaneReader {
         SlabState(number_at(page, self.header.state_at(self.use_number)))
     }
 
-    /// Returns the state of the next use with unread frames. Skips uses that were overwritten.
+    /// Returns the state of the next use with unread frames. Uses that were overwritten are
+    /// skipped.
     fn committed(&mut self, page: &ControlPage) -> Result<Option<SlabState>, Misfit> {
         let slabs = self.header.slabs as u64;
-        // Each step leads to a later use; the number of slabs limits the steps on a consistent
-        // page.
+        // Each step leads to a later use. On a consistent page, the number of steps is not higher
+        // than the number of slabs.
         for _ in 0..=slabs {
             let state = self.state(page);
             let bytes = state.bytes();
@@ -453,8 +461,8 @@ impl LaneReader {
         Err(Misfit { offset: 0, defect: LaneDefect::State })
     }
 
-    /// Reads the frames of the use up to what is committed. Returns false if the writer has
-    /// overwritten the slab during the read, or if no unread frame was left in it.
+    /// Reads the committed frames of the use. Returns false if the writer has overwritten the slab
+    /// during the read, or if the slab has no more unread frames.
     fn read(
         &mut self,
         memory: &impl ReaderMemory,
@@ -479,7 +487,7 @@ impl LaneReader {
             return Ok(Err(misfit));
         }
         if buffer.bytes.is_empty() {
-            // Closed without a further frame.
+            // The use was closed without a further frame.
             self.advance(memory)?;
             return Ok(Ok(false));
         }
@@ -495,12 +503,12 @@ impl LaneReader {
         if !self.gives_back {
             return Ok(());
         }
-        // Release: the slab was read before the writer gets it.
+        // Release: the slab has been read before the writer gets it back.
         fence(Ordering::Release);
         memory.write_at(&encode_pair(self.use_number), RETURNED_AT as u64)
     }
 
-    /// Checks the frames in the buffer, and lists them.
+    /// Checks the frames in the buffer and adds them to the list of frames.
     fn check(&self, buffer: &mut LaneBuffer, clocks: &LaneClocks<'_>) -> Result<(), Misfit> {
         let LaneBuffer { page_after, bytes, frames, slots, .. } = buffer;
         let deframer =
@@ -531,7 +539,7 @@ impl LaneReader {
     }
 }
 
-/// The bounds of times in one reading.
+/// The bounds of times for one reading.
 struct TimeBounds<'a> {
     latest_ns: u64,
     clocks: &'a LaneClocks<'a>,
@@ -548,8 +556,8 @@ impl TimeBounds<'_> {
     }
 }
 
-/// Accounts for the number of a sample. Returns its slot, and the number of samples missing before
-/// it.
+/// Accounts for the number of a sample. Returns the slot of the sample, and the number of samples
+/// that are missing before it.
 fn number(
     slots: &mut [SlotProgress],
     page: &ControlPage,
@@ -564,7 +572,8 @@ fn number(
     if (missing > lost && !slot.may_jump) || seq >= number_at(page, begun_at(number)) {
         return Err(wrong);
     }
-    // `lost` does not include overwritten samples, whose number is unknown.
+    // `lost` does not include overwritten samples, because the writer does not know how many
+    // samples it overwrites.
     if !std::mem::take(&mut slot.may_jump) {
         slot.explained += missing;
     }

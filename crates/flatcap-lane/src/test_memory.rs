@@ -1,5 +1,5 @@
-//! A lane in the memory of this process, for tests: every byte is an atomic, so that a writer and a
-//! reader may use it at once.
+//! A lane in the memory of this process, for tests. Every byte is an atomic, so that a writer and a
+//! reader may use the lane at the same time.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "for tests: a panic is the finding")]
 
@@ -11,10 +11,10 @@ use super::layout::{CONTROL_BYTES, LaneHeader};
 use super::reader::ReaderMemory;
 use super::writer::WriterMemory;
 
-/// A byte that changes by itself.
+/// A change of a byte that neither the writer nor the reader makes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mutation {
-    /// Number of readings before the change.
+    /// Number of readings after which the byte changes.
     pub(crate) after: usize,
     /// The byte's position.
     pub(crate) at: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Mutation {
     pub(crate) value: u8,
 }
 
-/// The memory of a lane, shared by its two ends.
+/// The memory of a lane, which the writer and the reader share.
 #[derive(Debug, Clone)]
 pub(crate) struct TestMemory(Arc<Content>);
 
@@ -45,7 +45,7 @@ impl TestMemory {
         Self(Arc::new(Content { control, bytes, readings: AtomicU64::new(0), mutations: Mutex::default() }))
     }
 
-    /// Changes these bytes after the given number of readings from now on.
+    /// Makes these changes later. Each change waits for its number of readings from now on.
     pub(crate) fn mutate(&self, mutations: impl IntoIterator<Item = Mutation>) {
         self.0.readings.store(0, Ordering::Relaxed);
         *self.0.mutations.lock().unwrap() = mutations.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Tests of writer and reader together: every sample arrives, is accounted for, or is refused.
+//! Tests of writer and reader together. Every sample arrives, is accounted for, or is refused.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -50,11 +50,11 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|index| word(index).to_le_bytes()[0]).collect()
 }
 
-/// Number of rings of a test: fewer under an interpreter.
+/// Number of rings of a test. There are fewer rings under an interpreter.
 const RINGS: u64 = if cfg!(miri) { 10 } else { 10_000 };
 
-// Proves that no change of a ring's bytes, before or while it is read, makes a reader panic, loop
-// or return a frame that was not checked.
+// Proves that changes of a ring's bytes never make a reader panic, loop or return a frame that was
+// not checked. The bytes change before or while the ring is read.
 #[test]
 fn mutated_rings_are_refused() {
     for seed in 0..RINGS {
@@ -65,11 +65,13 @@ fn mutated_rings_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 
-    // Proves that without a change of bytes, every sample that was begun is taken or missing, for
-    // any order of pushes, losses and looks, with full rings that are kept or overwritten.
+    // Proves that if no bytes are changed, every sample that was begun is taken or missing. This
+    // holds for any order of pushes, losses and looks, and for full rings that are kept or
+    // overwritten.
     #[test]
     fn begun_is_recorded_plus_lost(choice: u8, steps in proptest::collection::vec(any::<u8>(), 0..120)) {
-        // The second half of the input would be changes of bytes; one of up to three is none.
+        // `ring` reads the second half of the input as changes of four bytes each. Fewer than four
+        // bytes describe no change, and only then does `ring` compare the sums.
         let steps: Vec<u8> = steps.into_iter().flat_map(|step| [step; 1]).collect();
         let half = steps.len();
         let mut input = vec![choice];
@@ -104,7 +106,7 @@ fn a_sample_arrives() {
 }
 
 // Proves that a full ring is reported, that a slab is reused after it was given back, and that the
-// writer requests to wake the recorder once.
+// writer requests the wake-up of the recorder only one time.
 #[test]
 fn a_full_ring_waits_for_its_reader() {
     let (memory, mut writer, mut reader) = lane(4);
@@ -133,8 +135,8 @@ fn a_full_ring_waits_for_its_reader() {
     assert_eq!(writer.counts(3), (17, 0));
 }
 
-// Proves that a writer refuses samples as the recorder requires: paused, ended, a longer payload
-// than allowed, a slot without a source.
+// Proves that a writer refuses samples as the recorder requires. The lane is paused or ended, the
+// payload is longer than allowed, or the slot has no source.
 #[test]
 fn refusals_have_reasons() {
     let (memory, writer, _) = lane(2);
@@ -150,7 +152,7 @@ fn refusals_have_reasons() {
     }
 }
 
-/// Reads one sample after its lane was changed.
+/// Reads one sample after the lane was changed, and returns the defect.
 fn defect(change: impl FnOnce(&TestMemory, &mut LaneWriter<TestMemory>)) -> LaneDefect {
     let (memory, mut writer, mut reader) = lane(2);
     writer.push(3, 8, 900, |payload| payload.fill(1));
@@ -161,8 +163,8 @@ fn defect(change: impl FnOnce(&TestMemory, &mut LaneWriter<TestMemory>)) -> Lane
     }
 }
 
-// Proves that each rule of the reader is enforced: a violation is refused with the defect of that
-// rule.
+// Proves that each rule of the reader is enforced. A violation is refused with the defect that
+// belongs to the rule.
 #[test]
 fn each_rule_has_its_defect() {
     let put = |at: u64, bytes: &'static [u8]| {
@@ -196,7 +198,7 @@ fn each_rule_has_its_defect() {
     assert_eq!(defect(skips), LaneDefect::Sequence { source_id: 77, seq: 12 });
 }
 
-// Proves that a number of the recorder of which only one half was copied is not used.
+// Proves that a number of the recorder is not used if only one half of the number was copied.
 #[test]
 fn half_a_number_is_not_believed() {
     let (memory, mut writer, mut reader) = lane(2);
@@ -214,8 +216,8 @@ fn half_a_number_is_not_believed() {
     }
 }
 
-// Proves that a header is read back as written, and that a header that violates the limits or does
-// not fit the memory is refused.
+// Proves that a header is read back as it was written. Proves that a header is refused if it
+// violates the limits or does not fit the memory.
 #[test]
 fn headers_are_read_back() {
     for slabs in [2, 256] {
@@ -223,7 +225,7 @@ fn headers_are_read_back() {
         let page = header.first_page(-7);
         assert_eq!(LaneHeader::parse(&page, header.bytes()), Ok(header));
         assert!(matches!(LaneHeader::parse(&page, header.bytes() + 1), Err(LaneLayoutError::Sizes { .. })));
-        // A lane of a recorder that states no budget has zeros there.
+        // If the recorder states no budget, the lane has zeros at these offsets.
         let mut older = page.clone();
         older[13 * 8..16 * 8].fill(0);
         let without = LaneHeader { budget: LaneBudget::default(), ..header };
@@ -241,7 +243,8 @@ fn headers_are_read_back() {
     assert!(LaneHeader::parse(&[], 0).is_err());
 }
 
-// Proves that one thread reads all samples that another one pushes, in order, while both run.
+// Proves that one thread reads all samples that another thread pushes, in order, while both threads
+// run.
 #[test]
 fn two_threads_lose_nothing() {
     const SAMPLES: u64 = if cfg!(miri) { 40 } else { 20_000 };
@@ -277,7 +280,7 @@ fn two_threads_lose_nothing() {
 }
 
 // Proves that a reader that is slower than an overwriting writer returns only whole frames, and
-// finds every other sample missing.
+// reports all other samples as missing.
 #[test]
 fn an_overwritten_ring_is_accounted_for() {
     const SAMPLES: u64 = if cfg!(miri) { 60 } else { 20_000 };

@@ -1,5 +1,5 @@
-//! The writer of a lane: a single producer (SPSC) that uses only loads and stores and never waits
-//! (docs/PUSH.md, "Protocol").
+//! The writer of a lane. It is a single producer (SPSC) that uses only loads and stores and never
+//! waits (docs/PUSH.md, "Protocol").
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 
@@ -12,15 +12,15 @@ use super::slab_state::SlabState;
 
 /// The memory of a lane, for its writer.
 pub trait WriterMemory {
-    /// Returns the number at an offset of the first page, a multiple of 8.
+    /// Returns the number at an offset of the first page. The offset is a multiple of 8.
     fn number(&self, at: usize) -> &AtomicU64;
 
-    /// Calls `fill` with the `length` bytes at `at`, which lie within one slab. No other thread of
-    /// this process may access these bytes.
+    /// Calls `fill` with the `length` bytes at `at`. These bytes are within one slab. No other
+    /// thread of this process may access these bytes.
     fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
 }
 
-/// The action when a slab is opened and the ring is full.
+/// The action if the ring is full when the next slab has to be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFullSlab {
     /// Keeps the ring unchanged.
@@ -40,11 +40,11 @@ pub enum Refusal {
     Ended,
     /// The payload is longer than a frame of this lane can have.
     TooLarge,
-    /// The open slab has no free space: call [`LaneWriter::open_next`].
+    /// The open slab has not enough free space. The caller then calls [`LaneWriter::open_next`].
     SlabFull,
 }
 
-/// The writing end of a lane.
+/// The writer of a lane.
 #[derive(Debug)]
 pub struct LaneWriter<M> {
     memory: M,
@@ -103,23 +103,25 @@ impl<M: WriterMemory> LaneWriter<M> {
         &self.memory
     }
 
-    /// Records that the recorder has bound a source to a slot: its id and its next number.
+    /// Records that the recorder has bound a source to a slot. `source` is the id of the source,
+    /// and `next_seq` is the number of its next sample.
     pub fn bind(&mut self, slot: u8, source: u16, next_seq: u64) {
         if let Some(place) = self.slots.get_mut(usize::from(slot)) {
             *place = Slot { source, begun: next_seq, lost: 0 };
         }
     }
 
-    /// Returns whether a sample with a payload of `payload_bytes` can be written now. Does not
+    /// Checks whether a sample with a payload of `payload_bytes` bytes can be written now. Does not
     /// begin a sample.
     ///
     /// # Errors
-    /// The reason why it cannot be written.
+    /// The reason why the sample cannot be written.
     #[inline]
     pub fn ready(&self, slot: u8, payload_bytes: usize) -> Result<(), Refusal> {
         let flags = self.memory.number(FLAGS_AT).load(Ordering::Relaxed);
         let is_bound = self.slots.get(usize::from(slot)).is_some_and(|slot| slot.source != NO_SOURCE);
-        // Each number in the sum is at most the slab's length, which is at most 4 MiB.
+        // The sum cannot overflow, because each number in it is at most the slab's length, which is
+        // at most 4 MiB.
         if flags == 0
             && is_bound
             && payload_bytes <= self.payload_max
@@ -145,27 +147,28 @@ impl<M: WriterMemory> LaneWriter<M> {
         }
     }
 
-    /// Writes a sample that is [`ready`](Self::ready). `fill` writes its payload of `payload_bytes`
-    /// bytes.
+    /// Writes a sample. The caller must have checked [`ready`](Self::ready) before. `fill` writes
+    /// the payload of `payload_bytes` bytes.
     #[inline]
     pub fn push(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64, fill: impl FnOnce(&mut [u8])) {
         self.payload(payload_bytes, fill);
         self.commit(slot, payload_bytes, mono_ns);
     }
 
-    /// Calls `fill` with the bytes for the payload of the next sample, which must be
-    /// [`ready`](Self::ready) for this length. [`commit`](Self::commit) makes it a sample.
+    /// Calls `fill` with the bytes for the payload of the next sample. The caller must have checked
+    /// [`ready`](Self::ready) with this length before. [`commit`](Self::commit) then turns the
+    /// payload into a sample.
     #[inline]
     pub fn payload<R>(&mut self, payload_bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
         let at = self.slab_at + self.committed + self.payload_at;
         self.memory.write(at, payload_bytes, fill)
     }
 
-    /// Makes a sample of the payload that was written to [`payload`](Self::payload), or of its
-    /// first `payload_bytes`.
+    /// Makes a sample of the payload that was written with [`payload`](Self::payload), or of the
+    /// first `payload_bytes` bytes of this payload.
     ///
     /// # Panics
-    /// Cannot fail: a payload has at most 4 MiB.
+    /// Never, because a payload has at most 4 MiB.
     #[inline]
     pub fn commit(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64) {
         let wall_offset_ns = self.wall_offset_ns();
@@ -197,7 +200,7 @@ impl<M: WriterMemory> LaneWriter<M> {
         self.store_state(false, Ordering::Release);
     }
 
-    /// Returns the current wall offset, or the previous one while it is being changed.
+    /// Returns the current wall offset, or the previous offset while the offset is being changed.
     #[inline]
     fn wall_offset_ns(&mut self) -> i64 {
         let number = |at: usize| u64::from_le(self.memory.number(at).load(Ordering::Relaxed));
@@ -214,13 +217,13 @@ impl<M: WriterMemory> LaneWriter<M> {
         };
         own.begun += 1;
         own.lost += 1;
-        // The next state that is stored publishes both.
+        // The next store of a state makes both numbers visible to readers.
         self.memory.number(begun_at(slot)).store(own.begun.to_le(), Ordering::Relaxed);
         self.memory.number(lost_at(slot)).store(own.lost.to_le(), Ordering::Relaxed);
     }
 
-    /// Closes the open slab and opens the next one. Returns false, and changes nothing, if the ring
-    /// is full and must not be overwritten.
+    /// Closes the open slab and opens the next slab. If the ring is full and must not be
+    /// overwritten, changes nothing and returns false.
     #[cold]
     pub fn open_next(&mut self, on_full: OnFullSlab) -> bool {
         let (next, slabs) = (self.open_use + 1, self.header.slabs as u64);
@@ -237,14 +240,14 @@ impl<M: WriterMemory> LaneWriter<M> {
         self.slab_at = self.header.slab_at(next);
         self.state_at = self.header.state_at(next);
         self.store_state(false, Ordering::Relaxed);
-        // Release: a reader that sees a byte that is written after this also sees that the slab is
-        // in another use.
+        // Release: if a reader sees a byte that is written after this fence, the reader also sees
+        // that the slab is in another use.
         fence(Ordering::Release);
         true
     }
 
     fn note_returned(&mut self) {
-        // Acquire: the recorder has finished reading a slab before it gives the slab back.
+        // Acquire: the recorder finishes reading a slab before it gives the slab back.
         let first = self.memory.number(RETURNED_AT).load(Ordering::Acquire);
         let second = self.memory.number(RETURNED_AT + 8).load(Ordering::Acquire);
         if let Some(returned) = pair(u64::from_le(first), u64::from_le(second))
@@ -254,8 +257,9 @@ impl<M: WriterMemory> LaneWriter<M> {
         }
     }
 
-    /// Returns whether the recorder should be woken: more than half of the slabs are in use, and
-    /// this method has not yet returned true since at most half of them were.
+    /// Returns whether the recorder should be woken. This is so if more than half of the slabs are
+    /// in use. The method returns true only one time until at most half of the slabs are in use
+    /// again.
     pub fn should_wake(&mut self) -> bool {
         let is_half_full = (self.open_use + 1 - self.reusable) * 2 > self.header.slabs as u64;
         let is_due = is_half_full && !self.is_wake_sent;
@@ -263,7 +267,7 @@ impl<M: WriterMemory> LaneWriter<M> {
         is_due
     }
 
-    /// Returns the number of samples of a slot that were begun, and the number of samples of it
+    /// Returns the number of a slot's samples that were begun, and the number of the slot's samples
     /// that were counted as lost.
     pub fn counts(&self, slot: u8) -> (u64, u64) {
         self.slots.get(usize::from(slot)).map_or((0, 0), |slot| (slot.begun, slot.lost))

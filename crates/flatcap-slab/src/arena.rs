@@ -1,6 +1,6 @@
-//! The memory of a run's slabs: one mapping, which a later run can read if this one was killed
-//! (docs/ARCHITECTURE.md). All numbers are u64, little-endian; each part begins at a multiple of
-//! 4,096.
+//! The memory of a run's slabs. It is one mapping, which a later run can read if this run was
+//! killed (docs/ARCHITECTURE.md). All numbers are u64, little-endian. Each part begins at a
+//! multiple of 4,096.
 //!
 //! ```text
 //!      0  magic "FCSLABS1"
@@ -34,34 +34,34 @@ use super::notes::RunNotes;
 use super::slab::Slab;
 
 pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
-/// Alignment of each part, and the unit of the sizes of slabs: a page of mapped memory.
+/// Alignment of each part, and the unit of slab sizes, in bytes. This is a page of mapped memory.
 pub const PAGE_BYTES: usize = 4096;
 const NUMBER_BYTES: usize = size_of::<u64>();
-/// Maximum number of sources: an id has 16 bits.
+/// Maximum number of sources. The limit exists because an id has 16 bits.
 pub(super) const SOURCES_MAX: usize = 1 << 16;
 /// Number of u64 fields in the header, including the magic.
 pub(super) const HEADER_NUMBERS: usize = 13;
-/// Suffix of the files of runs, after the run's id.
+/// Suffix of the names of arena files. The run's id comes before the suffix.
 pub(super) const ARENA_FILE_SUFFIX: &str = ".slabs";
 
 const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PAGE_BYTES);
 
-/// Sizes and numbers of slabs, and the number of sources.
+/// The number and the size of the slabs of each class, and the number of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Number of sources; all ids are below this number.
+    /// Number of sources. All ids are below this number.
     pub sources: usize,
     /// Number of standard slabs.
     pub slabs: usize,
-    /// Bytes of a standard slab.
+    /// Size of a standard slab, in bytes.
     pub slab_bytes: usize,
     /// Number of large slabs, for frames that do not fit a standard slab.
     pub large_slabs: usize,
-    /// Bytes of a large slab.
+    /// Size of a large slab, in bytes.
     pub large_slab_bytes: usize,
 }
 
-/// The run that an arena belongs to.
+/// The run to which an arena belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The run's id.
@@ -72,7 +72,7 @@ pub struct Owner {
     pub checksum: ChecksumKind,
     /// Maximum length of a frame's payload, in bytes.
     pub frame_max: u32,
-    /// The kernel's boot id; 0 if the kernel reports no boot id.
+    /// The kernel's boot id. 0 if the kernel reports no boot id.
     pub boot: u128,
 }
 
@@ -87,7 +87,8 @@ pub struct Arena {
     notes: Option<RunNotes>,
 }
 
-/// The number of samples begun by each source. Written by the sampler that owns the source.
+/// The number of samples that each source has begun. The sampler that owns the source writes this
+/// number.
 #[derive(Debug)]
 pub struct SequenceCounters(Box<[SharedNumber]>);
 
@@ -113,7 +114,8 @@ impl Geometry {
         self.lengths_offset() + align_to_part((self.slabs + self.large_slabs) * NUMBER_BYTES)
     }
 
-    /// Returns offset and size of a slab's buffer. Large slabs follow the standard ones.
+    /// Returns the offset and the size of a slab's buffer. Large slabs come after the standard
+    /// slabs.
     pub(super) fn buffer(&self, slab: usize) -> (usize, usize) {
         let common = slab.min(self.slabs);
         let large = slab - common;
@@ -124,12 +126,12 @@ impl Geometry {
     }
 }
 
-/// Returns the name of a run's file.
+/// Returns the name of a run's arena file.
 pub fn arena_file_name(run_id: u64) -> String {
     format!("{run_id:016x}{ARENA_FILE_SUFFIX}")
 }
 
-/// Returns whether a file has the name of a run's file.
+/// Returns whether a file has the name of an arena file.
 pub(super) fn is_arena_file_name(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let run_id = name.strip_suffix(ARENA_FILE_SUFFIX).and_then(|run_id| u64::from_str_radix(run_id, 16).ok());
@@ -142,8 +144,8 @@ fn align_to_part(bytes: usize) -> usize {
 }
 
 impl Arena {
-    /// Lays out slabs in `memory`, which must be empty. Returns `None` if the memory has fewer than
-    /// [`Geometry::bytes`].
+    /// Lays out slabs in `memory`, which must be empty. Returns `None` if the memory is smaller
+    /// than [`Geometry::bytes`].
     pub fn new(mut memory: SharedMemory, geometry: Geometry, owner: &Owner) -> Option<Self> {
         let mut header = memory.allocate(HEADER_NUMBERS * NUMBER_BYTES)?;
         memory.align(PAGE_BYTES);
@@ -175,19 +177,21 @@ impl Arena {
         Self::new(memory, geometry, &owner).ok_or(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Creates slabs in a file of `run_dir`, which a later run finds if this one is killed.
+    /// Creates slabs in a file in `run_dir`. If this run is killed, a later run finds the file.
     ///
     /// # Errors
     /// The same errors as [`SharedMemory::create`].
     pub fn file_backed(run_dir: &Path, geometry: Geometry, owner: &Owner) -> io::Result<Self> {
         let (memory, file) = SharedMemory::create(run_dir, geometry.bytes())?;
         let arena = Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Publish the file only with a complete header: without one, no later run could use it.
+        // The file becomes visible to others only when its header is complete. Without a complete
+        // header, no later run could use the file.
         let end = file.publish(&arena_file_name(owner.run_id))?;
         Ok(Self { notes: Some(RunNotes::new(end, owner.checksum)), ..arena })
     }
 
-    /// Takes the end of the file, to which the run appends its notes; `None` in anonymous memory.
+    /// Takes the end of the file, to which the run appends its notes. Returns `None` for anonymous
+    /// memory.
     pub fn take_notes(&mut self) -> Option<RunNotes> {
         self.notes.take()
     }
@@ -197,13 +201,13 @@ impl Arena {
         self.pages.clone()
     }
 
-    /// Returns the sequence counters, to be shared with the samplers.
+    /// Returns the sequence counters, which the samplers share.
     pub fn sequence_counters(&self) -> Arc<SequenceCounters> {
         Arc::clone(&self.sequence_counters)
     }
 }
 
-/// Takes `count` numbers from `memory`, up to the end of a part.
+/// Removes a part from the start of `memory` and returns its first `count` numbers.
 fn numbers(memory: &mut SharedMemory, count: usize) -> Option<Vec<SharedNumber>> {
     let numbers = (0..count).map(|_| memory.allocate_number()).collect();
     memory.align(PAGE_BYTES);
@@ -231,7 +235,7 @@ fn write_header(header: &mut SharedSlice, geometry: &Geometry, owner: &Owner) {
     for (field, number) in fields.chunks_exact_mut(NUMBER_BYTES).zip(numbers) {
         field.copy_from_slice(&number.to_le_bytes());
     }
-    // Write the magic last: a header that has it is complete.
+    // The magic number is written last, so a header that has the magic number is complete.
     magic.copy_from_slice(&MAGIC);
 }
 
@@ -255,7 +259,7 @@ pub(super) fn checksum_from_number(number: u64) -> Option<ChecksumKind> {
 }
 
 impl SequenceCounters {
-    /// Marks the begin of a sample: `next_seq` is the sequence number after it.
+    /// Marks the begin of a sample. `next_seq` is the sequence number after this sample.
     #[inline]
     pub fn set(&self, source: u16, next_seq: u64) {
         if let Some(number) = self.0.get(usize::from(source)) {

@@ -1,8 +1,8 @@
-//! Crash recovery from the memory of a killed run: its complete frames, and the number of samples
-//! begun.
+//! Crash recovery from the memory of a killed run. It recovers the complete frames of the run, and
+//! the number of samples that were begun.
 //!
-//! Everything in it is verified: the header against the file, each frame by its checksum and by the
-//! number of samples that its source had begun.
+//! All contents of the memory are verified. The header must fit the file. Each frame must have a
+//! correct checksum and a sample number that its source had begun.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,8 +20,8 @@ use super::arena::{
 };
 use super::notes::{self, NOTES_BYTES_MAX};
 
-/// A killed process releases its memory within milliseconds; a process that hangs in the kernel is
-/// waited for at most this long.
+/// Maximum time to wait for the end of a killed process, in nanoseconds. A killed process releases
+/// its memory within milliseconds, unless it hangs in the kernel.
 const EXIT_WAIT_MAX_NS: u64 = 5_000_000_000;
 
 /// The memory of a crashed run.
@@ -31,7 +31,7 @@ pub struct CrashedRun {
     header: ArenaHeader,
 }
 
-/// The header of a file, checked against the file's length.
+/// The header of a file. It was checked against the file's length.
 #[derive(Debug, Clone, Copy)]
 struct ArenaHeader {
     run_id: u64,
@@ -42,7 +42,7 @@ struct ArenaHeader {
     geometry: Geometry,
 }
 
-/// Classification of a file in the directory.
+/// The classification of a file in the directory.
 enum OpenedArena {
     Ours(CrashedRun),
     NotOurs,
@@ -59,20 +59,21 @@ struct FoundFrame {
 }
 
 impl CrashedRun {
-    /// Finds the memory of every crashed run except `exclude_run` that recorded into the data
-    /// directory with this device and inode, whose lock the caller holds. Invalid files and the
-    /// files of other directories are left untouched.
+    /// Finds the memory of every crashed run that recorded into the data directory with this device
+    /// and inode, except `exclude_run`. The caller must hold the lock of the data directory.
+    /// Invalid files and the files of other directories remain unchanged.
     ///
     /// # Errors
-    /// `PermissionDenied` if another user may have written the content of `run_dir`; any error of
-    /// reading it; `ResourceBusy` if a process does not release memory that is ours.
+    /// `PermissionDenied` if another user may have written the content of `run_dir`. `ResourceBusy`
+    /// if a process does not release memory that belongs to our directory. Also any error of
+    /// reading `run_dir`.
     pub fn find(run_dir: &Path, directory: (u64, u64), exclude_run: Option<u64>) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             let path = memory.path().display().to_string();
             match Self::open(memory, directory, exclude_run) {
-                // The recorder of the run no longer holds the directory's lock: it is dead or
-                // dying. The samples of that run must not be skipped.
+                // The recorder of the run no longer holds the directory's lock, so the recorder is
+                // dead or dying. The samples of that run must not be skipped.
                 Ok(OpenedArena::Ours(run)) if run.memory.take_over(EXIT_WAIT_MAX_NS)? => found.push(run),
                 Ok(OpenedArena::Ours(_)) => return Err(io::ErrorKind::ResourceBusy.into()),
                 Ok(OpenedArena::NotOurs) => {}
@@ -87,16 +88,16 @@ impl CrashedRun {
         Ok(found)
     }
 
-    /// Removes the files that killed runs of earlier versions left before they wrote to them:
-    /// blank, with the name of a run's file, and not locked.
+    /// Removes the files that killed runs of earlier versions left behind without writing to them.
+    /// These files are blank, have the name of an arena file, and are not locked.
     ///
     /// # Errors
     /// The same errors as [`find`](Self::find).
     pub fn remove_blank(run_dir: &Path) -> io::Result<()> {
         let mut files = 0;
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
-            // Check again under the lock: an earlier version may have locked and written it in
-            // between.
+            // The check is repeated under the lock, because an earlier version may have locked and
+            // written the file in between.
             if is_arena_file_name(memory.path())
                 && memory.is_blank()?
                 && memory.take_over(0)?
@@ -113,15 +114,15 @@ impl CrashedRun {
         Ok(())
     }
 
-    /// Reads the header without a lock: a lock on the memory of another directory's run would hide
-    /// it from a recorder that looks for it at the same time.
+    /// Reads the header without a lock. A lock on the memory of another directory's run would hide
+    /// this memory from a recorder that searches for it at the same time.
     fn open(
         memory: SharedMemoryFile,
         directory: (u64, u64),
         exclude_run: Option<u64>,
     ) -> io::Result<OpenedArena> {
         let Some(header) = ArenaHeader::read(&memory)? else {
-            // Empty or locked: its run is about to start.
+            // If the file is empty or locked, its run is about to start.
             let begins = memory.file.length()? == 0 || memory.is_locked();
             return Ok(if begins { OpenedArena::NotOurs } else { OpenedArena::Unknown });
         };
@@ -145,7 +146,7 @@ impl CrashedRun {
         self.memory.path()
     }
 
-    /// Returns the number of samples begun by each source, by id.
+    /// Returns the number of samples that each source has begun, by the source's id.
     ///
     /// # Errors
     /// Any error of reading the file.
@@ -154,7 +155,7 @@ impl CrashedRun {
         Ok((0..=u16::MAX).zip(numbers).collect())
     }
 
-    /// Returns the records in its notes.
+    /// Returns the records in the notes of the run.
     ///
     /// # Errors
     /// Any error of reading the file.
@@ -189,14 +190,14 @@ impl CrashedRun {
         Ok(found.into_iter().map(|found| found.frame).collect())
     }
 
-    /// Removes the file. Call this only once its content is safe.
+    /// Removes the file. The caller must have stored the content of the file safely before.
     pub fn remove(self) {
         self.memory.remove();
     }
 
     fn collect_frames(&self, mut bytes: &[u8], begun: &[u64], found: &mut Vec<FoundFrame>) {
         let deframer = KindDeframer::new(self.header.checksum).with_max_frame_len(self.header.frame_max);
-        // An invalid frame ends its slab: the next frame cannot be located.
+        // An invalid frame ends the slab, because the next frame cannot be located.
         while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(bytes) {
             let Some((header, _)) = envelope::split(frame.payload()) else { return };
             let (source, seq, mono_ns) = (header.source(), header.seq(), header.mono_ns());
@@ -222,8 +223,8 @@ impl ArenaHeader {
     /// Reads and checks the header. Returns `None` if the header does not match the file.
     fn read(memory: &SharedMemoryFile) -> io::Result<Option<Self>> {
         let mut bytes = [0; HEADER_NUMBERS * 8];
-        // A file without holes is no larger than the memory of the host, so neither the products
-        // nor the sum below overflow.
+        // A file without holes is not larger than the memory of the host, so the products and the
+        // sum below cannot overflow.
         let Some(file_bytes) = memory.complete_length()? else { return Ok(None) };
         let count = memory.file.read_all_at(&mut bytes, 0)?;
         Ok(if count < bytes.len() { None } else { Self::parse(&bytes, file_bytes) })
@@ -290,9 +291,9 @@ mod tests {
         payload
     }
 
-    /// Simulates a run of steps (source, whether a slab is taken and written) and leaves its memory
-    /// as after a kill. Returns the samples that are complete but not written, and the number begun
-    /// by each source.
+    /// Simulates a run and leaves its memory as after a kill. Each step has a source, and states
+    /// whether a slab is taken and written. Returns the samples that are complete but not written,
+    /// and the number of samples that each source has begun.
     fn killed_run(run_dir: &Path, steps: &[(u16, bool)]) -> (Vec<(u16, u64)>, Vec<u64>) {
         let geometry = Geometry {
             sources: SOURCES.into(),
@@ -343,7 +344,7 @@ mod tests {
                 pool.give_back(slab);
             }
         }
-        // A kill leaves the queued slabs and the open one uncleared.
+        // A kill leaves the queued slabs and the open slab uncleared.
         let queued: Vec<_> = std::iter::from_fn(|| slabs.try_recv().ok()).collect();
         let mut left: Vec<(u16, u64)> = Vec::new();
         for slab in queued.iter().map(|slab| &**slab).chain(producer.open_slab()) {
@@ -355,7 +356,8 @@ mod tests {
         (left, next)
     }
 
-    // Proves that the records in the notes of a killed run are found, up to one that was cut short.
+    // Proves that the records in the notes of a killed run are found, up to a record that was cut
+    // short.
     #[test]
     fn records_are_found() {
         let folder = folder();
@@ -401,14 +403,14 @@ mod tests {
         }
     }
 
-    // Proves that recorders of other directories that constantly scan the same `run_dir` hide
-    // nothing from each other, nor from a run that starts.
+    // Proves that recorders of other directories that constantly scan the same `run_dir` hide no
+    // file from each other or from a run that starts.
     #[test]
     fn concurrent_scans_hide_nothing() {
         let folder = folder();
         let done = WakeEvent::new();
         std::thread::scope(|scope| {
-            // End the scanning threads after a failure too.
+            // This ends the scanning threads even if an assertion fails.
             let _ends = SetOnDrop(&done);
             for other in 0..2 {
                 let (folder, done) = (&folder, &done);
@@ -428,8 +430,8 @@ mod tests {
         });
     }
 
-    // Proves that a file of unknown owner stays, whether it is empty, has wrong content, or has a
-    // valid header before a hole of the right size.
+    // Proves that a file of an unknown owner is not removed. The file is empty, has wrong content,
+    // or has a valid header before a hole of the right size.
     #[test]
     fn unknown_files_are_left_alone() {
         let folder = folder();
@@ -450,8 +452,8 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5);
     }
 
-    // Proves that only files left before anything was written are removed: blank ones with a run's
-    // name that are not locked.
+    // Proves that only files to which nothing was written are removed. These are blank files that
+    // have the name of an arena file and are not locked.
     #[test]
     fn blank_memory_is_removed() {
         let folder = folder();
@@ -482,8 +484,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        // Proves that recovery finds exactly the frames that are complete and not yet written, and
-        // the number of samples begun, after random steps.
+        // Proves that after random steps, recovery finds exactly the frames that are complete and
+        // not yet written, and the number of samples that were begun.
         #[test]
         fn everything_finished_is_found(
             steps in proptest::collection::vec((0..SOURCES, any::<bool>()), 0..200),
@@ -505,8 +507,8 @@ mod tests {
             prop_assert_eq!(CrashedRun::find(folder.path(), DIRECTORY, None).unwrap().len(), 0);
         }
 
-        // Proves that recovery of a damaged file neither panics, nor exhausts memory, nor accepts
-        // frames that were not written.
+        // Proves that recovery of a damaged file does not panic, does not exhaust memory, and does
+        // not accept frames that were never written.
         #[test]
         fn damaged_memory_is_rejected(
             damage in proptest::collection::vec((any::<u32>(), any::<u8>(), any::<bool>()), 1..30),
@@ -524,7 +526,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             for rescue in CrashedRun::find(folder.path(), DIRECTORY, None).unwrap() {
                 let frames = rescue.frames().unwrap();
-                // With another checksum kind in the header, damaged frames may pass.
+                // If the header has another checksum kind, damaged frames may pass.
                 if rescue.header.checksum == ChecksumKind::Xxh3 {
                     numbers(&frames);
                 }
@@ -533,8 +535,8 @@ mod tests {
         }
     }
 
-    // Proves that extreme numbers in a header neither panic nor exhaust memory, and that a header
-    // of another boot is not ours.
+    // Proves that extreme numbers in a header cause no panic and do not exhaust memory, and that a
+    // header of another boot is not ours.
     #[test]
     fn extreme_headers_are_rejected() {
         let folder = folder();
@@ -574,8 +576,9 @@ mod tests {
         assert!(path.exists(), "left alone");
     }
 
-    // Proves that a frame is rejected if its number is above the next sample of its source. The
-    // next one is accepted: a pushed frame is complete before it counts as begun.
+    // Proves that a frame is rejected if its number is above the number of its source's next
+    // sample. The next sample itself is accepted, because a pushed frame is complete before it
+    // counts as begun.
     #[test]
     fn frames_not_begun_are_rejected() {
         let folder = folder();

@@ -1,4 +1,4 @@
-//! The losses that the samplers record and the recorder reads, with their causes.
+//! The losses with their causes. The samplers record them, and the recorder reads them.
 
 #[cfg(not(flatcap_model))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,15 +9,15 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(flatcap_model)]
 use flatcap_os::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 
-/// A set of causes of a loss, as gaps state them.
+/// A set of causes of a loss. Gaps contain such sets.
 pub use flatcap_format::schema::segment::GapCause as Causes;
 
-/// Maximum number of queued losses; beyond it only the causes and one range of sequence numbers per
-/// source are kept. The recorder polls every few milliseconds, and consecutive losses are one
-/// entry.
+/// Maximum number of queued losses. For further losses, only the causes and one range of sequence
+/// numbers per source are kept. The limit is high, because the recorder polls every few
+/// milliseconds and consecutive losses are one entry.
 const ENTRIES_MAX: usize = 4096;
 
-/// Consecutive samples of one source, lost for one reason.
+/// Consecutive samples of one source that were lost for the same reason.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loss {
     /// The source's id.
@@ -30,15 +30,15 @@ pub struct Loss {
     pub causes: Causes,
 }
 
-/// The losses of all groups, queued for the recorder. Lock-free and bounded.
+/// The losses of all groups, queued for the recorder. The ledger is lock-free and bounded.
 #[derive(Debug)]
 pub struct LossLedger {
     entries: ArrayQueue<Loss>,
     overflowed: Box<[Overflow]>, // one per source
 }
 
-/// Losses of one source that did not fit as entries: all causes, and the range of their numbers.
-/// One writer: the source's group.
+/// Losses of one source for which there was no free entry. All their causes and the range of their
+/// numbers are kept. The only writer is the source's group.
 #[derive(Debug, Default)]
 struct Overflow {
     causes: AtomicU32,
@@ -47,7 +47,7 @@ struct Overflow {
 }
 
 impl LossLedger {
-    /// Bytes of a ledger's entries, each with the queue's stamp.
+    /// Memory of a ledger's entries, in bytes. Each entry has a stamp of the queue.
     pub const BYTES: usize = ENTRIES_MAX * (size_of::<Loss>() + size_of::<usize>());
 
     /// Creates a ledger for sources with ids below `sources`.
@@ -63,7 +63,8 @@ impl LossLedger {
         }
     }
 
-    /// Records a loss. Never waits. Must only be called by the group of the loss's source.
+    /// Records a loss. Never waits. Only the group that owns the source of the loss may call this
+    /// function.
     pub fn write(&self, loss: Loss) {
         if self.entries.push(loss).is_err()
             && let Some(overflow) = self.overflowed.get(usize::from(loss.source))
@@ -83,8 +84,8 @@ impl LossLedger {
         self.entries.len()
     }
 
-    /// Returns the causes of losses of `source` that did not fit as entries, if any of them may be
-    /// in `first..end`.
+    /// Returns the causes of the losses of `source` for which there was no free entry, if any of
+    /// these losses may be in `first..end`.
     pub fn overflowed(&self, source: u16, first: u64, end: u64) -> Causes {
         self.overflowed
             .get(usize::from(source))
@@ -102,7 +103,8 @@ impl Overflow {
         if end_seq > self.end_seq.load(Ordering::Relaxed) {
             self.end_seq.store(end_seq, Ordering::Relaxed);
         }
-        // Store the causes last: a reader that sees them sees a range at least as wide as theirs.
+        // The causes are stored last. So a reader that sees the causes also sees a range that is at
+        // least as wide as their range.
         self.causes.store(known | loss.causes.bits(), Ordering::Release);
     }
 
@@ -120,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that a set of causes has the names of the format.
+    // Proves that a set of causes is displayed with the names of the format.
     #[test]
     fn causes_have_the_names_of_the_format() {
         let names = |causes: Causes| GapCauseNames(causes.bits()).to_string();
@@ -128,8 +130,8 @@ mod tests {
         assert_eq!(names(Causes::default()), "unknown");
     }
 
-    // Proves that a full ledger loses single ranges but no cause, and that no other numbers get a
-    // cause.
+    // Proves that a full ledger loses single ranges but no causes, and that sequence numbers
+    // outside of the losses get no cause.
     #[test]
     fn a_full_ledger_keeps_the_causes() {
         let ledger = LossLedger::new(2);

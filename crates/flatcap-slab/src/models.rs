@@ -1,4 +1,4 @@
-//! Models of the queue protocols, checked in every order that the memory model allows.
+//! Models of the queue protocols. They are checked in every order that the memory model allows.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ fn loss(first_seq: u64) -> Loss {
     Loss { source: 0, first_seq, count: 1, causes: Causes::QueueFull }
 }
 
-/// Receives until the group has ended. The ledger must explain each jump, by its entries or by its
-/// overflow. Runs on its own thread: after a thread yields, loom assumes that values which the
-/// thread has seen before are outdated, and the main thread, which created everything, has seen all
-/// of them.
+/// Receives slabs until the group has ended. The ledger must explain each jump, by its entries or
+/// by its overflow. The function runs on its own thread because of a rule of loom. After a thread
+/// yields, loom assumes that values that the thread has seen before are outdated. The main thread
+/// has created everything, so it has seen all values.
 fn take_all(queue: QueueReceiver<u64>, ledger: &Arc<LossLedger>) -> (u64, Vec<u64>) {
     let ledger = Arc::clone(ledger);
     thread::spawn(move || take(queue, &ledger)).join().unwrap()
@@ -45,8 +45,8 @@ fn take(mut queue: QueueReceiver<u64>, ledger: &LossLedger) -> (u64, Vec<u64>) {
     }
 }
 
-// Proves that a waiter that clears the event before it checks neither misses a change nor sleeps
-// forever. With an event that is cleared after the check, or by a store, this model hangs.
+// Proves that a waiter that clears the event before its check does not miss a change and does not
+// sleep forever. If the event is cleared after the check, or by a store, this model hangs.
 #[test]
 fn model_event_wakes_whoever_has_looked() {
     check(|| {
@@ -87,8 +87,9 @@ fn model_event_wakes_everybody() {
     });
 }
 
-// Proves that the recorder never sees a slab after an evicted one before the ledger explains the
-// jump, and that no sample is both recorded and lost. Without the mark this fails.
+// Proves that the recorder does not see a slab that follows an evicted slab before the ledger
+// explains the jump. Proves that no sample is both recorded and lost. Without the mark of the
+// queue, this test fails.
 #[test]
 fn model_drop_oldest_explains_every_jump() {
     check(|| {
@@ -111,8 +112,8 @@ fn model_drop_oldest_explains_every_jump() {
     });
 }
 
-// Proves that a group waiting for space gets it in every order, and that all slabs arrive in order.
-// A lost wake-up would make this model hang.
+// Proves that a group that waits for space gets it, whatever the order of the steps, and that all
+// slabs arrive in order. A lost wake-up would make this model hang.
 #[test]
 fn model_block_loses_neither_slabs_nor_wake_ups() {
     check(|| {
@@ -130,8 +131,8 @@ fn model_block_loses_neither_slabs_nor_wake_ups() {
     });
 }
 
-// Proves that the ledger explains every jump that the recorder sees with drop-newest, even if it
-// has no free entries.
+// Proves that the ledger explains every jump that the recorder sees with drop-newest, even if the
+// ledger has no free entries.
 #[test]
 fn model_full_ledger_keeps_the_causes() {
     check(|| {

@@ -1,16 +1,16 @@
-//! The notes of a run: records that it appends to the file of its slabs after its start. A later
-//! run reads them if this one was killed.
+//! The notes of a run. These are records that the run appends to the file of its slabs after its
+//! start. If this run was killed, a later run reads the notes.
 
 use std::io;
 
 use flatcap_os::shared_memory::SharedMemoryEnd;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, SliceFramer};
 
-/// Maximum bytes of notes that are read, so that no file makes a recovery use more memory. The
-/// descriptors of all sources of a run are smaller.
+/// Maximum number of bytes of notes that are read. The limit bounds the memory of a recovery,
+/// whatever the file contains. The descriptors of all sources of a run are smaller.
 pub(super) const NOTES_BYTES_MAX: usize = 64 << 20;
 
-/// The notes of a run, for writing.
+/// The writer of the notes of a run.
 #[derive(Debug)]
 pub struct RunNotes {
     end: SharedMemoryEnd,
@@ -25,7 +25,8 @@ impl RunNotes {
     /// Adds a record. Never waits for a disk.
     ///
     /// # Errors
-    /// tmpfs is full, or any error of the underlying system call. Nothing was added.
+    /// tmpfs is full, or any other error of the underlying system call. If there is an error,
+    /// nothing is added.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         let mut frame = vec![0; self.checksum.frame_bytes(record.len())];
         self.checksum.frame_into(&mut frame, record).map_err(io::Error::other)?;
@@ -33,7 +34,7 @@ impl RunNotes {
     }
 }
 
-/// Returns the records, up to the first incomplete one.
+/// Returns the records before the first incomplete record.
 pub(super) fn records(mut notes: &[u8], checksum: ChecksumKind) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let deframer = KindDeframer::new(checksum);

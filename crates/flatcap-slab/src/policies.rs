@@ -1,5 +1,5 @@
-//! Tests of the policies for a full queue: groups with each policy run concurrently, and with a
-//! recorder that takes from all of them.
+//! Tests of the policies for a full queue. Groups with each policy run concurrently, together with
+//! a recorder that takes slabs from all groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ struct RecorderEnd {
     wake: Arc<WakeEvent>,
 }
 
-/// Creates one group per policy, and as many slabs as all holders together can have.
+/// Creates one group per policy, and the number of slabs that all holders together can have.
 fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> PolicyRig {
     let sources = policies.len() * usize::from(SOURCES_A_GROUP);
     let geometry = Geometry {
@@ -91,7 +91,7 @@ fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> PolicyRig {
     rig
 }
 
-/// Everything a recorder has received.
+/// All slabs and losses that a recorder has received.
 #[derive(Default)]
 struct ReceivedSlabs {
     next: BTreeMap<u16, u64>,
@@ -110,7 +110,7 @@ impl ReceivedSlabs {
         }
     }
 
-    /// Takes a slab as the recorder does, then the ledger, which must explain every jump.
+    /// Takes a slab as the recorder does, and then reads the ledger, which must explain every jump.
     fn take(&mut self, slab: &Slab, ledger: &LossLedger) {
         self.read_ledger(ledger);
         for run in slab.ranges() {
@@ -128,7 +128,8 @@ impl ReceivedSlabs {
         }
     }
 
-    /// Checks that every sample begun is recorded or lost, once, and lost for one of these causes.
+    /// Checks that every sample that was begun is either recorded or lost exactly one time, and
+    /// that each loss has one of these causes.
     fn check(&mut self, ledger: &LossLedger, source: u16, begun: u64, causes: Causes) {
         self.read_ledger(ledger);
         let of = |numbers: &BTreeMap<u16, u64>| numbers.get(&source).copied().unwrap_or_default();
@@ -140,7 +141,7 @@ impl ReceivedSlabs {
     }
 }
 
-/// Returns how many of these sequence numbers are in the losses.
+/// Returns the number of these sequence numbers that are in the losses.
 fn explained(losses: &[Loss], source: u16, first: u64, end: u64) -> u64 {
     let of_source = losses.iter().filter(|loss| loss.source == source);
     of_source
@@ -162,9 +163,9 @@ fn append(group: &mut SlabProducer, source: u16, seq: u64, mono_ns: u64, bytes: 
 }
 
 proptest! {
-    // Proves that with every policy the recorded and lost samples add up to the samples begun, that
-    // each loss has its cause, and that a slab is free while a queue has space. Runs on one thread:
-    // before a group would wait, the recorder takes a slab.
+    // Proves that with every policy, the recorded and lost samples add up to the samples that were
+    // begun. Proves that each loss has its cause, and that a slab is free while a queue has space.
+    // The test runs on one thread, so the recorder takes a slab before a group would wait.
     #[test]
     fn every_policy_is_exact(
         policies in proptest::collection::vec(proptest::sample::select(&POLICIES), 1..4),
@@ -193,7 +194,8 @@ proptest! {
             next[usize::from(source)] += 1;
             match kind {
                 0 => group.lose(SampleMeta { source, seq, mono_ns: clock, wall_offset_ns: 0 }, Causes::ReadFailed),
-                // On one thread a large slab would never be returned.
+                // On one thread, a large slab would never be returned, so a blocking group would
+                // wait forever.
                 1 if policies[index] != OnFull::Block => append(group, source, seq, clock, LARGE_BYTES),
                 _ => append(group, source, seq, clock, 60),
             }
@@ -222,13 +224,13 @@ proptest! {
     }
 }
 
-// Proves the same with threads, and that no jump is seen before the ledger explains it. Method: a
-// group per policy and one more run at full speed, concurrently with a recorder that takes a batch
-// and pauses.
+// Proves the same with threads, and that the recorder sees no jump before the ledger explains it. A
+// group per policy and one more group run at full speed. A recorder runs concurrently, takes a
+// batch, and pauses.
 #[test]
 fn every_policy_is_exact_beside_a_recorder() {
     const READINGS: u64 = 10_000;
-    // The ledger holds 4,096 losses; its overflow is tested elsewhere.
+    // The ledger has space for 4,096 losses. Another test covers its overflow.
     const LOSSES_WAITING_MAX: usize = 2000;
     let policies = [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block, OnFull::DropOldest];
     let PolicyRig { groups, counters, mut end, .. } = rig(&policies, QUEUED, 2048);
@@ -294,7 +296,7 @@ fn every_policy_is_exact_beside_a_recorder() {
     assert_eq!(end.pool.free(), slabs);
 }
 
-// Proves that each policy keeps the slabs it promises, in a queue that is never emptied.
+// Proves that each policy keeps the right slabs in a queue that is never emptied.
 #[test]
 fn each_policy_keeps_its_slabs() {
     for (policy, kept) in [(OnFull::DropNewest, [0, 1, 2]), (OnFull::DropOldest, [7, 8, 9])] {
@@ -309,7 +311,7 @@ fn each_policy_keeps_its_slabs() {
     }
 }
 
-// Proves that the pool is never empty while a queue has space. Method: fill every queue; the
+// Proves that the pool is never empty while a queue has space. The test fills every queue. The
 // recorder holds a batch and one slab of each group, and each group has a full open slab. Then all
 // slabs are in use.
 #[test]
@@ -336,8 +338,8 @@ fn the_pool_covers_every_queue_slot() {
     assert!(end.pool.free() <= 1, "{} are free: the rig has not filled every slot", end.pool.free());
 }
 
-// Proves that a group that floods its queue does not delay another group: a slab is taken before
-// all slabs queued later, and no slab is lost.
+// Proves that a group that floods its queue does not delay another group. A slab is taken before
+// all slabs that were queued later, and no slab is lost.
 #[test]
 fn a_busy_group_starves_no_other() {
     let PolicyRig { mut groups, mut end, .. } = rig(&[OnFull::DropOldest, OnFull::DropNewest], QUEUED, 2048);
@@ -366,8 +368,8 @@ fn a_busy_group_starves_no_other() {
     assert!(!losses.is_empty() && losses.iter().all(|loss| loss.source == 0), "the quiet group lost nothing");
 }
 
-// Proves that a waiting group gives up exactly one second after the stop, both for a large slab and
-// for the queue, and gets space if the recorder makes some.
+// Proves that a waiting group gives up exactly one second after the stop. It waits for a large slab
+// or for the queue. Proves that it gets space if the recorder makes space.
 #[test]
 fn a_wait_ends_with_the_run() {
     for is_large in [false, true] {
@@ -412,8 +414,8 @@ fn a_wait_ends_with_the_run() {
     }
 }
 
-// Proves that during a backlog an old slab stays open until it is full, so that the same queue
-// bridges a longer stall, and that a slab whose next tick is far off is queued.
+// Proves that during a backlog, an old slab stays open until it is full, so that the same queue
+// bridges a longer stall. Proves that a slab is queued if the next tick is a long time away.
 #[test]
 fn a_backlog_fills_its_slabs() {
     let PolicyRig { mut groups, end, .. } = rig(&[OnFull::DropNewest], 8, 2048);
@@ -430,7 +432,8 @@ fn a_backlog_fills_its_slabs() {
         }
         bridged += 1;
     }
-    // Four slabs with one frame each, then four and the open one with as many frames as fit.
+    // These are four slabs with one frame each, then four slabs and the open slab with the maximum
+    // number of frames.
     assert_eq!(bridged, 4 + 4 * 4 + 4, "{bridged} frames");
     assert!(group.is_due(u64::MAX / 2, u64::MAX) || group.open_slab().is_none_or(Slab::is_empty));
 }

@@ -1,16 +1,16 @@
-//! The pool of free slabs: an object pool, so that no buffer is allocated after the start.
+//! The pool of free slabs. It is an object pool, so that no buffer is allocated after the start.
 
 use crossbeam_queue::ArrayQueue;
 
 use super::arena::Arena;
 use super::slab::Slab;
 
-/// Number of standard slabs that circulate while the recorder keeps up: 512 KiB at the usual size,
-/// which stays in a processor's cache.
+/// Number of standard slabs that circulate while the recorder keeps up. At the usual slab size,
+/// these are 512 KiB, which stay in a processor's cache.
 const WARM_SLABS: usize = 8;
 
-/// Free slabs of two classes: standard, and large ones for frames that do not fit a standard slab.
-/// All slabs are created at the start; the pool is lock-free.
+/// Free slabs of two classes. Large slabs are for frames that do not fit a standard slab. All slabs
+/// are created at the start. The pool is lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
     warm: ArrayQueue<Box<Slab>>, // circulating standard slabs: taken first
@@ -25,7 +25,7 @@ impl SlabPool {
         let class = |slabs: Vec<Slab>| {
             let queue = ArrayQueue::new(slabs.len().max(1));
             for slab in slabs {
-                // Cannot be full: it was created for this number of slabs.
+                // The queue cannot be full, because it was created for this number of slabs.
                 drop(queue.push(Box::new(slab)));
             }
             queue
@@ -35,23 +35,24 @@ impl SlabPool {
         Self { warm, standard: class(arena.slabs), large: class(arena.large_slabs), standard_bytes }
     }
 
-    /// Takes an empty slab with space for a frame of `bytes`, or returns `None` if all slabs of
-    /// that class are in use or none is large enough.
+    /// Takes an empty slab with space for a frame of `bytes` bytes. Returns `None` if all slabs of
+    /// the class are in use, or if no slab is large enough.
     #[inline]
     pub(super) fn take(&self, bytes: usize) -> Option<Box<Slab>> {
         let mut slab = if bytes > self.standard_bytes {
             self.large.pop()
         } else {
-            // Try once more: a slab may have been returned between the two attempts.
+            // The first queue is tried again, because a slab may have been returned between the two
+            // attempts.
             self.warm.pop().or_else(|| self.standard.pop()).or_else(|| self.warm.pop())
         }?;
         slab.clear();
         Some(slab)
     }
 
-    /// Returns a slab to the pool. It is released here, but cleared only when it is taken again:
-    /// clearing it here would move its memory into the cache of the recorder's processor, and a
-    /// sampler would have to wait for that memory.
+    /// Returns a slab to the pool. The slab is released here, but it is cleared only when it is
+    /// taken again. Clearing it here would move its memory into the cache of the recorder's
+    /// processor, and a sampler would have to wait for that memory.
     pub fn give_back(&self, mut slab: Box<Slab>) {
         slab.release();
         let slab = if self.is_large(&slab) {
@@ -59,11 +60,11 @@ impl SlabPool {
         } else {
             self.warm.push(slab).or_else(|slab| self.standard.push(slab))
         };
-        // Cannot be full: every slab came from here.
+        // The queue cannot be full, because every slab came from this pool.
         drop(slab);
     }
 
-    /// Returns whether a slab is a large one.
+    /// Returns whether a slab is a large slab.
     pub(super) fn is_large(&self, slab: &Slab) -> bool {
         slab.capacity() > self.standard_bytes
     }
@@ -79,7 +80,8 @@ mod tests {
     use super::*;
     use crate::arena::Geometry;
 
-    // Proves that the most recently used slabs circulate, and that all others remain available.
+    // Proves that the most recently used slabs circulate, and that all other slabs remain
+    // available.
     #[test]
     fn slabs_used_last_go_round() {
         let geometry =

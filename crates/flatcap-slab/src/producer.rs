@@ -1,5 +1,5 @@
-//! The sampler's end: writes frames into the open slab, queues full slabs, and applies the policy
-//! for a full queue.
+//! The sampler's side of the queue. It writes frames into the open slab, queues full slabs, and
+//! applies the policy for a full queue.
 
 use std::sync::Arc;
 
@@ -14,28 +14,31 @@ use super::pool::SlabPool;
 use super::queue::{OnFull, QueueSender, TrySendError};
 use super::slab::{FrameMeta, Slab};
 
-/// Maximum time to the next tick for an old slab to stay open during a backlog, so that it is
-/// filled.
+/// Maximum time until the next tick, in nanoseconds, for which an old slab stays open during a
+/// backlog. The slab stays open so that it is filled.
 const DEFERRED_MAX_NS: u64 = 1_000_000_000;
-/// Interval at which a group that waits for space checks whether the run is stopped.
+/// Interval at which a group that waits for space checks whether the run is stopped, in
+/// nanoseconds.
 const STOP_POLL_NS: u64 = 10_000_000;
 /// Number of sources by which the list of pending losses grows.
 const PENDING_STEP: usize = 64;
-/// Total time for which a group continues to wait for space after the stop. A healthy recorder
-/// makes space within milliseconds; a stalled one must not delay the end.
+/// Total time for which a group continues to wait for space after the stop, in nanoseconds. A
+/// healthy recorder makes space within milliseconds. A stalled recorder must not delay the end.
 const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
 
-/// The inputs of a group for queueing slabs. Shared parts are shared with the recorder and the
-/// other groups.
+/// The inputs that a group needs to queue slabs. The recorder and the other groups share the parts
+/// that are in an `Arc`.
 #[derive(Debug)]
 pub struct SlabProducerSettings {
-    /// Free slabs.
+    /// The pool of free slabs.
     pub pool: Arc<SlabPool>,
-    /// Filled slabs. Dropping this end signals the recorder that the group has ended.
+    /// The queue of filled slabs. When this sender is dropped, the recorder detects that the group
+    /// has ended.
     pub queue: QueueSender<Box<Slab>>,
-    /// Losses.
+    /// The ledger of losses.
     pub ledger: Arc<LossLedger>,
-    /// Wakes the recorder once the queue is half full; below that the recorder polls.
+    /// The event that wakes the recorder when the queue is half full. If the queue has fewer slabs,
+    /// the recorder polls.
     pub wake: Arc<WakeEvent>,
     /// Checksum of each frame.
     pub checksum: ChecksumKind,
@@ -50,7 +53,7 @@ pub struct SlabProducerSettings {
     pub sources: usize,
     /// The group's counters.
     pub metrics: Arc<GroupMetrics>,
-    /// Ends a group's wait for space.
+    /// The event that ends a group's wait for space.
     pub stop: Arc<WakeEvent>,
 }
 
@@ -61,9 +64,9 @@ pub struct SampleMeta {
     pub source: u16,
     /// The sample's sequence number.
     pub seq: u64,
-    /// Begin of the sample, in monotonic nanoseconds.
+    /// Begin of the sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub mono_ns: u64,
-    /// Added to monotonic time to get wall time, in nanoseconds.
+    /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
 }
 
@@ -73,33 +76,34 @@ pub struct SlabProducer {
     settings: SlabProducerSettings,
     high_water: usize,
     open: Option<Box<Slab>>,
-    pending: Vec<Option<Loss>>, // per source: the loss that may still grow
+    pending: Vec<Option<Loss>>, // the loss of each source that may still grow
     give_up_ns: Option<u64>,    // no waiting after this; set by the first wait after the stop
 }
 
 impl SlabProducer {
-    /// Bytes that a group needs for each source of the run, including other groups' sources: the
-    /// pending loss.
+    /// Number of bytes that a group needs for each source of the run, including the sources of
+    /// other groups. These bytes are the pending loss.
     pub const SOURCE_BYTES: usize = size_of::<Option<Loss>>();
 
-    /// Creates a producer without an open slab; the first frame takes one.
+    /// Creates a producer without an open slab. The first frame takes a slab.
     pub fn new(settings: SlabProducerSettings) -> Self {
         let high_water = settings.queue.capacity().div_ceil(2);
         let pending = (0..settings.sources).map(|_| None).collect();
         Self { settings, high_water, open: None, pending, give_up_ns: None }
     }
 
-    /// Marks the begin of a sample. From here on it is accounted for, even if it is lost.
+    /// Marks the begin of a sample. After this call, the sample is accounted for even if it is
+    /// lost.
     #[inline]
     pub fn begin_sample(&self, source: u16, seq: u64) {
         self.settings.sequence_counters.set(source, seq.saturating_add(1));
     }
 
-    /// Appends a frame; `fill` writes its payload of `payload_bytes` in place. If there is no
-    /// space, the sample is recorded as lost.
+    /// Appends a frame. `fill` writes the frame's payload of `payload_bytes` bytes in place. If
+    /// there is no space, the sample is recorded as lost.
     ///
     /// # Panics
-    /// Never: the reasons are at the two places that could.
+    /// Never. The messages of the two `expect` calls state the reasons.
     #[allow(
         clippy::inline_always,
         reason = "else the sample metadata is passed on the stack: a tenth of a small sample's cost"
@@ -114,7 +118,8 @@ impl SlabProducer {
         if self.open.as_ref().is_none_or(|slab| !slab.fits(bytes)) {
             self.queue_open_slab(sample.mono_ns);
             if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
-                // The slab kept here by a full queue is too small: return it to the pool.
+                // This slab is still here because the queue was full. It is too small, so it is
+                // returned to the pool.
                 self.open.take().into_iter().for_each(|slab| self.settings.pool.give_back(slab));
                 self.open = self.take_slab(bytes);
             }
@@ -172,8 +177,8 @@ impl SlabProducer {
         self.flush_loss(sample.source);
     }
 
-    /// Records a loss of consecutive samples that were begun after all earlier ones of their
-    /// source.
+    /// Records a loss of consecutive samples. These samples must have been begun after all samples
+    /// of the same source that were recorded or lost before.
     pub fn report_loss(&mut self, loss: Loss) {
         self.record_loss(loss);
     }
@@ -189,10 +194,10 @@ impl SlabProducer {
         self.settings.queue.capacity().saturating_sub(self.settings.queue.len())
     }
 
-    /// Returns whether the open slab should be queued: its first frame is older than the interval,
-    /// or would be before the next tick could queue it. During a backlog with frequent ticks it
-    /// stays open until it is full or the queue is shorter: the recorder would not take it now, and
-    /// a full slab bridges a longer stall.
+    /// Returns whether the open slab should be queued. This is so if its first frame is older than
+    /// the interval, or would become older before the next tick could queue the slab. During a
+    /// backlog with frequent ticks, the slab stays open until it is full or the queue is shorter.
+    /// The recorder would not take the slab now, and a full slab bridges a longer stall.
     #[inline]
     pub fn is_due(&self, now_ns: u64, next_tick_ns: u64) -> bool {
         let first = self.open.as_ref().and_then(|slab| slab.first_mono_ns());
@@ -204,7 +209,7 @@ impl SlabProducer {
         is_old && !(ticks_soon && self.settings.queue.len() >= self.high_water)
     }
 
-    /// Queues the open slab. If the queue is full, the queue's [`OnFull`] applies; every dropped
+    /// Queues the open slab. If the queue is full, the queue's [`OnFull`] applies. Every dropped
     /// frame is recorded as lost.
     pub fn queue_open_slab(&mut self, now_ns: u64) {
         let Some(mut slab) = self.open.take_if(|slab| !slab.is_empty()) else { return };
@@ -212,14 +217,15 @@ impl SlabProducer {
         match self.settings.queue.try_send(slab) {
             Ok(()) => self.note_queued(),
             Err(TrySendError::Full(slab)) => self.handle_full_queue(slab),
-            // The recorder has ended before its samplers: nothing reaches the storage any more.
+            // The recorder has ended before its samplers, so nothing reaches the storage any more.
             Err(TrySendError::Disconnected(slab)) => self.drop_slab(slab, Causes::Storage),
         }
     }
 
     fn note_queued(&self) {
         self.settings.metrics.slabs.add(1);
-        // Waking a parked thread costs 7 to 10 us; a push to a thread that polls costs 40 ns.
+        // Waking a parked thread costs 7 to 10 us, but a push to a thread that polls costs only 40
+        // ns.
         if self.settings.queue.len() >= self.high_water {
             self.settings.wake.set();
         }
@@ -231,7 +237,7 @@ impl SlabProducer {
             OnFull::DropNewest => Err(TrySendError::Full(slab)),
             OnFull::DropOldest => {
                 self.evict_oldest();
-                // There is space now: this is the only sender.
+                // There is space now, because this is the only sender.
                 self.settings.queue.try_send(slab)
             }
             OnFull::Block => self.send_blocking(slab),
@@ -244,8 +250,8 @@ impl SlabProducer {
     }
 
     /// Drops the oldest queued slab. The losses of the slab are in the ledger before the recorder
-    /// can see the slabs after it. The lost samples are older than the pending loss and cannot be
-    /// merged with it.
+    /// can see later slabs. The lost samples are older than the pending loss and cannot be merged
+    /// with it.
     fn evict_oldest(&mut self) {
         let Self { settings, .. } = self;
         let oldest = settings.queue.evict_oldest(|slab| {
@@ -257,13 +263,13 @@ impl SlabProducer {
         }
     }
 
-    /// Queues a slab once there is space.
+    /// Waits until there is space and then queues a slab.
     fn send_blocking(&mut self, slab: Box<Slab>) -> Result<(), TrySendError<Box<Slab>>> {
         let Self { settings, give_up_ns, .. } = self;
         let queue = &settings.queue;
         let attempt = |slab| match queue.try_send(slab) {
             Err(TrySendError::Full(mut slab)) => {
-                // Stamp it again, because this wait is not time in the queue.
+                // The slab is stamped again, because this wait is not time in the queue.
                 slab.queued_ns = monotonic_ns();
                 Err(slab)
             }
@@ -275,9 +281,9 @@ impl SlabProducer {
             .unwrap_or_else(|slab| Err(TrySendError::Full(slab)))
     }
 
-    /// Takes a free slab with space for a frame of `bytes`. With [`OnFull::Block`] it waits for one
-    /// if necessary. Only a large slab can require a wait: there are as many standard slabs as can
-    /// be in use.
+    /// Takes a free slab with space for a frame of `bytes` bytes. With [`OnFull::Block`], waits for
+    /// a slab if necessary. Only a large slab can require a wait, because there are enough standard
+    /// slabs for all uses at the same time.
     fn take_slab(&mut self, bytes: usize) -> Option<Box<Slab>> {
         let Self { settings, give_up_ns, .. } = self;
         let free = settings.pool.take(bytes);
@@ -289,13 +295,14 @@ impl SlabProducer {
         settings.queue.wait_for_space((), attempt, || waits.next_attempt_ns()).ok()
     }
 
-    /// Returns the slab being filled.
+    /// Returns the slab that is being filled.
     #[cfg(test)]
     pub(super) fn open_slab(&self) -> Option<&Slab> {
         self.open.as_deref()
     }
 
-    /// Queues the last slab and records all pending losses; dropping `self` then drops the sender.
+    /// Queues the last slab and records all pending losses. Then `self` is dropped, which also
+    /// drops the sender.
     pub fn finish(mut self, now_ns: u64) {
         self.queue_open_slab(now_ns);
         if let Some(slab) = self.open.take() {
@@ -312,8 +319,8 @@ impl SlabProducer {
         self.reuse(slab);
     }
 
-    /// Reuses a slab whose frames are dropped. A large one is returned to the pool, for frames that
-    /// need it.
+    /// Reuses a slab whose frames are dropped. A large slab is returned to the pool, for frames
+    /// that need a large slab.
     fn reuse(&mut self, mut slab: Box<Slab>) {
         if self.settings.pool.is_large(&slab) {
             return self.settings.pool.give_back(slab);
@@ -322,7 +329,7 @@ impl SlabProducer {
         self.open = Some(slab);
     }
 
-    /// Extends the pending loss, or starts a new one.
+    /// Extends the pending loss, or starts a new pending loss.
     fn record_loss(&mut self, loss: Loss) {
         let place = usize::from(loss.source);
         if place >= self.pending.len() {
@@ -341,19 +348,19 @@ impl SlabProducer {
         }
     }
 
-    /// Returns the policy for a slab that finds the queue full.
+    /// Returns the policy for a full queue.
     #[cfg(any(test, feature = "testing"))]
     pub fn on_full(&self) -> OnFull {
         self.settings.queue.on_full()
     }
 
-    /// Sets the policy for a slab that finds the queue full.
+    /// Sets the policy for a full queue.
     pub fn set_on_full(&mut self, on_full: OnFull) {
         self.settings.queue.set_on_full(on_full);
     }
 
-    /// Records a source's pending loss. Needed before a later frame can reach the recorder, and
-    /// when the source has no further sample.
+    /// Records a source's pending loss in the ledger. This is necessary before a later frame can
+    /// reach the recorder, and when the source has no further sample.
     #[inline]
     pub fn flush_loss(&mut self, source: u16) {
         if let Some(loss) = self.pending.get_mut(usize::from(source)).and_then(Option::take) {
@@ -372,7 +379,7 @@ fn losses(slab: &Slab, causes: Causes) -> impl Iterator<Item = Loss> {
     })
 }
 
-/// One wait for space, counted in the metrics while it lasts.
+/// One wait for space. The metrics count the time while the wait lasts.
 struct BlockedWait<'a> {
     settings: &'a SlabProducerSettings,
     give_up_ns: &'a mut Option<u64>,
@@ -384,7 +391,7 @@ impl<'a> BlockedWait<'a> {
         Self { settings, give_up_ns, counted_ns: monotonic_ns() }
     }
 
-    /// Returns the time until which to sleep, or `None` if the wait must end.
+    /// Returns the time at which the sleep must end, or `None` if the wait must end.
     fn next_attempt_ns(&mut self) -> Option<u64> {
         let now = self.count_wait();
         if self.settings.stop.is_set() {
@@ -393,12 +400,12 @@ impl<'a> BlockedWait<'a> {
                 return None;
             }
         }
-        // Wake the recorder now instead of at its next poll.
+        // The recorder is woken now, so that it does not sleep until its next poll.
         self.settings.wake.set();
         Some(now.saturating_add(STOP_POLL_NS))
     }
 
-    /// Adds the time passed to the metrics. Returns the current time.
+    /// Adds the time since the last call to the metrics. Returns the current time.
     fn count_wait(&mut self) -> u64 {
         let now = monotonic_ns();
         self.settings.metrics.waited_ns.add(now.saturating_sub(self.counted_ns));
@@ -466,7 +473,8 @@ mod tests {
         ProducerRig { producer, queue, pool, ledger, wake }
     }
 
-    /// Writes source and sequence number into the payload, for the reader to check.
+    /// Writes the source and the sequence number into the payload, so that the reader can check
+    /// them.
     fn append(producer: &mut SlabProducer, reading: SampleMeta, bytes: usize) {
         producer.append(&reading, bytes, |payload| {
             payload.fill(0);
@@ -487,7 +495,7 @@ mod tests {
 
     proptest! {
         // Proves that every sample either arrives exactly once or is in the ledger exactly once,
-        // with any of the limits exceeded.
+        // whichever limits are exceeded.
         #[test]
         fn arrived_plus_lost_is_begun(
             slabs in 1_usize..6,
@@ -541,7 +549,8 @@ mod tests {
         }
     }
 
-    // Proves that a slab is due when its first frame is old, or would be before the next tick.
+    // Proves that a slab is due if its first frame is old, or if it would become old before the
+    // next tick.
     #[test]
     fn a_slab_goes_in_time() {
         let ProducerRig { mut producer, queue: _queue, .. } = rig(2, 2);

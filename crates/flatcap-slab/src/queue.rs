@@ -1,12 +1,12 @@
-//! One queue per group, with one producer and one consumer (SPSC): bounded, lock-free, first in
-//! first out. Backpressure: if the queue is full, its policy decides whether the group drops its
-//! newest or its oldest slab or waits.
+//! Queues, one per group. A queue has one producer and one consumer (SPSC), and is bounded,
+//! lock-free, and first in, first out. The queue has backpressure. If it is full, its policy
+//! decides whether the group drops its newest slab, drops its oldest slab, or waits.
 //!
 //! Three protocols build on the channel.
 //!
-//! - Eviction: a group that drops its own oldest slab marks the queue before it takes the slab, and
-//!   until it has recorded the loss. The recorder skips a marked queue, so it never sees a slab
-//!   after a loss that it cannot explain.
+//! - Eviction: a group that drops its own oldest slab marks the queue before it takes the slab. The
+//!   mark remains until the group has recorded the loss. The recorder skips a marked queue, so it
+//!   never sees a slab that follows a loss that the ledger does not explain yet.
 //! - Blocking: a group that waits clears an event, checks for space, and sleeps on the event. The
 //!   recorder makes space and sets the event.
 //! - End: a queue ends when its sender is dropped and all slabs are taken.
@@ -24,10 +24,10 @@ use super::slab::Slab;
 use flatcap_os::model::{AtomicU64, Ordering, Receiver, Sender, bounded};
 use flatcap_os::wake_event::WakeEvent;
 
-/// Policy for a slab that finds its queue full. Every dropped slab is counted.
+/// The policy for a full queue. Every dropped slab is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFull {
-    /// Drop this slab.
+    /// Drop the slab that could not be queued.
     DropNewest,
     /// Drop the oldest slab of the same queue.
     DropOldest,
@@ -35,15 +35,15 @@ pub enum OnFull {
     Block,
 }
 
-/// State shared by both ends of a queue.
+/// The state that both ends of a queue share.
 #[derive(Debug, Default)]
 struct QueueState {
-    not_full: WakeEvent,       // set unless the group waits for space
-    evictions: AtomicU64,      // begun + ended: odd while a loss is not yet recorded
+    not_full: WakeEvent,       // cleared only while the group waits for space
+    evictions: AtomicU64,      // begun + ended, so odd while a loss is not yet recorded
     recorder_ended: AtomicU64, // 1 once the recorder has ended
 }
 
-/// The group's end.
+/// The group's end of a queue.
 #[derive(Debug)]
 pub struct QueueSender<T> {
     slabs: Sender<T>,
@@ -52,7 +52,7 @@ pub struct QueueSender<T> {
     shared: Arc<QueueState>,
 }
 
-/// The recorder's end.
+/// The recorder's end of a queue.
 #[derive(Debug)]
 pub struct QueueReceiver<T> {
     slabs: Receiver<T>,
@@ -60,7 +60,7 @@ pub struct QueueReceiver<T> {
     shared: Arc<QueueState>,
 }
 
-/// Creates a queue for `capacity` slabs. The queue ends once the sender is dropped and all slabs
+/// Creates a queue for `capacity` slabs. The queue ends when the sender is dropped and all slabs
 /// are taken.
 pub fn slab_queue<T>(capacity: usize, on_full: OnFull) -> (QueueSender<T>, QueueReceiver<T>) {
     let (sender, receiver) = bounded(capacity);
@@ -83,7 +83,7 @@ impl<T> QueueSender<T> {
         self.on_full = on_full;
     }
 
-    /// Returns the number of queued slabs, without the one that the recorder has peeked at.
+    /// Returns the number of queued slabs, without the slab that the recorder has peeked at.
     #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.slabs.len()
@@ -99,20 +99,20 @@ impl<T> QueueSender<T> {
     /// # Errors
     /// Returns the slab if the queue is full or the recorder has ended.
     pub fn try_send(&self, slab: T) -> Result<(), TrySendError<T>> {
-        // The channel cannot report the recorder's end, because this sender has a receiver of its
-        // own.
+        // The channel cannot report the end of the recorder, because this sender has its own
+        // receiver.
         if self.shared.recorder_ended.load(Ordering::Acquire) == 1 {
             return Err(TrySendError::Disconnected(slab));
         }
         self.slabs.try_send(slab)
     }
 
-    /// Takes the oldest slab back, unless the recorder took it first. `record_loss` has been called
-    /// when this returns, and before the recorder takes a slab queued after it.
+    /// Takes the oldest slab back, unless the recorder took it first. `record_loss` is called
+    /// before this function returns, and before the recorder can take a slab that was queued later.
     pub(super) fn evict_oldest(&self, record_loss: impl FnOnce(&T)) -> Option<T> {
         let evictions = self.shared.evictions.load(Ordering::Relaxed);
-        // A thread that takes the slab after ours synchronizes with our take, so it sees this mark
-        // too.
+        // A thread that takes the slab after our slab synchronizes with our take, so that thread
+        // sees this mark too.
         self.shared.evictions.store(evictions.wrapping_add(1), Ordering::Relaxed);
         let slab = self.oldest.try_recv().ok();
         if let Some(slab) = &slab {
@@ -122,8 +122,8 @@ impl<T> QueueSender<T> {
         slab
     }
 
-    /// Retries `attempt` whenever the recorder has made space. Before each wait `until` returns the
-    /// latest time of the next attempt, or `None` to give up.
+    /// Retries `attempt` whenever the recorder has made space. Before each wait, `until` returns
+    /// the latest time of the next attempt, or `None` to give up.
     ///
     /// # Errors
     /// Returns the value if `until` gave up.
@@ -135,7 +135,8 @@ impl<T> QueueSender<T> {
     ) -> Result<R, V> {
         let mut value = value;
         let outcome = loop {
-            // Clear before the attempt: space made after it sets the event again.
+            // The event is cleared before the attempt, because space that is made after the attempt
+            // sets the event again.
             self.shared.not_full.clear();
             value = match attempt(value) {
                 Ok(done) => break Ok(done),
@@ -144,7 +145,8 @@ impl<T> QueueSender<T> {
             let Some(deadline_ns) = until() else { break Err(value) };
             self.shared.not_full.wait_until(deadline_ns);
         };
-        // Setting an event that is already set costs no system call: the group no longer waits.
+        // The group no longer waits, so the event stays set. Setting an event that is already set
+        // costs no system call.
         self.shared.not_full.set();
         outcome
     }
@@ -154,14 +156,15 @@ impl<T> QueueReceiver<T> {
     /// Returns the oldest slab without taking it.
     ///
     /// # Errors
-    /// `Empty` if no slab is queued, or if it may not be taken yet. `Disconnected` if there will
-    /// never be one again.
+    /// `Empty` if no slab is queued, or if the oldest slab must not be taken yet. `Disconnected` if
+    /// there will never be a slab again.
     pub fn peek(&mut self) -> Result<&T, TryRecvError> {
         if self.head.is_none() {
             self.head = Some(self.slabs.try_recv()?);
             self.notify_not_full();
         }
-        // This slab may follow an evicted one: do not take it before that loss is recorded.
+        // This slab may follow an evicted slab, so it is not taken before the loss of the evicted
+        // slab is recorded.
         if self.shared.evictions.load(Ordering::Acquire) % 2 == 1 {
             return Err(TryRecvError::Empty);
         }
@@ -171,13 +174,13 @@ impl<T> QueueReceiver<T> {
     /// Takes the oldest slab.
     ///
     /// # Errors
-    /// The same errors as [`peek`](Self::peek).29|The reason why values cannot become a batch.
+    /// The same errors as [`peek`](Self::peek).
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         self.peek()?;
         self.head.take().ok_or(TryRecvError::Empty)
     }
 
-    /// Returns the maximum number of queued slabs, without the peeked one.
+    /// Returns the maximum number of queued slabs, without the peeked slab.
     pub fn capacity(&self) -> usize {
         self.slabs.capacity().unwrap_or(usize::MAX)
     }
@@ -188,7 +191,7 @@ impl<T> QueueReceiver<T> {
         self.slabs.len() + usize::from(self.head.is_some())
     }
 
-    /// Notifies a waiting group that there may be space. Makes no system call if none waits.
+    /// Notifies a waiting group that there may be space. Makes no system call if no group waits.
     pub fn notify_not_full(&self) {
         self.shared.not_full.set();
     }
@@ -197,13 +200,14 @@ impl<T> QueueReceiver<T> {
 impl<T> Drop for QueueReceiver<T> {
     fn drop(&mut self) {
         self.shared.recorder_ended.store(1, Ordering::Release);
-        // A waiting group tries again, and detects the end.
+        // A waiting group then tries again and detects the end of the recorder.
         self.shared.not_full.set();
     }
 }
 
-/// The queues of all groups as the recorder takes from them: in the order of queueing across all
-/// groups. So a busy group delays another group's slab only by the slabs queued before it.
+/// The queues of all groups. The recorder takes the slabs of all groups in the order in which they
+/// were queued. So a busy group delays another group's slab only by the slabs that were queued
+/// earlier.
 #[derive(Debug)]
 pub struct Inbox {
     queues: Vec<QueueReceiver<Box<Slab>>>,
@@ -218,7 +222,7 @@ impl Inbox {
     /// Takes the slab that was queued first.
     ///
     /// # Errors
-    /// `Empty` if no slab is queued now. `Disconnected` if no slab will ever follow, because all
+    /// `Empty` if no slab can be taken now. `Disconnected` if no slab will ever follow, because all
     /// groups have ended.
     pub fn try_recv(&mut self) -> Result<Box<Slab>, TryRecvError> {
         let mut oldest: Option<(u64, &mut QueueReceiver<Box<Slab>>)> = None;

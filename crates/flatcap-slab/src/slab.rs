@@ -1,38 +1,38 @@
-//! A pooled buffer of whole frames, with a list of its content.
+//! Pooled buffers of whole frames. Each buffer has a list of its content.
 
 use std::sync::atomic::Ordering;
 
 use flatcap_os::shared_memory::{SharedNumber, SharedSlice};
 use flatcap_stream::HEADER_BYTES_MAX;
 
-/// Maximum number of sample ranges in one slab; a slab with more is queued early. A range ends
-/// where a source's numbers jump, so this limits the losses that one slab can represent, not its
-/// frames.
+/// Maximum number of sample ranges in one slab. A slab that would need more ranges is queued early.
+/// A range ends where a source's numbers jump. So this number limits the losses that one slab can
+/// represent, and not the frames of the slab.
 pub const RANGES_MAX: usize = 256;
-/// Maximum number of frames in one slab: as many of the shortest (an envelope alone) as fit into
-/// 256 KiB, the size of one write.
+/// Maximum number of frames in one slab. This is the number of shortest frames that fit into 256
+/// KiB, the size of one write. The shortest frame is only an envelope.
 const FRAMES_MAX: usize = 4096;
-/// Minimum length of a frame in a slab: an envelope.
+/// Minimum length of a frame in a slab, in bytes. This is the length of an envelope.
 const FRAME_BYTES_MIN: usize = 64;
 
-/// Samples of one source with consecutive sequence numbers, all in one slab and stamped under one
-/// clock sync.
+/// Samples of one source with consecutive sequence numbers. All samples are in the same slab and
+/// were stamped with the same wall offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleRange {
     /// The source's id.
     pub source: u16,
     /// First sequence number.
     pub first_seq: u64,
-    /// Last sequence number, at least the first.
+    /// Last sequence number. It is not below the first sequence number.
     pub last_seq: u64,
-    /// Begin of the first sample, in monotonic nanoseconds.
+    /// Begin of the first sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub first_mono_ns: u64,
-    /// Begin of the last sample, in monotonic nanoseconds.
+    /// Begin of the last sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub last_mono_ns: u64,
-    /// Added to monotonic time to get wall time, in nanoseconds.
+    /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
-    /// Bytes of their frames, including headers. 32 bits suffice for any slab, and fit into the
-    /// padding next to `source`.
+    /// Length of the frames of these samples, including headers, in bytes. 32 bits suffice for any
+    /// slab, and fit into the padding next to `source`.
     pub bytes: u32,
 }
 
@@ -71,7 +71,7 @@ impl SampleRange {
 #[derive(Debug)]
 pub struct Slab {
     buffer: SharedSlice,
-    length: usize,           // <= the buffer's
+    length: usize,           // <= the length of the buffer
     committed: SharedNumber, // the same, for crash recovery
     headers: Box<[u8]>,
     headers_bytes: usize, // <= the length of `headers`
@@ -83,15 +83,16 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Creates an empty slab over empty memory. `committed` holds the bytes of its whole frames.
+    /// Creates an empty slab over empty memory. `committed` will contain the number of bytes of the
+    /// slab's whole frames.
     pub(super) fn new(buffer: SharedSlice, committed: SharedNumber) -> Self {
         let frames_max = Self::frames_max(buffer.bytes().len());
         let mut slab = Self {
             buffer,
             committed,
             length: 0,
-            // Filled with ones, because zeroed memory need not be mapped: map it now and not at a
-            // later frame.
+            // The list is filled with ones, because zeroed memory may not be mapped yet. So the
+            // memory is mapped now and not at a later frame.
             headers: vec![1; frames_max * HEADER_BYTES_MAX].into_boxed_slice(),
             headers_bytes: 0,
             frames: 0,
@@ -116,19 +117,19 @@ impl Slab {
         }
     }
 
-    /// Returns the bytes that a slab of this size needs in addition to its buffer: its lists of
-    /// headers and ranges.
+    /// Returns the number of bytes that a slab of this size needs in addition to its buffer. These
+    /// bytes are for the lists of headers and ranges.
     pub const fn overhead_bytes(bytes: usize) -> usize {
         Self::frames_max(bytes) * HEADER_BYTES_MAX + RANGES_MAX * size_of::<SampleRange>()
     }
 
-    /// Returns the frames, one after the other.
+    /// Returns the bytes of all frames, concatenated.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.bytes().get(..self.length).unwrap_or_default()
     }
 
-    /// Returns the headers (length and stored checksum) of all frames, one after the other. A
-    /// digest covers these, without a scan of the frames.
+    /// Returns the headers of all frames, concatenated. A header contains the length and the stored
+    /// checksum. A digest can cover the headers without a scan of the frames.
     pub fn headers(&self) -> &[u8] {
         self.headers.get(..self.headers_bytes).unwrap_or_default()
     }
@@ -143,7 +144,7 @@ impl Slab {
         &self.ranges
     }
 
-    /// Returns the size of the slab's buffer.
+    /// Returns the size of the slab's buffer, in bytes.
     pub fn capacity(&self) -> usize {
         self.buffer.bytes().len()
     }
@@ -153,12 +154,12 @@ impl Slab {
         self.length == 0
     }
 
-    /// Returns the begin of the first sample in it, or `None` if it is empty.
+    /// Returns the begin of the first sample in the slab, or `None` if the slab is empty.
     pub fn first_mono_ns(&self) -> Option<u64> {
         self.ranges.first().map(|run| run.first_mono_ns)
     }
 
-    /// Marks the frames as no longer needed, not even after a kill.
+    /// Marks the frames as no longer needed. Crash recovery ignores them.
     pub(super) fn release(&mut self) {
         self.committed.get().store(0, Ordering::Release);
     }
@@ -172,7 +173,7 @@ impl Slab {
         self.ranges.clear();
     }
 
-    /// Returns whether one more frame of `bytes` fits.
+    /// Returns whether one more frame of `bytes` bytes fits.
     #[inline]
     pub(super) fn fits(&self, bytes: usize) -> bool {
         self.ranges.len() < RANGES_MAX
@@ -180,27 +181,29 @@ impl Slab {
             && self.buffer.length().checked_sub(self.length).is_some_and(|free| bytes <= free)
     }
 
-    /// Returns the space for a frame of `bytes` and for a copy of its header, if it
-    /// [fits](Self::fits). The caller fills both, then calls [`commit`](Self::commit).
+    /// Returns the space for a frame of `bytes` bytes and for a copy of its header, or `None` if
+    /// the frame does not [fit](Self::fits). The caller fills both and then calls
+    /// [`commit`](Self::commit).
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<(&mut [u8], &mut [u8])> {
         let frame = self.buffer.bytes_mut().get_mut(self.length..self.length + bytes)?;
         Some((frame, self.headers.get_mut(self.headers_bytes..self.headers_bytes + HEADER_BYTES_MAX)?))
     }
 
-    /// Adds the frame that was written after the last one.
+    /// Adds the frame that was written after the last frame.
     #[inline]
     pub(super) fn commit(&mut self, frame: FrameMeta) {
         let FrameMeta { bytes, header_bytes: head_bytes, source, seq, mono_ns, wall_offset_ns } = frame;
         self.headers_bytes += head_bytes;
         self.length += bytes;
-        // Release: after a kill at any time, the frame's bytes are in memory if its length is.
+        // Release: whenever the process is killed, the frame's bytes are in memory if the new
+        // length is.
         self.committed.get().store(self.length as u64, Ordering::Release);
         self.frames += 1;
         #[allow(clippy::cast_possible_truncation, reason = "no frame has more than 1 GiB")]
         let frame_bytes = bytes as u32;
-        // Few sources share a slab and the latest ranges are last, so this short search finds the
-        // open one.
+        // Only a few sources share a slab, and the latest ranges are last. So this short search
+        // finds the open range of the source.
         let open = self.ranges.iter_mut().rev().find(|run| run.source == source);
         match open {
             Some(run) if run.last_seq + 1 == seq && run.wall_offset_ns == wall_offset_ns => {

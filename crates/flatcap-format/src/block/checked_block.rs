@@ -1,5 +1,5 @@
-//! The table of a block, with its numbers checked against limits, and its parts, which are
-//! decompressed on demand.
+//! The Block table of a block and the parts of the block. The numbers in the table are checked
+//! against limits. Parts are decompressed on demand.
 
 use flatbuffers::VerifierOptions;
 use flatcap_stream::ChecksumKind;
@@ -13,15 +13,15 @@ use super::layout::grouping::{ROWS_MAX, is_block, source_of};
 use super::layout::lengths;
 use crate::schema::segment as wire;
 
-/// Maximum raw bytes of a block. Reading a block takes memory for at most about twenty times its
-/// raw bytes (docs/FORMAT.md, section 11).
+/// Maximum number of raw bytes of a block. Reading a block allocates at most about twenty times as
+/// much memory as the block has raw bytes (docs/FORMAT.md, section 11).
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of frames of a block.
 pub(super) const FRAMES_MAX: u32 = 1 << 22;
-/// Maximum number of groups, and maximum number of parts, of a block.
+/// Maximum number of groups of a block, and also the maximum number of parts of a block.
 const GROUPS_MAX: usize = 1 << 16;
 
-/// A Block table with checked numbers.
+/// A Block table whose numbers are checked against limits.
 pub(super) struct CheckedBlock<'a> {
     pub(super) raw_offset: u64,
     pub(super) raw_bytes: usize,
@@ -52,7 +52,8 @@ impl<'a> CheckedBlock<'a> {
         let checksum = checksum_from_wire(block.checksum())
             .ok_or(BlockError::Block("has frames with an unknown checksum kind"))?;
         let header_bytes = checksum.frame_bytes(0) as u64;
-        // No overflow: both factors have about 32 bits, and there are at most 65,536 products.
+        // This cannot overflow, because both factors have about 32 bits and there are at most
+        // 65,536 products.
         let bytes = |group: &wire::BlockGroup| {
             u128::from(group.frames()) * u128::from(header_bytes + u64::from(group.row_bytes()))
         };
@@ -70,7 +71,7 @@ impl<'a> CheckedBlock<'a> {
         })
     }
 
-    /// Returns the source of all frames of a group, if the group states it.
+    /// Returns the source that all frames of a group have, if the group states this source.
     pub(super) fn source_of_group(group: &wire::BlockGroup) -> Option<u16> {
         let is_stated = match group.layout() {
             wire::BlockLayout::Matrix => true,
@@ -80,7 +81,7 @@ impl<'a> CheckedBlock<'a> {
         is_stated.then(|| group.source())
     }
 
-    /// Checks a payload of a group that is not a matrix.
+    /// Checks one payload. The payload belongs to a group that is not a matrix.
     pub(super) fn check_payload(group: &wire::BlockGroup, payload: &[u8]) -> Result<(), BlockError> {
         if is_block(payload) {
             return Err(BlockError::Group("contains a block, but blocks cannot be nested"));
@@ -93,7 +94,7 @@ impl<'a> CheckedBlock<'a> {
         }
     }
 
-    /// Returns the features of the codecs.
+    /// Returns the features that the codecs of the parts need.
     fn features(&self) -> BlockFeatures {
         let of_codecs = self.parts.iter().map(|part| features_of_codec(part.codec()));
         of_codecs.fold(BlockFeatures::ROWS, BlockFeatures::and)
@@ -108,7 +109,8 @@ impl<'a> CheckedBlock<'a> {
     pub(super) fn group_order(&self, parts: &mut PartReader<'_>) -> Result<Vec<u16>, BlockError> {
         let order: Vec<u16> = match self.groups.len() {
             0 => return Err(BlockError::Block("has no groups")),
-            // Opening the block has checked that its groups have as many frames as the block.
+            // When the block was opened, `open` checked that the groups together have as many
+            // frames as the block.
             1 => return Ok(vec![0; self.frames]),
             2..=256 => parts.of_length(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
             _ => {
@@ -122,8 +124,8 @@ impl<'a> CheckedBlock<'a> {
                 .get_mut(usize::from(*group))
                 .ok_or(BlockError::Block("assigns a frame to a group that does not exist"))? += 1;
         }
-        // Later loops number rows by counting frames. Because the counts are equal, they stay
-        // within a matrix.
+        // Later loops number the rows by counting frames. Because the counts are equal, the row
+        // numbers stay within a matrix.
         if counts.iter().zip(self.groups).any(|(count, group)| *count != group.frames()) {
             return Err(BlockError::Block("assigns a wrong number of frames to a group"));
         }
@@ -134,7 +136,7 @@ impl<'a> CheckedBlock<'a> {
 /// The parts of a block, decompressed on demand.
 pub(super) struct PartReader<'a> {
     decompressor: &'a mut PartDecompressor,
-    list: Vec<(wire::BlockPart, usize)>, // with the offset of each
+    list: Vec<(wire::BlockPart, usize)>, // each with its offset
     data: &'a [u8],
     raw_bytes: u64,
     announced: BlockFeatures,
@@ -143,7 +145,8 @@ pub(super) struct PartReader<'a> {
 }
 
 impl<'a> PartReader<'a> {
-    /// Reads the parts of a block. Refuses codecs whose features the file does not announce.
+    /// Reads the parts of a block. Refuses a codec if the file does not announce the feature that
+    /// the codec needs.
     pub(super) fn new(
         decompressor: &'a mut PartDecompressor,
         announced: BlockFeatures,
@@ -169,7 +172,7 @@ impl<'a> PartReader<'a> {
         let left = (block.raw_bytes as u64).saturating_mul(4).saturating_add(1 << 20);
         let raw_bytes = block.raw_bytes as u64;
         // A column takes about a hundred bytes of memory. A matrix from our writer has at least
-        // eight rows, and a column at least two bytes for each row. So a block has at most one
+        // eight rows, and a column has at least two bytes for each row. So a block has at most one
         // column for each sixteen raw bytes.
         let lanes_left = raw_bytes / 16;
         Ok(Self {
@@ -196,7 +199,8 @@ impl<'a> PartReader<'a> {
         self.decompressor.decompress(part.codec(), stored, part.bytes() as usize, out)
     }
 
-    /// Returns a part: borrowed from the block if stored without a codec, else in `buffer`.
+    /// Returns the bytes of a part. They are borrowed from the block if the part is stored without
+    /// a codec. Otherwise they are decompressed into `buffer`.
     pub(super) fn borrow<'r>(
         &mut self,
         number: usize,
@@ -206,7 +210,8 @@ impl<'a> PartReader<'a> {
         'a: 'r,
     {
         let (part, stored) = self.stored(number)?;
-        // A part without a codec whose two lengths differ is malformed: `decompress` reports it.
+        // A part that has no codec and two different lengths is malformed. `decompress` reports the
+        // error.
         if part.codec() == 0 && part.bytes() == part.stored_bytes() {
             return Ok(stored);
         }
@@ -214,12 +219,13 @@ impl<'a> PartReader<'a> {
         Ok(buffer)
     }
 
-    /// Returns a part as stored, and charges its decompressed length to the block's budget.
+    /// Returns the stored bytes of a part, and charges the decompressed length of the part to the
+    /// block's budget.
     fn stored(&mut self, number: usize) -> Result<(wire::BlockPart, &'a [u8]), BlockError> {
         let (part, start) =
             *self.list.get(number).ok_or(BlockError::Group("refers to a part that does not exist"))?;
-        // Groups may name the same part. Each use is charged: otherwise a few bytes could be read
-        // any number of times.
+        // Several groups may name the same part. Each use is charged, because otherwise a block
+        // could make the reader decompress a few bytes any number of times.
         self.bytes_left = self
             .bytes_left
             .checked_sub(u64::from(part.bytes()))
@@ -248,7 +254,8 @@ impl<'a> PartReader<'a> {
         if !self.announced.has(BlockFeatures::ALL) {
             decoded.refuse_numeric()?;
         }
-        // Charged before `fill` takes eight bytes for each value of a column.
+        // The columns are charged here, before `fill` allocates eight bytes for each value of a
+        // column.
         let columns = (decoded.columns().len() + decoded.raw_ranges().len()) as u64;
         let left = self.columns_left.checked_sub(columns);
         self.columns_left =
@@ -267,7 +274,8 @@ impl<'a> PartReader<'a> {
         }
         let (mut buffer, mut lengths) = (Vec::new(), Vec::new());
         let part = self.borrow(group.first_part() as usize, &mut buffer)?;
-        // A frame has at least four bytes, so the count is at most the block's raw bytes.
+        // A frame has at least four bytes, so the number of frames is not higher than the number of
+        // raw bytes of the block.
         lengths::decode(part, group.frames() as usize, &mut lengths)?;
         Ok(lengths)
     }

@@ -1,4 +1,5 @@
-//! Checksum kinds and their numbers in the wire format, for the frames in a block and for segments.
+//! Checksum kinds and their numbers in the wire format. The frames in a block and the segments use
+//! these numbers.
 
 use flatcap_stream::ChecksumKind;
 

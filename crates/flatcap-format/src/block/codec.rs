@@ -1,5 +1,5 @@
-//! General-purpose codecs from maintained libraries: compression and decompression of one part of a
-//! block.
+//! Compresses and decompresses one part of a block with general-purpose codecs. The codecs come
+//! from maintained libraries.
 
 use std::fmt;
 use std::io::{self, Cursor};
@@ -13,7 +13,7 @@ use super::encoding::varint::{put_varint, varint_bytes};
 use super::error::BlockError;
 use super::features::BlockFeatures;
 
-/// A codec and the codec's level.
+/// A codec and its compression level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
     /// Stores the bytes uncompressed.
@@ -32,29 +32,31 @@ pub enum Codec {
 const ZSTD_LEVEL_MAX: u8 = 19;
 /// Highest quality of Brotli.
 const BROTLI_QUALITY_MAX: u8 = 11;
-/// Brotli's window as a power of two: 4 MiB, the length of a default block. A window longer than
-/// its part has no effect.
+/// Brotli's window is 2 to the power of this number: 4 MiB, the length of a default block. A window
+/// that is longer than the compressed part has no effect.
 #[cfg(feature = "brotli")]
 const BROTLI_WINDOW: u32 = 22;
 /// Parts of up to this many bytes use a lower Brotli quality. At quality 7 to 9 Brotli touches
-/// tables of up to 32 MiB for every part, however short.
+/// tables of up to 32 MiB for every part, even for a short one.
 #[cfg(feature = "brotli")]
 const BROTLI_SHORT_BYTES: usize = 64 << 10;
-/// The highest quality with small tables. For payloads of 100 bytes it wrote 1.4 times as fast and
-/// cost 0.1 % of size.
+/// The highest quality at which Brotli uses small tables. For payloads of 100 bytes, this quality
+/// made writing 1.4 times as fast and the output 0.1 % larger.
 #[cfg(feature = "brotli")]
 const BROTLI_QUALITY_SHORT: u8 = 6;
 /// The reason why a part cannot be compressed or decompressed.
 #[cfg(not(feature = "brotli"))]
 const NO_BROTLI: &str = "is for Brotli, which this build lacks; the packages of flatcap have it, and \
     cargo build --release --features brotli builds a program that has it";
-/// Shorter parts are stored as they are: setting up a codec costs more than it can save.
+/// Minimum length of a part that is compressed, in bytes. Shorter parts are stored as they are,
+/// because setting up a codec costs more than the codec can save.
 const COMPRESSED_BYTES_MIN: usize = 32;
 
 /// Snappy compresses blocks of this many bytes independently of each other.
 const SNAPPY_BLOCK_BYTES: usize = 1 << 16;
 
-/// The lowest seven bits of a Brotli stream with a "large window", an extension beyond RFC 7932.
+/// The lowest seven bits of a Brotli stream that has a "large window". Large windows are an
+/// extension that RFC 7932 does not contain.
 const BROTLI_LARGE_WINDOW: u8 = 0x11;
 
 /// Codec state that is reused from part to part.
@@ -62,8 +64,8 @@ pub(super) struct PartCompressor {
     codec: Codec,
     zstd: Option<zstd::bulk::Compressor<'static>>,
     snappy: snap::raw::Encoder,
-    // Output space for one part. Reused, because filling it with zeros for each part takes a tenth
-    // of a fast codec's time.
+    // Output space for one part. The space is reused, because filling new space with zeros for each
+    // part takes a tenth of the time of a fast codec.
     output: Vec<u8>,
     gathered: Vec<u8>, // gathered rows: all of them, or one Snappy block
 }
@@ -91,7 +93,7 @@ impl Codec {
     /// Returns the codec's number in a block (docs/FORMAT.md, section 11).
     pub(super) fn number(self) -> u8 {
         match self {
-            // Levels have no number: decompression does not need them.
+            // The number does not contain the level, because decompression does not need the level.
             Self::None => 0,
             Self::Lz4 => 1,
             Self::Snappy => 2,
@@ -125,8 +127,8 @@ impl PartCompressor {
         self.codec
     }
 
-    /// Appends the compressed bytes and returns the number of the codec used. Bytes are stored as
-    /// they are if they are few or do not get shorter.
+    /// Appends the compressed bytes and returns the number of the codec used. The bytes are stored
+    /// as they are if there are only a few of them or if the codec does not make them shorter.
     pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let compressed = match self.codec {
             _ if bytes.len() < COMPRESSED_BYTES_MIN => bytes,
@@ -150,8 +152,8 @@ impl PartCompressor {
                     brotli::CompressorWriter::new(&mut self.output, 4096, u32::from(quality), BROTLI_WINDOW);
                 writer.write_all(bytes)?;
                 writer.flush()?;
-                // Only dropping the writer ends the stream. Dropping hides errors, but writing to a
-                // vector cannot fail.
+                // The stream ends only when the writer is dropped. Dropping hides errors, but
+                // writing to a vector cannot fail.
                 drop(writer);
                 &self.output
             }
@@ -181,7 +183,8 @@ impl PartCompressor {
         Ok(match compressed {
             Ok(_) if out.len() - start < bytes.len() => self.codec.number(),
             other => {
-                // Truncates before `?`, so that an error leaves nothing in `out`.
+                // Truncates `out` before the `?`, so that no partial output remains in `out` after
+                // an error.
                 out.truncate(start);
                 other?;
                 out.extend_from_slice(bytes);
@@ -205,7 +208,8 @@ impl PartCompressor {
                 Codec::None.number()
             }
             _ => {
-                // These codecs find matches across the whole part, so they need it in one piece.
+                // These codecs find matches across the whole part, so they need the part as one
+                // slice.
                 let mut all = std::mem::take(&mut self.gathered);
                 all.clear();
                 rows.for_each(|row| append(&mut all, row));
@@ -218,7 +222,7 @@ impl PartCompressor {
     }
 
     /// Compresses one Snappy block at a time, so that the output buffer stays in the nearest cache.
-    /// The output is the same as from one call for all bytes.
+    /// The output equals the output of a single call for all bytes.
     fn snappy(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let start = out.len();
         put_varint(bytes.len() as u64, out);
@@ -275,7 +279,7 @@ impl PartCompressor {
     }
 }
 
-/// Returns the first `bytes` bytes of `kept`, which grows if necessary and never shrinks.
+/// Returns the first `bytes` bytes of `kept`. The vector grows if necessary and never shrinks.
 fn growing_slice(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
     if kept.len() < bytes {
         kept.resize(bytes, 0);
@@ -285,8 +289,8 @@ fn growing_slice(kept: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
 
 impl PartDecompressor {
     /// Decompresses a part of `raw_bytes` bytes with the codec of this number and replaces the
-    /// contents of `out`. Memory already filled is not zero-filled again. The caller has checked
-    /// `raw_bytes` against a limit.
+    /// contents of `out`. Memory of `out` that is already initialized is not filled with zeros
+    /// again. The caller must have checked `raw_bytes` against a limit.
     pub(super) fn decompress(
         &mut self,
         number: u8,
@@ -323,13 +327,13 @@ impl PartDecompressor {
                             .map_err(|_| BlockError::Part("cannot be decompressed: out of memory"))?,
                     ),
                 };
-                // Writes into the vector's capacity, which may exceed `raw_bytes`: the length is
-                // checked below.
+                // The decompressor writes into the vector's capacity, which may exceed `raw_bytes`.
+                // So the resulting length is checked below.
                 out.reserve_exact(raw_bytes);
                 decompressor.decompress_to_buffer(stored, out).map_err(|_| BROKEN)?
             }
-            // Refuses windows of up to 1 GiB: Brotli would allocate them before it decodes the
-            // first byte.
+            // Refuses large windows, which may have up to 1 GiB, because Brotli would allocate the
+            // window before it decodes the first byte.
             4 if stored.first().is_some_and(|first| first & 0x7F == BROTLI_LARGE_WINDOW) => {
                 return Err(BROKEN);
             }
@@ -337,7 +341,7 @@ impl PartDecompressor {
             4 => {
                 let mut reader = brotli::Decompressor::new(stored, 4096);
                 reader.read_exact(out).map_err(|_| BROKEN)?;
-                // `read_exact` stops at the stated length, with or without an end of the stream.
+                // `read_exact` stops at the stated length, whether or not the stream ends there.
                 if !matches!(reader.read(&mut [0]), Ok(0)) {
                     return Err(BlockError::Part("decompresses to more bytes than it states"));
                 }
@@ -401,7 +405,8 @@ mod tests {
 
     #[test]
     fn snappy_in_pieces_is_snappy() {
-        // Proves that block-wise Snappy output equals the output of a single call, for rows too.
+        // Proves that Snappy output written block by block equals the output of a single call, also
+        // when the input consists of rows.
         let noise = |at: u32| {
             let mask = if at % 512 < 200 { 0xFF } else { 3 };
             at.wrapping_mul(0x9E37_79B9).to_le_bytes()[3] & mask
@@ -429,8 +434,8 @@ mod tests {
 
     #[test]
     fn short_and_long_parts_of_brotli_come_back() {
-        // Proves that short parts round-trip at the lowered Brotli quality and that long parts keep
-        // theirs.
+        // Proves that short parts round-trip at the lowered Brotli quality, and that long parts
+        // keep the quality of the options.
         let bytes: Vec<u8> =
             (0..40_000_u32).flat_map(|number| (number * number / 77).to_le_bytes()).collect();
         for (length, is_short) in [(BROTLI_SHORT_BYTES, true), (BROTLI_SHORT_BYTES + 1, false)] {
@@ -451,8 +456,8 @@ mod tests {
 
     #[test]
     fn parts_that_are_not_what_they_say_are_refused() {
-        // Proves that decompression reports an error for streams that are truncated, have another
-        // length or codec, or have a large window.
+        // Proves that decompression reports an error for a truncated stream, for a wrong length,
+        // for a wrong codec, and for a stream with a large window.
         let bytes: Vec<u8> = (0..5000_u32).flat_map(|number| (number / 9).to_le_bytes()).collect();
         let mut out = Vec::new();
         let mut decompressor = PartDecompressor::default();

@@ -1,4 +1,4 @@
-//! Trials of a block's codec: the compressed length of some bytes.
+//! Trials of a block's codec. A trial finds the compressed length of some bytes.
 
 use super::codec::{Codec, PartCompressor};
 
@@ -10,8 +10,8 @@ pub(super) struct CodecTrial {
 }
 
 impl CodecTrial {
-    /// Sets the block's codec. Zstandard level 1 represents slower codecs, so comparisons of nearly
-    /// equal sizes may be wrong.
+    /// Sets the block's codec. Trials use Zstandard level 1 in place of slower codecs, so a
+    /// comparison of nearly equal sizes may be wrong.
     pub(super) fn set_codec(&mut self, codec: Codec) {
         let codec = match codec {
             Codec::Zstd(_) | Codec::Brotli(_) => Codec::Zstd(1),

@@ -1,5 +1,6 @@
-//! Byte ranges of payloads that the first block of their segment also contains, such as the schemas
-//! in the copy of the header in a footer. The segment stores these bytes once.
+//! Byte ranges of payloads that the first block of the same segment also contains. An example are
+//! the schemas, because a footer contains a copy of the header. The segment stores these bytes only
+//! one time.
 
 use std::collections::HashMap;
 
@@ -8,10 +9,11 @@ use flatcap_stream::ChecksumKind;
 use super::encoding::varint::{put_varint, take_varint};
 use super::error::BlockError;
 
-/// Shortest copied range. It lets the decoder refuse a list with more ranges than its bytes can
-/// hold.
+/// Minimum length of a copied range. Because of this minimum, the decoder can refuse a list that
+/// has more ranges than the copied bytes can contain.
 const COPY_BYTES_MIN: usize = 64;
-/// `FlatBuffers` aligns long values at four bytes or more, so copies begin at such offsets.
+/// `FlatBuffers` aligns long values to four bytes or more, so copied ranges begin at multiples of
+/// four bytes.
 const STEP_BYTES: usize = 4;
 
 /// A range of bytes that the first block also contains.
@@ -24,11 +26,12 @@ pub(super) struct CopiedRange {
     bytes: usize,
 }
 
-/// Finds long ranges of `bytes` in the first block, whose frame has a header of `header_bytes`.
+/// Finds long ranges of `bytes` that the first block also contains. The frame in the first block
+/// has a header of `header_bytes` bytes.
 pub(super) fn find_copies(bytes: &[u8], first_block: &[u8], header_bytes: usize) -> Vec<CopiedRange> {
     let hash = |window: &[u8]| ChecksumKind::Xxh3.calculate(window);
     let windows = first_block.get(header_bytes..).unwrap_or_default().chunks_exact(COPY_BYTES_MIN);
-    // If windows are equal, the first one is used.
+    // If several windows are equal, the first one is used.
     let mut known: HashMap<u64, usize> = HashMap::new();
     for (number, window) in windows.enumerate() {
         known.entry(hash(window)).or_insert(header_bytes + number * COPY_BYTES_MIN);
@@ -70,8 +73,8 @@ pub(super) fn encode_copies(bytes: &[u8], copies: &[CopiedRange]) -> (Vec<u8>, V
     (list, rest)
 }
 
-/// Appends the `bytes` bytes that were split into this list and these remaining bytes. The caller
-/// has checked `bytes` against a limit.
+/// Restores the bytes that [`encode_copies`] split into a list and the remaining bytes, and appends
+/// them. `bytes` is their number. The caller must have checked this number against a limit.
 pub(super) fn decode_copies(
     mut list: &[u8],
     mut rest: &[u8],
@@ -113,8 +116,8 @@ mod tests {
     #[test]
     fn copied_ranges_come_back() {
         // Proves that ranges of the first block are found at any offset, are stored in a few bytes,
-        // and are restored. A wrong list or another first block is refused or gives other bytes,
-        // and never panics.
+        // and are restored. Decoding with a wrong list or with another first block returns an error
+        // or other bytes, and never panics.
         let noise = |seed: u64| {
             let mut state = seed;
             std::iter::repeat_with(move || {

@@ -1,6 +1,7 @@
 //! Errors of decoding a block.
 
-/// A block uses features that its file does not announce (docs/FORMAT.md, "Reader levels").
+/// The error for a block that uses features that its file does not announce (docs/FORMAT.md,
+/// "Reader levels").
 pub(super) const UNANNOUNCED: BlockError = BlockError::Block("uses features that its file does not announce");
 
 /// The reason why a block cannot be decoded. The caller adds the file and the offset.

@@ -1,24 +1,27 @@
-//! Reader levels: which features of blocks a reader needs (docs/FORMAT.md, "Reader levels").
+//! Reader levels. They state which features of blocks a reader needs (docs/FORMAT.md, "Reader
+//! levels").
 
-/// A set of block features, one for each reader level above 0: the bits of `incompatible` in a
-/// header.
+/// A set of block features. Each reader level above 0 is one feature. The features are the bits of
+/// `incompatible` in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlockFeatures(u64);
 
 impl BlockFeatures {
-    /// No blocks: reader level 0.
+    /// No features. This is reader level 0, which has no blocks.
     pub(crate) const NONE: Self = Self(0);
-    /// Reader level 1, rows: blocks of payloads, stored or compressed with Zstandard.
+    /// Reader level 1 ("rows"): blocks of payloads, stored uncompressed or compressed with
+    /// Zstandard.
     pub(crate) const ROWS: Self = Self(1);
-    /// Reader level 2, columns: matrices in our own encodings, and LZ4.
+    /// Reader level 2 ("columns"): matrices in our own encodings, and LZ4.
     pub(crate) const COLUMNS: Self = Self(1 << 1);
-    /// Reader level 3, all: the numeric codec, Snappy and Brotli.
+    /// Reader level 3 ("all"): the numeric codec, Snappy and Brotli.
     pub(crate) const ALL: Self = Self(1 << 2);
 
     /// All features that this program knows.
     pub(crate) const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
 
-    /// Returns the features of these bits. Bits that this program does not know are dropped.
+    /// Returns the features that these bits stand for. Bits that this program does not know are
+    /// dropped.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits & Self::EVERY.0)
     }

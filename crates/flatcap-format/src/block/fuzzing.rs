@@ -1,8 +1,8 @@
-//! Properties that hold for any input: entry points of `fuzz/` and of the tests that run its
-//! corpus.
+//! Properties that hold for any input. The functions are the entry points of `fuzz/`, and of the
+//! tests that run the corpus of `fuzz/`.
 //!
-//! Each function takes untrusted bytes and panics if a property is violated. The module exists for
-//! tests and under the feature `fuzzing`, not in a release.
+//! Each function takes untrusted bytes and panics if a property is violated. The module is compiled
+//! only for tests and with the feature `fuzzing`, so a release does not contain it.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 
-/// Maximum number of bytes copied out of an untrusted block: a block of a hundred bytes may claim
-/// 128 MiB.
+/// Maximum number of bytes that are copied out of an untrusted block. There is a limit because a
+/// block of a hundred bytes may claim 128 MiB.
 const COPIED_BYTES_MAX: usize = 1 << 20;
-/// Every codec, at its fastest level.
+/// Every codec at its fastest level.
 pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1), Codec::Brotli(1)];
 
-/// Decodes any bytes as the payload of a Block. Checks that every interface returns an error, or
-/// that all of them return the same frames.
+/// Decodes any bytes as the payload of a Block. Checks that all interfaces return an error, or that
+/// all interfaces return the same frames.
 ///
 /// # Panics
 /// A property is violated.
@@ -71,7 +71,8 @@ pub fn encode(data: &[u8]) {
     round_trip(&frames(data, checksum), checksum, &compression(way));
 }
 
-/// Derives options from a number: each layout with each codec, and other options for two sources.
+/// Derives options from a number. The options may have each layout with each codec, and two sources
+/// have other options.
 pub fn compression(number: u8) -> SourceCompression {
     let codec = |number: u8| CODECS.get(usize::from(number) % CODECS.len()).copied().unwrap_or(Codec::None);
     let way = |number: u8| CompressionOptions {
@@ -82,8 +83,8 @@ pub fn compression(number: u8) -> SourceCompression {
     SourceCompression { general: way(number), sources }
 }
 
-/// Encodes, decodes and compares: all bytes, ranges of bytes, and the values that scans return with
-/// the values in the frames.
+/// Encodes and decodes frames, and compares the results. Compares all bytes and ranges of bytes
+/// with the frames, and the values that scans return with the values in the frames.
 ///
 /// # Panics
 /// A property is violated.
@@ -147,7 +148,7 @@ fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[
     let highest = times.iter().max().copied().unwrap_or_default();
     let some = times.len() / 2;
     let mut decoder = BlockDecoder::default();
-    // Includes the end of a frame in the middle.
+    // A seek also starts at the end of a frame in the middle of the block.
     let mut ends = vec![0];
     let header_bytes = checksum.frame_bytes(0);
     each_payload(frames, checksum, |payload| {
@@ -162,12 +163,14 @@ fn check_seeks(frames: &[u8], checksum: ChecksumKind, block: &Block, payload: &[
     }
 }
 
-/// Checks what a block states: bounds, features, and the bytes of each source.
+/// Checks the statements of a block about its contents, that is, the bounds, the features, and the
+/// bytes of each source.
 fn check_statements(frames: &[u8], checksum: ChecksumKind, block: &[u8], encoder: &BlockEncoder) {
     let mut decoder = BlockDecoder::default();
     let opened = decoder.open(block, &ColumnSelection::ALL);
     assert_eq!(opened.map(|block| block.wrong_bounds()), Ok(None), "bounds are those of the values");
-    // The block needs exactly these features.
+    // The block needs exactly these features, so a decoder that lacks one of them must refuse the
+    // block.
     let needed = encoder.features();
     for missing in [BlockFeatures::NONE, BlockFeatures::ROWS, BlockFeatures::COLUMNS, BlockFeatures::ALL] {
         decoder.set_announced(BlockFeatures::from_bits(needed.bits() & !missing.bits()));
@@ -196,9 +199,9 @@ fn compare(block: &Block, frames: &[u8], from: usize, to: usize) {
     assert!(part.starts_with(expected), "bytes {from} to {to} of {}", frames.len());
 }
 
-/// Returns the values of some fields in the frames of a source, in order. Reads them by groups, as
-/// a scan does: loads only the columns of these fields, and no columns if bounds exclude all rows.
-/// Frames that are too short for a field are left out.
+/// Returns the values of some fields in the frames of a source, in the order of the frames. Reads
+/// the values group by group, as a scan does. Loads only the columns of these fields, and no
+/// columns if the bounds exclude all rows. Frames that are too short for a field are left out.
 pub(super) fn scanned(
     decoder: &mut BlockDecoder,
     payload: &[u8],
@@ -292,12 +295,12 @@ fn each_payload(frames: &[u8], checksum: ChecksumKind, mut each: impl FnMut(&[u8
     }
 }
 
-/// Generates frames from a small language. Each step of four bytes makes a frame like the last one
-/// of its source with some bytes changed, a frame of another length, a frame without a source, or
-/// many frames at once.
+/// Generates frames from a small language. Four bytes are one step. A step makes a copy of the
+/// source's last frame with some changed bytes, a frame of another length, a frame without a
+/// source, or many frames.
 ///
 /// # Panics
-/// Never panics: payloads are short.
+/// This function never panics, because payloads are short.
 pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bodies: [Vec<u8>; 4] = Default::default();
@@ -336,7 +339,7 @@ pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
     out
 }
 
-/// Fills a body with words and noise from its 17th byte on.
+/// Fills a body with words and noise, starting at its 17th byte.
 fn fill_with_text(body: &mut [u8], number: usize) {
     const WORDS: [&[u8]; 8] = [
         b"segment ",

@@ -1,5 +1,5 @@
-//! Blocks: frames of a segment in columnar form, compressed without loss: decoding returns the
-//! exact bytes (docs/FORMAT.md, section 11).
+//! Blocks. A block contains frames of a segment in columnar form, compressed without loss, so
+//! decoding returns the exact bytes (docs/FORMAT.md, section 11).
 //!
 //! This module never reads or writes a file, never reads a clock, and never trusts a length before
 //! checking it against a limit.

@@ -1,4 +1,5 @@
-//! Compression options: layout and codec, for each source or for all.
+//! Compression options. They consist of a layout and a codec, for single sources or for all
+//! sources.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,15 +28,15 @@ pub struct CompressionOptions {
 /// The compression options of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SourceCompression {
-    /// The options of frames whose source has no options of its own.
+    /// The options of frames without a source, and of sources that `sources` does not contain.
     pub general: CompressionOptions,
     /// Options of some sources, by id. If an id has several entries, the first one is used.
     pub sources: Vec<(u16, CompressionOptions)>,
 }
 
 impl Default for CompressionOptions {
-    /// Columnar with zstd:1. After columnar encoding, zstd:3 saves less than 1 %, and higher levels
-    /// take much more time.
+    /// Returns the columnar layout with zstd:1. After columnar encoding, zstd:3 saves less than 1
+    /// %, and higher levels take much more time.
     fn default() -> Self {
         Self { layout: Layout::Columnar, codec: Codec::Zstd(1) }
     }
@@ -71,7 +72,7 @@ impl Layout {
     /// All layouts.
     pub const ALL: &'static [Self] = &[Self::Row, Self::Columnar];
 
-    /// Returns the name in settings and arguments.
+    /// Returns the name of the layout in settings and arguments.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Row => "row",

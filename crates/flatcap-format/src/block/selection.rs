@@ -1,4 +1,4 @@
-//! Selection of fields: columns without a selected field are not decompressed.
+//! Selection of fields. Columns that contain no selected field are not decompressed.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum ValueType {
     Float,
 }
 
-/// The location and type of a value in the payload of a frame, envelope included.
+/// The location and type of a value in the payload of a frame. The payload includes the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FieldRef {
     /// Offset of the value's first byte.
@@ -36,8 +36,9 @@ pub(crate) enum FieldSelection {
     Fields(Vec<FieldRef>),
 }
 
-/// The selected columns of a block. In its frames, other bytes have the values of the first frame
-/// of the same shape, and checksums are those of the resulting bytes.
+/// The selected columns of a block. In the decoded frames, bytes that are not selected have the
+/// values of the first frame of the same shape. The checksums are calculated from the resulting
+/// bytes.
 #[derive(Clone, Copy)]
 pub struct ColumnSelection<'a>(Option<&'a SourceSelector>);
 
@@ -55,12 +56,13 @@ impl From<NumericKind> for ValueType {
 }
 
 impl ColumnSelection<'static> {
-    /// Selects all fields: the decoded frames equal the encoded ones.
+    /// Selects all fields, so that the decoded frames equal the encoded frames.
     pub const ALL: Self = Self(None);
 }
 
 impl<'a> ColumnSelection<'a> {
-    /// Selects by a function, which is called once for each matrix of a block, with its source.
+    /// Selects fields with a function. The function is called one time for each matrix of a block,
+    /// with the source of the matrix.
     pub(crate) fn by(choose: &'a SourceSelector) -> Self {
         Self(Some(choose))
     }
@@ -105,8 +107,9 @@ impl ValueType {
         [Self::Unsigned, Self::Signed, Self::Float].into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Maps the bits of a value of `bytes` bytes (1 to 8) to an unsigned number with the same
-    /// order. NaNs are beyond the infinity of their sign.
+    /// Maps the bits of a value to an unsigned number, so that the numbers have the order of the
+    /// values. The value has `bytes` bytes, 1 to 8. NaNs come after infinity, or before negative
+    /// infinity if their sign bit is set.
     #[inline]
     pub(crate) fn key(self, bits: u64, bytes: u8) -> u64 {
         let sign = 1_u64 << (8 * u32::from(bytes.clamp(1, 8)) - 1);
@@ -114,7 +117,7 @@ impl ValueType {
             Self::Unsigned => bits,
             Self::Signed => bits ^ sign,
             Self::Float if bits & sign == 0 => bits | sign,
-            // Inverts all bits of a negative number, within its length.
+            // Inverts all bits of a negative number within the length of the number.
             Self::Float => bits ^ (sign | (sign - 1)),
         }
     }
@@ -127,7 +130,7 @@ mod tests {
     #[allow(clippy::cast_possible_truncation, reason = "a float of the other length")]
     #[test]
     fn keys_are_ordered_as_values() {
-        // Proves that keys are ordered as the values are, for each type and several lengths.
+        // Proves that keys have the same order as their values, for each type and several lengths.
         let floats = [f64::NEG_INFINITY, -1e300, -1.5, -0.0, 0.0, 1e-300, 2.0, f64::INFINITY, f64::NAN];
         let keys = floats.map(|value| ValueType::Float.key(value.to_bits(), 8));
         assert!(keys.is_sorted());

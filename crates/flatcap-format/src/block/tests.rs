@@ -1,4 +1,4 @@
-//! Tests of whole blocks: frames round-trip, and malformed blocks are refused.
+//! Tests of whole blocks. They prove that frames round-trip and that malformed blocks are refused.
 
 use flatcap_stream::{ChecksumKind, Framer};
 use proptest::prelude::*;
@@ -12,13 +12,13 @@ use crate::frame::{Envelope, Incomplete, Stamp};
 use crate::schema::{envelope, segment as wire};
 use crate::testing::effort;
 
-/// Makes frames of a source with these 8-byte fields after the envelope, each a function of the row
-/// number.
+/// Makes frames of a source with these 8-byte fields after the envelope. Each field is a function
+/// of the row number.
 fn rows_of(rows: usize, fields: &[fn(u64) -> u64]) -> Vec<u8> {
     let mut out = Vec::new();
     for row in 0..rows as u64 {
         let body: Vec<u8> = fields.iter().flat_map(|field| field(row).to_le_bytes()).collect();
-        // Four bytes in the language of `fuzzing::frames`: a new body of this length.
+        // These four bytes in the language of `fuzzing::frames` mean a new body of this length.
         let mut payload =
             frames(&[0x1C, u8::try_from(body.len()).unwrap(), 0, 0], ChecksumKind::Xxh3).split_off(12);
         payload.truncate(64);
@@ -60,7 +60,7 @@ const FIELDS: [fn(u64) -> u64; 16] = [
     |row| text(3 * row + 2),
 ];
 
-/// Returns eight letters of a text.
+/// Returns eight letters of a text, as an integer.
 pub(super) fn text(number: u64) -> u64 {
     let words = [
         *b"connecti",
@@ -81,8 +81,8 @@ proptest! {
     #[test]
     fn frames_come_back(data in proptest::collection::vec(any::<u8>(), 0..600), way: u8, kind in 0_usize..4) {
         // Proves that any frames round-trip with any options and checksum, whole and in parts, and
-        // that scans return the values in the frames. The frames are made from random bytes, once
-        // with few changes and many rows.
+        // that scans return the values in the frames. The frames are made from random bytes. A
+        // second set of frames has few changes and many rows.
         let checksum = ChecksumKind::ALL[kind];
         round_trip(&frames(&data, checksum), checksum, &compression(way));
         let calm: Vec<u8> = data.as_chunks::<4>().0.iter().take(24).flat_map(|step| [step[0] & 0xE3 | 0x20, step[1] & 0x7F, step[2], step[3]]).collect();
@@ -110,7 +110,8 @@ proptest! {
         }
         decode(&wrong);
         decode(&payload[..usize::from(places[0].0) % payload.len()]);
-        // Tables are at the front. Damage there affects bytes that no codec checks.
+        // The tables are at the start of the payload. Damage in the tables affects bytes that no
+        // codec checks.
         let mut front = payload;
         let place = usize::from(places[0].0) % front.len().min(200);
         front[place] ^= places[0].1;
@@ -141,8 +142,8 @@ fn every_layout_works_with_every_codec() {
 
 #[test]
 fn long_rows_come_back() {
-    // Proves that rows with more columns than can be numbered round-trip: rows at and above the
-    // length limit, with changes in all words.
+    // Proves that rows with more columns than can be numbered round-trip. The rows have the maximum
+    // length or more, with changes in all words.
     for words in [16_376, 16_377, 40_000] {
         let body = |row: usize| {
             (0..words).flat_map(|word| noise((row * words + word) as u64).to_le_bytes()).collect::<Vec<_>>()
@@ -179,8 +180,8 @@ fn described_fields_have_bounds_of_their_kind() {
 
 #[test]
 fn decimal_noise_is_encoded_by_pco() {
-    // Proves that the numeric codec is used where it helps: decimals with three digits below 100
-    // take 17 bits instead of 64.
+    // Proves that the numeric codec is used where it saves bytes. Decimals below 100 with three
+    // digits after the point take 17 bits instead of 64.
     let frames = rows_of(4000, &[FIELDS[5]; 8]);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let bytes = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().len();
@@ -189,8 +190,8 @@ fn decimal_noise_is_encoded_by_pco() {
 
 #[test]
 fn noise_of_few_values_takes_the_bits_of_an_index() {
-    // Proves that noise with few distinct values takes only the bits of a dictionary index: 90
-    // scaled values take 6.5 bits each.
+    // Proves that noise with few distinct values takes only the bits of a dictionary index. If
+    // there are 90 distinct scaled values, each value takes 6.5 bits.
     let frames = rows_of(4000, &[FIELDS[12], |row| FIELDS[12](row + 999_999), |row| FIELDS[12](3 * row + 5)]);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let bytes = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().len();
@@ -200,8 +201,8 @@ fn noise_of_few_values_takes_the_bits_of_an_index() {
 
 #[test]
 fn text_is_smaller_in_columns_than_in_rows() {
-    // Proves that rows with text are smaller in columnar layout than in row layout with every
-    // codec, and that fields in raw ranges can be selected, scanned and tested.
+    // Proves that rows with text are smaller in columnar layout than in row layout, with every
+    // codec. Proves that fields in raw ranges can be selected, scanned and tested.
     let frames = rows_of(
         1000,
         &[
@@ -241,7 +242,7 @@ fn text_is_smaller_in_columns_than_in_rows() {
         let whole = &frames[700 * frame_bytes..701 * frame_bytes];
         assert_eq!(frame[12 + 90..12 + 94], whole[12 + 90..12 + 94], "{codec}");
         assert_eq!(frame[12 + 112..], frames[12 + 112..frame_bytes], "{codec}: not selected");
-        // In raw ranges, bounds do not exclude any value.
+        // Raw ranges have no bounds, so no value in a raw range is excluded.
         let may = |at, bytes, value| {
             let place = FieldRef { at, bytes, kind: ValueType::Unsigned };
             let range = ValueRange { field: place, lowest: value, highest: value };
@@ -258,7 +259,8 @@ fn text_is_smaller_in_columns_than_in_rows() {
 
 #[test]
 fn unselected_columns_are_not_decompressed() {
-    // Proves that selected fields are correct and that others have the values of the first row.
+    // Proves that selected fields are correct, and that fields that are not selected have the
+    // values of the first row.
     let frames = rows_of(300, &[noise, |row| row, noise]);
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let payload = encoder.encode(&frames, 0, ChecksumKind::Xxh3).unwrap().to_vec();
@@ -279,8 +281,8 @@ fn unselected_columns_are_not_decompressed() {
 
 #[test]
 fn a_block_holds_no_blocks_and_only_whole_frames() {
-    // Proves that the encoder refuses nested blocks, partial frames, wrong checksums and no frames,
-    // and names the reason.
+    // Proves that the encoder refuses nested blocks, partial frames, wrong checksums and an empty
+    // list of frames. Proves that each error names the reason.
     let mut encoder = BlockEncoder::new(SourceCompression::default());
     let kind = ChecksumKind::None;
     let nested = [8_u32.to_le_bytes().as_slice(), b"\x08\0\0\0FCBK"].concat();
@@ -315,7 +317,7 @@ fn full_groups_and_too_many_shapes_come_back() {
     // Proves that more rows than a matrix may have, and more shapes than a block may have,
     // round-trip.
     let kind = ChecksumKind::None;
-    // A shape is a source and a length.
+    // A shape consists of a source and a length.
     let one = |rows: u64, shape: fn(u64) -> (u16, usize)| {
         let mut frames = Vec::new();
         for row in 0..rows {
@@ -347,7 +349,7 @@ fn full_groups_and_too_many_shapes_come_back() {
     }
 }
 
-/// Returns small blocks of each layout and codec: the fuzzer's seed corpus.
+/// Returns small blocks of each layout and codec, which are the fuzzer's seed corpus.
 fn fuzz_seeds() -> Vec<(String, Vec<u8>)> {
     let mixed: Vec<u8> = (0..40_u8)
         .flat_map(|step| [(step % 3) | [0x20, 0, 0x18, 0x1C][usize::from(step) % 4], 40, step, 7])
@@ -413,8 +415,8 @@ fn seeds_of_the_fuzzer_stay_readable() {
 
 #[test]
 fn bounds_exclude_exactly_the_rows_outside() {
-    // Proves that bounds exclude exactly the rows outside of a range, for values at the bounds of
-    // columns of each type.
+    // Proves that bounds exclude exactly the rows outside of a range. The tested values are at the
+    // bounds of columns of each type.
     let fields = [FIELDS[1], FIELDS[5], FIELDS[6], FIELDS[7], FIELDS[10]];
     let frames = rows_of(300, &fields);
     let payload = BlockEncoder::new(SourceCompression::default())
@@ -475,8 +477,8 @@ fn block_of_columns(count: u32) -> Vec<u8> {
 
 #[test]
 fn columns_have_a_budget() {
-    // Proves that a block with more columns than one for each sixteen raw bytes is refused: they
-    // would take too much memory for the length of its frames.
+    // Proves that a block with more than one column for each sixteen raw bytes is refused, because
+    // the columns would take too much memory for the length of the frames.
     let mut decoder = BlockDecoder::default();
     let block = decoder.open(&block_of_columns(200), &ColumnSelection::ALL).unwrap();
     assert_eq!((block.frames(), block.raw_bytes()), (1, 4108));

@@ -1,15 +1,15 @@
-//! FlatBuffer builders by size class, reused for every payload of a group.
+//! FlatBuffer builders, one for each size class. They are reused for all payloads of a group.
 
 use std::fmt;
 
 use flatbuffers::FlatBufferBuilder;
 
 /// Initial capacity of each class, in bytes. A builder that outgrows its class keeps the larger
-/// buffer: it grows once, not at each sample. Classes keep small payloads in a few cache lines
-/// beside large ones.
+/// buffer, so it grows only one time and not at each sample. Because of the classes, small payloads
+/// stay in a few cache lines even if other payloads are large.
 const CLASS_BYTES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 
-/// One builder for each size class, allocated once and reused.
+/// One builder for each size class. The builders are allocated only one time and reused.
 pub struct Builders {
     classes: [FlatBufferBuilder<'static>; CLASS_BYTES.len()],
 }
@@ -39,8 +39,8 @@ impl Builders {
     /// Initial memory of the builders of one group, in bytes.
     pub const BYTES: usize = CLASS_BYTES[0] + CLASS_BYTES[1] + CLASS_BYTES[2];
 
-    /// Returns an empty builder for a payload of about `bytes`, the length of the source's last
-    /// one.
+    /// Returns an empty builder for a payload of about `bytes` bytes. This is the length of the
+    /// source's last payload.
     #[inline]
     pub fn for_size(&mut self, bytes: usize) -> &mut FlatBufferBuilder<'static> {
         let [small, medium, large] = &mut self.classes;
@@ -51,7 +51,8 @@ impl Builders {
         } else {
             large
         };
-        // A source that patches a payload of its own leaves the builder empty.
+        // A source that patches its own payload does not use the builder, so the builder is still
+        // empty.
         if !builder.unfinished_data().is_empty() {
             builder.reset();
         }
@@ -63,7 +64,7 @@ impl Builders {
 mod tests {
     use super::*;
 
-    // Proves that a builder comes back empty and keeps writing default values.
+    // Proves that a reused builder is empty and still writes default values.
     #[test]
     fn builders_come_back_empty_and_force_defaults() {
         let mut builders = Builders::default();

@@ -1,6 +1,6 @@
-//! The bytes before a source's payload that make it a `TelemetryFrame` (docs/FORMAT.md, "Telemetry
-//! frame"). `schema::envelope` defines their shape; they are filled in here. A test reads them with
-//! the generated code.
+//! The bytes before a source's payload. Together with the payload, they are a `TelemetryFrame`
+//! (docs/FORMAT.md, "Telemetry frame"). `schema::envelope` defines the shape of these bytes, and
+//! this module fills them in. A test reads the result with the generated code.
 
 use flatcap_stream::short_bytes::copy;
 
@@ -9,7 +9,7 @@ use crate::schema::envelope::{HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX};
 
 pub use crate::schema::envelope::ENVELOPE_BYTES;
 
-/// Time, order and completeness of a sample.
+/// The time, the number and the completeness of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Start of reading on `CLOCK_MONOTONIC`, in nanoseconds.
@@ -20,7 +20,7 @@ pub struct Stamp {
     pub seq: u64,
     /// The reasons why values are absent.
     pub incomplete: Incomplete,
-    /// Duration of reading, in nanoseconds; saturates.
+    /// Duration of reading, in nanoseconds. Longer durations saturate.
     pub duration_ns: u32,
 }
 
@@ -41,11 +41,11 @@ impl Envelope {
         self.source
     }
 
-    /// Writes the frame's payload: envelope, then the source's payload.
+    /// Writes the frame's payload, which consists of the envelope and the source's payload.
     ///
     /// # Panics
     /// If `frame` is not exactly [`ENVELOPE_BYTES`] longer than `payload`, or `payload` is 4 GiB or
-    /// longer. The caller must have checked the frame limit.
+    /// longer. The caller must have checked the length limit of frames before.
     #[inline]
     pub fn write(&self, frame: &mut [u8], stamp: &Stamp, payload: &[u8]) {
         let (envelope, body) = frame.split_at_mut(ENVELOPE_BYTES);
@@ -56,8 +56,8 @@ impl Envelope {
     /// Writes the envelope for a payload of `payload_bytes` that follows it.
     ///
     /// # Panics
-    /// If `envelope` is not exactly [`ENVELOPE_BYTES`] long, or the payload is 4 GiB or longer:
-    /// bugs of the caller.
+    /// If `envelope` is not exactly [`ENVELOPE_BYTES`] long, or if the payload is 4 GiB or longer.
+    /// Both are bugs of the caller.
     #[inline]
     pub fn begin(&self, envelope: &mut [u8], payload_bytes: usize, stamp: &Stamp) {
         envelope.copy_from_slice(&PREFIX);
@@ -66,10 +66,11 @@ impl Envelope {
         self.stamp(envelope, stamp);
     }
 
-    /// Returns a frame's payload that is complete except for the stamp. Callers copy and patch it.
+    /// Returns a frame's payload that is complete except for the stamp. Callers copy this payload
+    /// and patch the copy.
     ///
     /// # Panics
-    /// Like [`write`](Self::write).
+    /// The same panics as [`write`](Self::write).
     pub fn prefilled(&self, payload: &[u8]) -> Box<[u8]> {
         let mut frame = vec![0; ENVELOPE_BYTES + payload.len()];
         let stamp = Stamp { mono_ns: 0, wall_ns: 0, seq: 0, incomplete: Incomplete::NONE, duration_ns: 0 };
@@ -77,23 +78,25 @@ impl Envelope {
         frame.into()
     }
 
-    /// Copies the result of [`prefilled`](Self::prefilled) to the place of a frame. Returns its
-    /// envelope, to be stamped, and its payload, to be patched.
+    /// Copies the result of [`prefilled`](Self::prefilled) to `frame`. Returns the envelope of the
+    /// copy, which the caller stamps, and the payload of the copy, which the caller patches.
     ///
     /// # Panics
-    /// If the two differ in length: a bug of the caller.
+    /// If `frame` and `prefilled` differ in length, which is a bug of the caller.
     #[inline]
     pub fn copy<'f>(frame: &'f mut [u8], prefilled: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
         let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
         let (own, template) = prefilled.split_at(ENVELOPE_BYTES);
-        // The first copy has a constant length, the second one is mostly short.
+        // The copies are separate because the first one has a constant length and the second one is
+        // mostly short.
         copy(envelope, own);
         copy(payload, template);
         (envelope, payload)
     }
 
-    /// Writes the stamp into an envelope, in pieces of eight bytes as the checksum reads them next:
-    /// a processor stalls if it reads larger pieces than it has just written.
+    /// Writes the stamp into an envelope. The checksum reads these bytes next, in pieces of eight
+    /// bytes, so they are written in pieces of eight bytes. A processor stalls if it reads larger
+    /// pieces than it has just written.
     #[inline]
     pub fn stamp(&self, envelope: &mut [u8], stamp: &Stamp) {
         put(envelope, HEADER_AT, stamp.mono_ns.to_le_bytes());

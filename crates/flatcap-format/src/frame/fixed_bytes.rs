@@ -1,24 +1,26 @@
-//! The bytes of a template's payload that never change, in the form that is fastest to compare with
-//! another payload.
+//! The bytes of a template's payload that never change. They are stored in the form that is fastest
+//! to compare with another payload.
 
 use std::ops::Range;
 
 use flatcap_stream::short_bytes::equal;
 
-/// Average length of a fixed range from which comparing range by range is faster than one pass over
-/// the whole payload with a mask.
+/// Minimum average length of the fixed ranges for which they are compared range by range. If the
+/// ranges are shorter, one pass over the whole payload with a mask is faster.
 const RANGE_BYTES_MIN: usize = 32;
 
-/// Bytes that are masked at once.
+/// Number of bytes that are masked at once.
 const BLOCK_BYTES: usize = 32;
 
-/// The bytes that never change. A mask is all ones for a fixed byte and zero for one that changes.
+/// The bytes that never change. A mask has 0xFF for each fixed byte and 0 for each byte that
+/// changes.
 #[derive(Debug, Clone)]
 pub(super) enum FixedBytes {
-    /// All fixed bytes are among the first 16 and the last 8: root offset, vtable and vtable offset
-    /// of a table with hardly more than a struct.
+    /// All fixed bytes are among the first 16 bytes and the last 8 bytes. These are the root
+    /// offset, the vtable and the vtable offset of a table that contains hardly more than a struct.
     Short(FixedEnds<2>),
-    /// All fixed bytes are among the first 48 and the last 8: a table of up to a dozen fields.
+    /// All fixed bytes are among the first 48 bytes and the last 8 bytes, as in a table with up to
+    /// a dozen fields.
     Long(FixedEnds<6>),
     /// Any other case.
     Anywhere(FixedRanges),
@@ -27,11 +29,11 @@ pub(super) enum FixedBytes {
 /// Fixed bytes that are not only at both ends.
 #[derive(Debug, Clone)]
 pub(super) enum FixedRanges {
-    /// All bytes except the ones in this range.
+    /// All bytes except the bytes in this range.
     Around(Range<usize>),
     /// A few long ranges.
     Few(Box<[Range<usize>]>),
-    /// The bytes of a mask as long as the payload.
+    /// The bytes of a mask that is as long as the payload.
     Mask(Box<[u8]>),
 }
 
@@ -43,8 +45,8 @@ impl FixedBytes {
         short().or_else(long).unwrap_or_else(|| Self::Anywhere(FixedRanges::of(mask)))
     }
 
-    /// Returns whether a payload of the model's length has the model's bytes wherever they are
-    /// fixed.
+    /// Returns whether a payload has the model's bytes wherever they are fixed. The payload must
+    /// have the model's length.
     #[inline]
     pub(super) fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
         match self {
@@ -75,15 +77,16 @@ impl FixedRanges {
         }
     }
 
-    /// Not inlined, so that the code inlined into a reader's loop stays short.
+    /// Compares like the outer `matches`. It is not inlined, so that the code that is inlined into
+    /// a reader's loop stays short.
     #[inline(never)]
     fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
         let same = |piece: Range<usize>| {
             equal(payload.get(piece.clone()).unwrap_or_default(), model.get(piece).unwrap_or_default())
         };
         match self {
-            // The changing values are mostly adjacent, so only the bytes before and after them are
-            // compared.
+            // The values that change are mostly adjacent, so only the bytes before and after these
+            // values are compared.
             Self::Around(Range { start, end }) => same(0..*start) && same(*end..model.len()),
             Self::Few(pieces) => pieces.iter().all(|piece| same(piece.clone())),
             Self::Mask(mask) => equal_under_mask(mask, payload, model),
@@ -91,7 +94,8 @@ impl FixedRanges {
     }
 }
 
-/// Returns whether two payloads agree wherever a mask has ones. All three have the same length.
+/// Returns whether two payloads are equal wherever a mask has ones. The payloads and the mask must
+/// have the same length.
 fn equal_under_mask(mask: &[u8], payload: &[u8], model: &[u8]) -> bool {
     let (theirs, their_rest) = payload.as_chunks::<BLOCK_BYTES>();
     let (ours, our_rest) = model.as_chunks::<BLOCK_BYTES>();
@@ -100,8 +104,8 @@ fn equal_under_mask(mask: &[u8], payload: &[u8], model: &[u8]) -> bool {
     for ((their, our), mask) in theirs.iter().zip(ours).zip(masks) {
         difference |= masked_difference(mask, their, our);
     }
-    // The bytes after the last whole block are covered by the last 32 bytes, most of which are
-    // compared twice.
+    // The bytes after the last whole block are among the last 32 bytes. So the last 32 bytes are
+    // compared, although most of them were already compared before.
     if let (Some(mask), Some(their), Some(our)) =
         (mask.last_chunk(), payload.last_chunk(), model.last_chunk())
     {
@@ -117,14 +121,14 @@ fn masked_difference(mask: &[u8; BLOCK_BYTES], their: &[u8; BLOCK_BYTES], our: &
     words.fold(0, |sum, ((their, our), mask)| sum | masked_word_difference(*mask, *their, *our))
 }
 
-/// Returns zero if two words agree wherever a mask has ones.
+/// Returns zero if two words are equal wherever a mask has ones.
 #[inline]
 fn masked_word_difference(mask: [u8; 8], their: [u8; 8], our: [u8; 8]) -> u64 {
     (u64::from_le_bytes(their) ^ u64::from_le_bytes(our)) & u64::from_le_bytes(mask)
 }
 
-/// The first words of a model and its last one, which hold all its fixed bytes. Comparing them
-/// takes the same few vector instructions for every such model.
+/// The first words and the last word of a model. They contain all fixed bytes of the model.
+/// Comparing these words takes the same few vector instructions for every such model.
 #[derive(Debug, Clone)]
 pub(super) struct FixedEnds<const WORDS: usize> {
     front: [[u8; 8]; WORDS],
@@ -144,7 +148,7 @@ impl<const WORDS: usize> FixedEnds<WORDS> {
         Some(Self { front, front_mask, back: *model.last_chunk()?, back_mask: *mask.last_chunk()? })
     }
 
-    /// As [`matches`](Self::matches), not inlined.
+    /// Does the same as [`matches`](Self::matches), but is not inlined.
     #[inline(never)]
     fn matches_outlined(&self, payload: &[u8]) -> bool {
         self.matches(payload)
@@ -169,7 +173,8 @@ fn words<const WORDS: usize>(bytes: &[u8]) -> Option<&[[u8; 8]; WORDS]> {
 mod tests {
     use super::*;
 
-    // Proves that all fixed bytes are compared and no others, in every form and for many lengths.
+    // Proves that all fixed bytes and no other bytes are compared, in every form and for many
+    // lengths.
     #[test]
     fn every_fixed_byte_counts_and_no_other() {
         let mut forms = [0; 5];

@@ -1,29 +1,30 @@
-//! The reasons why values of a sample are absent, as in the frame's flags (docs/FORMAT.md,
-//! "Telemetry frame").
+//! The reasons why values of a sample are absent. The frame's flags contain these reasons
+//! (docs/FORMAT.md, "Telemetry frame").
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// The reasons why a sample is incomplete; empty for most. Values that could not be read are absent
-/// in the payload.
+/// The reasons why a sample is incomplete. Most samples have no such reason. Values that could not
+/// be read are absent in the payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Incomplete(u16);
 
 impl Incomplete {
     /// The sample is complete.
     pub const NONE: Self = Self(0);
-    /// A file ended in the middle of a line, or had fewer lines or fields than it must have.
+    /// A file ended in the middle of a line, or had too few lines or fields.
     pub const CUT: Self = Self(1 << 1);
-    /// A value is not a number, or too large for its field.
+    /// A value is not a number, or the value is too large for its field.
     pub const UNREADABLE: Self = Self(1 << 2);
-    /// A file or a line that was there at an earlier sample is gone.
+    /// A file or a line that existed at an earlier sample no longer exists.
     pub const MISSING: Self = Self(1 << 3);
     /// There are more items than the source's limit. Items beyond the limit are skipped.
     pub const TOO_MANY: Self = Self(1 << 4);
-    /// The kernel refused access to a part.
+    /// The kernel refused access to a part of the data.
     pub const DENIED: Self = Self(1 << 5);
 
-    /// Bit 0 of a frame's flags: the sample is incomplete. Higher bits are the reasons.
+    /// Bit 0 of a frame's flags. This bit means that the sample is incomplete. The higher bits are
+    /// the reasons.
     const INCOMPLETE: u16 = 1;
 
     const REASONS: [(Self, &'static str); 5] = [
@@ -34,14 +35,14 @@ impl Incomplete {
         (Self::DENIED, "denied"),
     ];
 
-    /// Returns these reasons, or none if `is_whole`.
+    /// Returns these reasons, or [`NONE`](Self::NONE) if `is_whole` is set.
     #[inline]
     #[must_use]
     pub fn unless(self, is_whole: bool) -> Self {
         if is_whole { Self::NONE } else { self }
     }
 
-    /// Whether the sample is complete.
+    /// Returns whether the sample is complete.
     #[inline]
     pub fn is_none(self) -> bool {
         self.0 == 0
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(Incomplete::CUT.unless(true), Incomplete::NONE);
     }
 
-    // Proves that each reason has words of its own.
+    // Proves that each reason has its own words.
     #[test]
     fn reasons_have_words() {
         let words: Vec<String> = Incomplete::REASONS.iter().map(|(one, _)| one.explanation()).collect();

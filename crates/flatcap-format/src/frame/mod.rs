@@ -1,7 +1,7 @@
-//! Frames of samples: the envelope before a payload, the builders of payloads, and templates, which
-//! are copied and patched instead of built.
+//! Frames of samples. The module contains the envelope that comes before a payload, the builders of
+//! payloads, and templates. A payload is copied from a template and patched instead of built.
 //!
-//! Never: knows what is measured, where a frame goes, or a clock.
+//! This module never knows what is measured or where a frame goes, and never reads a clock.
 
 mod builders;
 mod envelope;

@@ -5,11 +5,11 @@ use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use super::template::FrameTemplate;
 
 /// Creates a template from the table that `build` builds, with a slot for each field in `paths`
-/// (see [`FrameTemplate::with_root`]). `schema` is a binary schema, `root` the name of the
-/// payload's table in it.
+/// (see [`FrameTemplate::with_root`]). `schema` is a binary schema. `root` is the name of the
+/// payload's table in this schema.
 ///
 /// # Panics
-/// If schema, paths and table do not fit each other: bugs of the caller.
+/// If the schema, the paths and the table do not fit each other, which is a bug of the caller.
 pub fn frame_template<T>(
     (schema, root): (&[u8], &str),
     paths: &[&str],
@@ -31,8 +31,8 @@ mod tests {
     const SCHEMA: (&[u8], &str) =
         (include_bytes!("../../../../generated/synthetic.bfbs"), "flatcap.synthetic.Point");
 
-    // Proves that a patched copy of a template has the bytes of a built payload, for several values
-    // and a field that stays.
+    // Proves that a patched copy of a template has the same bytes as a built payload, for several
+    // values and for a field that does not change.
     #[test]
     fn patched_equals_built() {
         let template = frame_template(SCHEMA, &["counter", "wave"], |builder| {

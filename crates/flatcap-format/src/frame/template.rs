@@ -1,8 +1,9 @@
-//! Templates: messages of one shape, built once, then copied and patched.
+//! Templates of messages that all have the same shape. A message is built only one time. Later
+//! messages are patched copies.
 //!
-//! A FlatBuffer with all fields present has the same bytes each time it is built, except for the
-//! values of its scalars. So it is built only once; later messages are copies with new values at
-//! the same offsets.
+//! If all fields are present, a FlatBuffer has the same bytes each time it is built, except for the
+//! values of its scalars. So later messages are copies of the first one, with new values at the
+//! same offsets.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,7 +18,7 @@ use super::template_path::{self, FieldLocation};
 
 pub use super::template_path::{Scalar, TemplateError};
 
-/// A finished FlatBuffer, some of whose scalars change from message to message.
+/// A finished FlatBuffer in which some scalars change from message to message.
 ///
 /// ```
 /// use flatbuffers::FlatBufferBuilder;
@@ -60,20 +61,21 @@ pub struct FrameTemplate {
     pub(super) fixed: FixedBytes,
     /// The values that may change, in the order of their paths.
     locations: Box<[(Box<str>, FieldLocation)]>,
-    /// A hash of all of the above. Templates with the same fingerprint are equal, and so are their
-    /// fields.
+    /// A hash of all fields above. Templates with the same fingerprint are equal, and their handles
+    /// are interchangeable.
     pub(super) fingerprint: u64,
 }
 
-/// A handle to a value that changes: its offset in one template, and its type.
+/// A handle to a value that changes. It contains the offset of the value in one template, and the
+/// type of the value.
 pub struct TemplateField<T> {
     at: usize,
     fingerprint: u64,
     value: PhantomData<fn(T) -> T>,
 }
 
-/// A handle to all elements of a vector or array, or to all values of a struct. The values of the
-/// list change, and the number of values does not.
+/// A handle to all elements of a vector or array, or to all values of a struct. The values may
+/// change from message to message, but not the number of values.
 #[derive(Debug, Clone)]
 pub struct TemplateList {
     pub(super) range: Range<usize>,
@@ -81,14 +83,15 @@ pub struct TemplateList {
 }
 
 impl FrameTemplate {
-    /// Creates a template from a finished FlatBuffer, the binary schema (.bfbs) of its root table,
-    /// the name of the table with its namespace, and the paths of the values that change: `field`,
-    /// `structure.field`, `table.field`, `vector[2]`, `vector[2].field`, or `vector[]` for all
-    /// elements.
+    /// Creates a template from a finished FlatBuffer. `root` is the binary schema (.bfbs) of the
+    /// root table and the full name of this table. `paths` are the paths of the values that change.
+    /// A path has the form `field`, `structure.field`, `table.field`, `vector[2]`,
+    /// `vector[2].field`, or `vector[]` for all elements.
     ///
     /// # Errors
     /// `Path` for a wrong path, `Schema` for a wrong schema, `Root` if the schema has no such
-    /// table. A field must be present in the buffer: build with `force_defaults(true)`.
+    /// table. Each field must be present in the buffer, so build the buffer with
+    /// `force_defaults(true)`.
     pub fn with_root(
         finished: &[u8],
         (schema, root): (&[u8], &str),
@@ -109,10 +112,10 @@ impl FrameTemplate {
         })
     }
 
-    /// Returns the handle of a path that the template was created with.
+    /// Returns the handle of a path. The template must have been created with this path.
     ///
     /// # Errors
-    /// `Path` if the template does not have the path, or if its value is not a `T`.
+    /// `Path` if the template does not have the path, or if the value at the path is not a `T`.
     pub fn field<T: Scalar>(&self, path: &str) -> Result<TemplateField<T>, TemplateError> {
         let location = self.location(path)?;
         if !location.holds::<T>() {
@@ -121,10 +124,10 @@ impl FrameTemplate {
         Ok(TemplateField { at: location.range().start, fingerprint: self.fingerprint, value: PhantomData })
     }
 
-    /// Returns the handle of a vector or array, by its path, which ends in `[]`, or of a struct.
+    /// Returns the handle of a struct, or of a vector or array, whose path ends in `[]`.
     ///
     /// # Errors
-    /// `Path` if the template does not have the path, or if it leads to a single scalar.
+    /// `Path` if the template does not have the path, or if the path leads to a single scalar.
     pub fn list(&self, path: &str) -> Result<TemplateList, TemplateError> {
         let location = self.location(path)?;
         if !location.is_list() {
@@ -154,7 +157,7 @@ impl FrameTemplate {
         self.payload.len()
     }
 
-    /// Copies the model to `output`, to be patched there.
+    /// Copies the model to `output`. The caller then patches the copy.
     ///
     /// # Panics
     /// If `output` does not have the length of the model.
@@ -204,7 +207,7 @@ impl TemplatePatch<'_> {
 }
 
 impl<'p> TemplatePatch<'p> {
-    /// Returns the bytes of all elements of a list or struct, to be overwritten.
+    /// Returns the bytes of all elements of a list or struct. The caller may overwrite these bytes.
     ///
     /// # Panics
     /// If the list belongs to another template.
@@ -252,8 +255,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that copying and patching gives the bytes of building, under all checksums, and
-        // that the values read back.
+        // Proves that copying and patching gives the same bytes as building, with all checksums,
+        // and that the values can be read back.
         #[test]
         fn patched_equals_built(counter: u64, wave: f64, noise in prop_oneof![Just(0_u64), any::<u64>()]) {
             let built = built(counter, wave, noise);
@@ -277,8 +280,8 @@ mod tests {
         }
     }
 
-    // Proves that a field of another template is rejected, here one with the paths in another
-    // order.
+    // Proves that a field of another template is rejected. The other template has the paths in
+    // another order.
     #[test]
     #[should_panic(expected = "the field belongs to another template")]
     fn a_foreign_field_is_rejected() {
@@ -288,8 +291,8 @@ mod tests {
         template.fill(&mut output).set(slot, 1);
     }
 
-    // Proves that every fixed byte decides the shape and no other, for values that are adjacent,
-    // scattered, between long lists, or absent; and that lists are viewed in place.
+    // Proves that every fixed byte and no other byte decides the shape. The values are adjacent,
+    // scattered, between long lists, or absent. Also proves that lists are viewed in place.
     #[test]
     fn every_fixed_byte_counts() {
         let mut builder = FlatBufferBuilder::new();
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!(view.elements(&values), 5_u64.to_le_bytes().repeat(40));
     }
 
-    // Proves that a trusted payload is accepted by its length alone.
+    // Proves that only the length of a trusted payload is checked.
     #[test]
     fn a_trusted_payload_has_the_length_alone() {
         let template = template(&["counter", "noise"]);

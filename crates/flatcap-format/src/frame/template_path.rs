@@ -1,4 +1,5 @@
-//! Resolves paths of field names to locations in a finished FlatBuffer, by its binary schema.
+//! Resolves paths of field names to locations in a finished FlatBuffer, with the help of the binary
+//! schema.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ impl FieldLocation {
         self.at as usize..self.at as usize + self.bytes as usize
     }
 
-    /// Returns whether it covers all elements of a vector or array, or a struct.
+    /// Returns whether the location covers all elements of a vector or array, or a struct.
     pub(super) fn is_list(&self) -> bool {
         matches!(self.kind, BaseType::Vector | BaseType::Array | BaseType::Obj)
     }
@@ -30,13 +31,13 @@ impl FieldLocation {
     }
 }
 
-/// A type of value in a template: a scalar of FlatBuffers, or the bytes of a struct (`[u8; N]`, as
-/// the generated type holds them).
+/// A type of values in a template. This is a scalar type of FlatBuffers, or `[u8; N]` for the bytes
+/// of a struct, as in the generated type of the struct.
 pub trait Scalar: Copy + sealed::Sealed {
-    /// Writes the value to `output`, which has the length of the value.
+    /// Writes the value to `output`, which must have the length of the value.
     fn store(self, output: &mut [u8]);
 
-    /// Reads the value from `bytes`, which have the length of the value.
+    /// Reads the value from `bytes`, which must have the length of the value.
     fn load(bytes: &[u8]) -> Self;
 }
 
@@ -116,7 +117,7 @@ impl<const N: usize> Scalar for [u8; N] {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// Not a binary schema (.bfbs), or one without a root table.
+    /// The bytes are not a binary schema (.bfbs), or the schema has no root table.
     #[error("template schema: {}", schema_fault(.0.as_ref()))]
     Schema(#[source] Option<InvalidFlatbuffer>),
     /// The schema has no table of this name.
@@ -155,7 +156,8 @@ fn path_error(path: &str, reason: impl Into<String>) -> TemplateError {
     TemplateError::Path { path: path.to_owned(), reason: reason.into() }
 }
 
-/// Returns the locations of the values that the paths name, from the root table of this name on.
+/// Returns the locations of the values that the paths name. The paths begin at the table with the
+/// name `root`.
 pub(super) fn resolve(
     finished: &[u8],
     (schema, root): (&[u8], &str),
@@ -196,8 +198,8 @@ struct PathResolver<'a> {
     path: &'a str,
 }
 
-/// The offset and type of a value. For an element, `type` is the type of the vector and `kind` the
-/// kind of the element.
+/// The offset and type of a value. For an element, `type` is the type of the vector and `kind` is
+/// the kind of the element.
 #[derive(Clone, Copy)]
 struct TypedOffset<'a> {
     at: usize,
@@ -288,7 +290,7 @@ impl<'a> PathResolver<'a> {
         if index >= length {
             return Err(self.error(format!("`{name}` has {length} elements in the buffer, indexed from 0")));
         }
-        let bytes = self.value_bytes(first).unwrap_or(4); // an offset
+        let bytes = self.value_bytes(first).unwrap_or(4); // the length of an offset
         Ok(index
             .checked_mul(bytes)
             .map(|within| TypedOffset { at: first.at.saturating_add(within), ..first }))
@@ -321,7 +323,7 @@ impl<'a> PathResolver<'a> {
         Ok(Some((TypedOffset { at, kind: list.r#type.element(), r#type: list.r#type }, length)))
     }
 
-    /// Returns the length of a scalar or struct, `None` for any other type.
+    /// Returns the length of a scalar or struct in bytes, or `None` for any other type.
     fn value_bytes(&self, value: TypedOffset<'a>) -> Option<usize> {
         match self.object(value) {
             Some(object) if object.is_struct() => usize::try_from(object.bytesize()).ok(),
@@ -338,7 +340,7 @@ impl<'a> PathResolver<'a> {
         Ok(self.checked_location(value.at, bytes, value.kind))
     }
 
-    /// Returns a location if it is within the buffer.
+    /// Returns the location, or `None` if it is not within the buffer.
     fn checked_location(&self, at: usize, bytes: usize, kind: BaseType) -> Option<FieldLocation> {
         let is_within = at.checked_add(bytes).is_some_and(|end| end <= self.buffer.0.len());
         let (at, bytes) = (u32::try_from(at).ok()?, u32::try_from(bytes).ok()?);
@@ -357,8 +359,8 @@ impl<'a> PathResolver<'a> {
     }
 }
 
-/// Returns the length of a scalar that may be patched. Excludes the type field of a union, because
-/// it decides how another field is read.
+/// Returns the length of a scalar that may be patched. Returns `None` for the type field of a
+/// union, because this field decides how another field is read.
 fn scalar_bytes(kind: BaseType) -> Option<usize> {
     Some(match kind {
         BaseType::Bool | BaseType::Byte | BaseType::UByte => 1,
@@ -369,7 +371,7 @@ fn scalar_bytes(kind: BaseType) -> Option<usize> {
     })
 }
 
-/// A finished FlatBuffer; every read is checked.
+/// A finished FlatBuffer. Every read is checked against its bounds.
 #[derive(Clone, Copy)]
 struct CheckedBuffer<'a>(&'a [u8]);
 
@@ -387,7 +389,8 @@ impl CheckedBuffer<'_> {
         at.checked_add(self.u32_at(at)? as usize)
     }
 
-    /// Returns the offset of a field in its table, by the vtable; 0 if the field is absent.
+    /// Returns the offset of a field in its table, as stated in the vtable. The offset is 0 if the
+    /// field is absent.
     fn table_field(self, table: usize, slot: usize) -> Option<usize> {
         let to_vtable = self.u32_at(table)?.cast_signed();
         let vtable = usize::try_from(i64::try_from(table).ok()? - i64::from(to_vtable)).ok()?;

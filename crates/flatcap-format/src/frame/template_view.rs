@@ -1,8 +1,8 @@
-//! Views: payloads of a template's shape, read in place. Also frames of templates. Only benches and
-//! tests use these.
+//! Views of payloads that have a template's shape. The payloads are read in place. This module also
+//! writes frames of templates. Only benches and tests use this module.
 //!
-//! A payload that equals the template everywhere except in the values that change has the
-//! template's shape, so it needs no verification and its fields have the template's offsets.
+//! A payload has the template's shape if it equals the template everywhere except in the values
+//! that change. Such a payload needs no verification, and its fields have the template's offsets.
 
 use flatbuffers_reflection::reflection::root_as_schema;
 use flatcap_stream::{Error, SliceFramer};
@@ -23,20 +23,22 @@ pub(super) fn mask(finished: &[u8], locations: &[FieldLocation]) -> Vec<u8> {
 }
 
 impl FrameTemplate {
-    /// As [`with_root`](Self::with_root), for the schema's `root_type`.
+    /// Creates a template like [`with_root`](Self::with_root), for the schema's `root_type`.
     ///
     /// # Errors
-    /// The same errors as [`with_root`](Self::with_root); `Schema` if the schema has no root type.
+    /// The same errors as [`with_root`](Self::with_root). Also `Schema` if the schema has no root
+    /// type.
     pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> Result<Self, TemplateError> {
         let parsed = root_as_schema(schema).map_err(|error| TemplateError::Schema(Some(error)))?;
         let root = parsed.root_table().ok_or(TemplateError::Schema(None))?;
         Self::with_root(finished, (schema, root.name()), paths)
     }
 
-    /// Writes a frame with a patched copy to the start of `output` and returns its length.
+    /// Writes a frame with a patched copy of the model to the start of `output`. Returns the length
+    /// of the frame.
     ///
     /// # Errors
-    /// The errors of the framer; `InvalidFrame` if `output` is too short.
+    /// The errors of the framer. `InvalidFrame` if `output` is too short.
     #[inline]
     pub fn frame_into<F: SliceFramer>(
         &self,
@@ -61,11 +63,11 @@ impl FrameTemplate {
     }
 
     /// Returns the values of a payload that is trusted to have this shape because its writer used
-    /// this template. Only the length is checked; `None` if it differs.
+    /// this template. Checks only the length. Returns `None` if the length differs.
     ///
-    /// A payload of the same length and another shape gives meaningless values, as a fixed layout
-    /// read with the wrong schema does. Use this only for streams of your own that have a checksum,
-    /// and [`view`](Self::view) for all others.
+    /// If a payload has the same length and another shape, its values are meaningless, as in a
+    /// fixed layout that is read with the wrong schema. Use this function only for your own streams
+    /// that have a checksum. Use [`view`](Self::view) for all other streams.
     #[inline]
     pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
         (payload.len() == self.payload.len()).then_some(TemplateView { template: self, payload })
@@ -78,7 +80,7 @@ impl FrameTemplate {
     }
 }
 
-/// A payload of the template's shape.
+/// A payload that has the template's shape.
 #[derive(Debug, Clone, Copy)]
 pub struct TemplateView<'p> {
     template: &'p FrameTemplate,
@@ -86,7 +88,8 @@ pub struct TemplateView<'p> {
 }
 
 impl<'p> TemplateView<'p> {
-    /// Returns the bytes of all elements of a list, little-endian and without gaps, or of a struct.
+    /// Returns the bytes of a struct or of all elements of a list. The elements are little-endian
+    /// and have no gaps between them.
     ///
     /// # Panics
     /// If the list belongs to another template.

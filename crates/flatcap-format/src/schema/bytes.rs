@@ -5,20 +5,21 @@ use std::fmt;
 use super::error::{DecodeError, DecodeFault};
 
 /// Length of an offset, and of the length field of a list.
-// Offsets of 64 bits do not occur: `compile` rejects schemas that have them.
+// Offsets of 64 bits do not occur, because `compile` rejects schemas that have such offsets.
 pub(super) const UOFFSET_BYTES: usize = 4;
 
-/// Returns the N bytes at `at`. No offset overflows or panics.
+/// Returns the N bytes at `at`, or `None` if they are out of bounds. An offset never causes an
+/// overflow or a panic.
 #[inline]
 pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// Follows the offset at `at`. The result is unchecked; the next read checks it.
+/// Follows the offset at `at`. The result may be out of bounds. The next read checks this.
 #[inline]
 pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let offset = read_length(payload, at)?;
-    // Offsets are unsigned and lead only forward, so a chain of tables cannot be circular.
+    // Offsets are unsigned and only lead forward, so a chain of tables cannot be circular.
     at.checked_add(offset).ok_or_else(|| out_of_bounds(at))
 }
 
@@ -26,11 +27,13 @@ pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeErro
 #[inline]
 pub(super) fn read_length(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let word = bytes_at(payload, at).map(u32::from_le_bytes);
-    // `try_from` cannot fail on 64-bit targets; a cast would truncate silently on narrower ones.
+    // `try_from` cannot fail on 64-bit targets. On narrower targets, a cast would truncate
+    // silently.
     word.and_then(|word| usize::try_from(word).ok()).ok_or_else(|| out_of_bounds(at))
 }
 
-/// Returns the vtable of the table at `at`, with its two leading length fields.
+/// Returns the vtable of the table at `at`. The result includes the two length fields at the start
+/// of the vtable.
 #[inline]
 pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeError> {
     let back = bytes_at(payload, at).map(i32::from_le_bytes).ok_or_else(|| out_of_bounds(at))?;
@@ -41,23 +44,23 @@ pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeErro
     let found = start.and_then(|start| {
         let length = usize::from(bytes_at(payload, start).map(u16::from_le_bytes)?);
         let vtable = payload.get(start..)?.get(..length)?;
-        // Entries have two bytes. The table's own length, the second field, is not used: each read
-        // of a value is checked against the payload.
+        // Entries have two bytes. The length of the table, which is the second field, is not used,
+        // because each read of a value is checked against the payload.
         (length >= UOFFSET_BYTES && length.is_multiple_of(2)).then_some(vtable)
     });
     found.ok_or_else(|| decode_error(at, DecodeFault::Vtable))
 }
 
-/// Returns the offset of a field in its table, by its slot; 0 if the field is absent. A vtable ends
-/// after the last field that is present.
+/// Returns the offset of a field in its table. `at` is the slot of the field. The offset is 0 if
+/// the field is absent. A vtable ends after the last field that is present.
 #[inline]
 pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
-    // A slot after the end of the vtable means an omitted field, not damage: writers trim the
-    // vtable.
+    // A slot after the end of the vtable means an omitted field and not damage, because writers
+    // trim the vtable.
     bytes_at(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
 }
 
-/// A boxed decode error: one word, so that checking for success is one comparison.
+/// A boxed decode error. It takes only one word, so that checking for success is one comparison.
 #[derive(Debug)]
 pub(super) struct BoxedDecodeError(pub(super) Box<DecodeError>);
 

@@ -1,4 +1,4 @@
-//! Compiles a binary schema: verifies it and resolves all types that its root reaches.
+//! Compiles a binary schema. Verifies the schema and resolves all types that the root reaches.
 //!
 //! The limits below bound the time and memory that a damaged or hostile schema can cost.
 
@@ -12,22 +12,23 @@ use super::compiled::{
 use super::error::SchemaError;
 use super::value::{FieldValue, ScalarType};
 
-/// Longest binary schema in bytes.
+/// Maximum length of a binary schema, in bytes.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 1 << 20;
-/// Largest number of tables and structs in a schema.
+/// Maximum number of tables and structs in a schema.
 pub(crate) const OBJECTS_MAX: usize = 1024;
-/// Largest number of fields in all tables and structs that the root reaches.
+/// Maximum number of fields in all tables and structs that the root reaches.
 pub(crate) const FIELDS_MAX: usize = 16_384;
-/// Largest number of values in all enums that fields use.
+/// Maximum number of values in all enums that fields use.
 pub(crate) const ENUM_VALUES_MAX: usize = 65_536;
-/// Largest number of paths from the root to a field, with every table expanded wherever it is used.
+/// Maximum number of paths from the root to a field. Every table is expanded wherever it is used.
 pub(crate) const PATHS_MAX: usize = 65_536;
-/// Longest name of an object, a field or an enum value, and longest unit, in bytes.
+/// Maximum length of a unit, or of the name of an object, a field or an enum value, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest struct in bytes.
+/// Maximum length of a struct, in bytes.
 pub(crate) const STRUCT_BYTES_MAX: usize = 1 << 20;
 
-/// Limits of the verifier. They admit schemas that share and nest tables as much as possible.
+/// Limits of the verifier. These limits accept schemas that share and nest tables as much as
+/// possible.
 // The verifier counts tables and bytes at each use, so sharing may add up to more than the length
 // of a valid file. The limits bound the cost of a hostile file.
 const VERIFIER: VerifierOptions = VerifierOptions {
@@ -37,13 +38,14 @@ const VERIFIER: VerifierOptions = VerifierOptions {
     ignore_missing_null_terminator: false,
 };
 
-/// The first slot of a vtable comes after the lengths of the vtable and of the table.
+/// The first slot of a vtable. The length of the vtable and the length of the table come before
+/// this slot.
 const FIRST_SLOT: u16 = 4;
 
-/// Verifies a binary schema and its number of objects.
+/// Verifies a binary schema and checks the number of its objects.
 pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
-    // The cheap checks come first: the verifier never sees more than the limit, and a file of
-    // another kind is not reported as damaged. The verifier itself ignores the identifier.
+    // The cheap checks come first. So the verifier never gets more bytes than the limit, and a file
+    // of another kind is not reported as damaged. The verifier itself ignores the identifier.
     if bfbs.len() > SCHEMA_BYTES_MAX {
         return Err(SchemaError::TooLarge { bytes: bfbs.len(), limit: SCHEMA_BYTES_MAX });
     }
@@ -52,13 +54,14 @@ pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     }
     let schema = flatbuffers::root_with_opts::<Schema<'_>>(&VERIFIER, bfbs)
         .map_err(|error| SchemaError::Damaged { error })?;
-    // Limited here, because indices of objects are searched linearly below.
+    // The number of objects is limited here, because indices of objects are searched linearly
+    // below.
     at_most(schema.objects().len(), OBJECTS_MAX, "tables and structs")?;
     Ok(schema)
 }
 
 impl CompiledSchema {
-    /// Compiles a binary schema (.bfbs) for payloads whose root is the table of the given full
+    /// Compiles a binary schema (.bfbs) for payloads whose root is the table with the given full
     /// name.
     ///
     /// Omits deprecated fields, as generated code does.
@@ -69,8 +72,8 @@ impl CompiledSchema {
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         let schema = open(bfbs)?;
         let objects = schema.objects();
-        // No binary search: the verifier does not prove that a forged schema is sorted by name. A
-        // struct cannot be a root, since the root is reached through a vtable.
+        // This is not a binary search, because the verifier does not prove that a forged schema is
+        // sorted by name. A struct cannot be a root, because the root has a vtable.
         let found = (0..objects.len()).find(|index| {
             let object = objects.get(*index);
             object.name() == root && !object.is_struct()
@@ -91,8 +94,9 @@ impl CompiledSchema {
         while let Some(index) = compiler.reached.get(compiled_objects.len()) {
             compiled_objects.push(compiler.object(objects.get(*index))?);
         }
-        // A chain of tables that use the next one several times multiplies the paths, so limits on
-        // objects and fields do not bound them. Paths need all objects, so they are checked last.
+        // If each table of a chain uses the next table several times, the number of paths
+        // multiplies. So limits on objects and fields do not bound the number of paths. Counting
+        // paths needs all objects, so paths are checked last.
         let mut paths_left = PATHS_MAX;
         check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
         Ok(Self { objects: compiled_objects, enums: compiler.enums, root: 0, is_opaque: false })
@@ -103,10 +107,10 @@ type OffsetVector<'b, T> = Vector<'b, ForwardsUOffset<T>>;
 
 struct SchemaCompiler<'b> {
     schema: Schema<'b>,
-    /// Indices in the schema of the objects that are needed; the position is the compiled index.
+    /// The schema indices of the needed objects. The position in this list is the compiled index.
     reached: Vec<usize>,
     enums: Vec<EnumNames>,
-    /// Indices in the schema of the enums in `enums`.
+    /// The schema indices of the enums in `enums`.
     enums_reached: Vec<usize>,
     /// Number of fields so far, in all objects.
     fields: usize,
@@ -135,8 +139,8 @@ impl FieldContext<'_> {
 /// A resolved type of the schema.
 struct ResolvedType {
     kind: FieldType,
-    /// Length at the field's offset, in bytes. For tables, strings and vectors, the length of an
-    /// offset.
+    /// Length of the bytes at the field's offset. For tables, strings and vectors, this is the
+    /// length of an offset.
     bytes: usize,
     type_name: String,
     enumeration: Option<usize>,
@@ -148,24 +152,26 @@ impl<'b> SchemaCompiler<'b> {
         let struct_bytes = struct_bytes(object)?;
         let fields = object.fields();
         self.fields = self.fields.saturating_add(fields.len());
-        // Checked before the fields are collected, which takes memory for each field.
+        // The number is checked before the fields are collected, because collecting takes memory
+        // for each field.
         at_most(self.fields, FIELDS_MAX, "fields")?;
-        // The schema sorts fields by name.
+        // The schema sorts fields by name, but the compiled fields must be in the order of their
+        // ids.
         let mut by_id: Vec<_> = fields.iter().collect();
         by_id.sort_by_key(reflection::Field::id);
         let context = FieldContext { object: name, field: "", struct_bytes };
         if by_id.iter().zip(by_id.iter().skip(1)).any(|(left, right)| left.id() == right.id()) {
             return Err(context.invalid("two fields with one id"));
         }
-        // Paths and JSON keys must be unique. A forged schema is not sorted, so the names are
-        // sorted here.
+        // Names must be unique because paths and JSON keys must be unique. A forged schema may be
+        // unsorted, so the names are sorted here.
         let mut names: Vec<_> = by_id.iter().map(reflection::Field::name).collect();
         names.sort_unstable();
         if names.iter().zip(names.iter().skip(1)).any(|(left, right)| left == right) {
             return Err(context.invalid("two fields with one name"));
         }
-        // Leaving deprecated fields out moves no other field: slots come from `offset`, not from
-        // the position.
+        // Leaving out deprecated fields does not move other fields, because slots come from
+        // `offset` and not from the position.
         let mut compiled = Vec::with_capacity(by_id.len());
         for field in by_id.into_iter().filter(|field| !field.deprecated()) {
             let context =
@@ -187,8 +193,9 @@ impl<'b> SchemaCompiler<'b> {
         }
         let resolved = self.resolve_type(field.type_(), context)?;
         let at = field.offset();
-        // In a table `offset` is a slot of two bytes in the vtable, in a struct the offset of the
-        // value. A field that ends within its struct cannot reach into the next element of a list.
+        // In a table, `offset` is a slot of two bytes in the vtable. In a struct, it is the offset
+        // of the value. The check that a field ends within its struct ensures that the field cannot
+        // reach into the next element of a list.
         match context.struct_bytes {
             None if at < FIRST_SLOT || !at.is_multiple_of(2) => {
                 return Err(context.invalid("an impossible slot in the vtable"));
@@ -207,8 +214,8 @@ impl<'b> SchemaCompiler<'b> {
         };
         let attributes = field.attributes();
         let attribute = |key| attribute(attributes, key);
-        // The attribute has no effect on types without such a value: their values are read
-        // unchanged, and the schema is not rejected.
+        // The attribute has no effect on types that have no such value. Values of these types are
+        // read unchanged, and the schema is not rejected.
         let absent = match attribute("absent") {
             Some("max") => scalar.and_then(ScalarType::highest),
             Some("min") => scalar.and_then(ScalarType::signed_min).map(FieldValue::Signed),
@@ -218,7 +225,7 @@ impl<'b> SchemaCompiler<'b> {
         let is_flags = field.type_().index() >= 0 && resolved.enumeration.is_none();
         let is_bytes = scalar == Some(ScalarType::U8) && !matches!(resolved.kind, FieldType::Scalar(_));
         let unit = attribute("unit").filter(|unit| !unit.is_empty());
-        // A unit may contain any characters, unlike a name; only its length is limited.
+        // Unlike a name, a unit may contain any characters. Only the length of a unit is limited.
         if unit.is_some_and(|unit| unit.len() > NAME_BYTES_MAX) {
             return Err(context.invalid("its unit is too long"));
         }
@@ -282,15 +289,15 @@ impl<'b> SchemaCompiler<'b> {
         }
     }
 
-    /// Resolves the type of one value: type, bytes, name of the type, index of the names of its
-    /// values.
+    /// Resolves the type of one value. Returns the type, its length in bytes, its name, and the
+    /// index of the names of its enum values, if it has any.
     fn resolve_element(
         &mut self,
         base: BaseType,
         r#type: reflection::Type<'b>,
         context: &FieldContext<'_>,
     ) -> Result<(ElementType, usize, String, Option<usize>), SchemaError> {
-        // The base type of an enum is its integer; `enumeration` finds the enum.
+        // The base type of an enum is an integer type. `enumeration` finds the enum.
         if let Some(scalar) = scalar(base) {
             let (name, enumeration) = self.enumeration(r#type, context)?;
             let name = name.unwrap_or(scalar.name()).to_owned();
@@ -303,14 +310,14 @@ impl<'b> SchemaCompiler<'b> {
             }
             BaseType::Obj => {
                 let objects = self.schema.objects();
-                // The verifier checks offsets, not indices, and `get` panics on an index out of
-                // range.
+                // The verifier checks offsets but not indices, and `get` panics if an index is out
+                // of range.
                 let index = usize::try_from(r#type.index()).ok().filter(|index| *index < objects.len());
                 let index = index.ok_or_else(|| context.invalid("its type is not in the schema"))?;
                 let object = objects.get(index);
                 let name = checked_full_name(object.name())?;
                 let bytes = struct_bytes(object)?;
-                // A table is reached through an offset, which a struct cannot hold.
+                // A table is reached through an offset, and a struct cannot contain an offset.
                 if in_struct && bytes.is_none() {
                     return Err(context.invalid("a table inside a struct"));
                 }
@@ -318,15 +325,16 @@ impl<'b> SchemaCompiler<'b> {
                 Ok((element, bytes.unwrap_or(OFFSET_BYTES), name.to_owned(), None))
             }
             BaseType::String => Err(context.invalid("a string inside a struct")),
-            // The type of a union determines how the bytes of another field are read, so neither
-            // field can be decoded by itself.
+            // The type field of a union determines how the bytes of the value field are read. So
+            // neither field can be decoded alone.
             BaseType::UType | BaseType::Union => Err(context.unsupported("a union")),
             BaseType::Vector64 => Err(context.unsupported("a vector with a length of 64 bits")),
             _ => Err(context.unsupported("its type")),
         }
     }
 
-    /// Returns the enum's name, and the index of its values' names unless they are bit flags.
+    /// Returns the enum's name, and the index of the names of its values. There is no index if the
+    /// values are bit flags.
     fn enumeration(
         &mut self,
         r#type: reflection::Type<'b>,
@@ -355,13 +363,13 @@ impl<'b> SchemaCompiler<'b> {
             let values = found.values();
             self.enum_values = self.enum_values.saturating_add(values.len());
             at_most(self.enum_values, ENUM_VALUES_MAX, "values of enums")?;
-            // The count is limited before memory is allocated for the names.
+            // The number of values is limited before memory is allocated for the names.
             let mut entries = Vec::with_capacity(values.len());
             for value in values {
                 entries.push((value.value(), checked_name(value.name(), name)?.into()));
             }
-            // The lookup is a binary search. The sort is stable, so of several names the first one
-            // is kept.
+            // Later lookups are binary searches, so the entries are sorted by value. The sort is
+            // stable, so if a value has several names, the first name is kept.
             entries.sort_by_key(|(value, _)| *value);
             entries.dedup_by_key(|(value, _)| *value);
             self.enums.push(EnumNames { entries: entries.into() });
@@ -372,8 +380,9 @@ impl<'b> SchemaCompiler<'b> {
 
 const OFFSET_BYTES: usize = 4;
 
-/// Follows every path from an object, to limit the work of any code that expands the schema. A
-/// table inside itself ends its path; a struct inside itself has no size.
+/// Follows every path from an object, to limit the work of any code that expands the schema. A path
+/// ends at a table that contains itself. A struct that contains itself has no size, so it is an
+/// error.
 fn check_paths(
     objects: &[CompiledObject],
     index: usize,
@@ -390,7 +399,7 @@ fn check_paths(
         let what = "a struct that contains itself";
         return Err(SchemaError::Invalid { object: object.name.to_string(), field: String::new(), what });
     }
-    // This limit bounds the recursion, and with it the stack.
+    // This limit bounds the recursion, and so also the size of the stack.
     if open_objects.len() >= DEPTH_MAX {
         return Err(SchemaError::TooDeep { object: object.name.to_string(), limit: DEPTH_MAX });
     }
@@ -406,9 +415,10 @@ fn check_paths(
     Ok(())
 }
 
-/// Returns the position of the index in the list, appending it if it is new.
+/// Returns the position of the index in the list. Appends the index if it is new.
 fn position_or_push(reached: &mut Vec<usize>, index: usize) -> usize {
-    // Linear: types are few, and a forged schema causes at most one search per field.
+    // The search is linear because there are few types. A forged schema causes at most one search
+    // per field.
     reached.iter().position(|known| *known == index).unwrap_or_else(|| {
         reached.push(index);
         reached.len() - 1
@@ -420,7 +430,8 @@ fn struct_bytes(object: reflection::Object<'_>) -> Result<Option<usize>, SchemaE
     if !object.is_struct() {
         return Ok(None);
     }
-    // The size is the stride of lists: with 0, a list of any length would fit into a payload.
+    // The size is the distance between list elements. If the size were 0, a list of any length
+    // would fit into a payload.
     match usize::try_from(object.bytesize()) {
         Ok(bytes) if (1..=STRUCT_BYTES_MAX).contains(&bytes) => Ok(Some(bytes)),
         _ => Err(SchemaError::Invalid {
@@ -448,10 +459,10 @@ fn scalar(base: BaseType) -> Option<ScalarType> {
     })
 }
 
-/// Returns the value of a field that its table omits. flatc 25.12.19 writes 0 for unsigned defaults
-/// above `i64::MAX`, so a schema should not have such defaults.
+/// Returns the value that a field has if its table omits the field. flatc 25.12.19 writes 0 for
+/// unsigned defaults above `i64::MAX`, so a schema should not have such defaults.
 fn default(field: reflection::Field<'_>, kind: FieldType) -> FieldValue<'static> {
-    // An omitted object, list or text is absent; only scalars have defaults.
+    // An omitted object, list or string is absent. Only scalars have defaults.
     let FieldType::Scalar(scalar) = kind else {
         return FieldValue::Absent;
     };
@@ -485,10 +496,10 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
     }
 }
 
-/// Returns the samples of a list that leave out elements, from the attribute.
+/// Returns which samples leave out elements of a list, as stated by the attribute.
 fn sparse(attribute: Option<&str>, context: &FieldContext<'_>) -> Option<Sparse> {
     match attribute {
-        // Schemas of processes from before the attribute have the same lists. Command lines and
+        // Process schemas that are older than the attribute have the same lists. Command lines and
         // groups belong to the processes in the list.
         None if context.object == "flatcap.host.Process"
             && ["processes", "command_lines", "groups"].contains(&context.field) =>
@@ -513,7 +524,7 @@ fn usage(attribute: Option<&str>) -> Usage {
 
 fn attribute<'b>(attributes: Option<OffsetVector<'b, KeyValue<'b>>>, key: &str) -> Option<&'b str> {
     let found = attributes?.iter().find(|attribute| attribute.key() == key)?;
-    // An attribute without a value, such as `identity`, is present with an empty one.
+    // An attribute without a value, such as `identity`, is present and has an empty value.
     Some(found.value().unwrap_or_default())
 }
 
@@ -528,7 +539,7 @@ fn documentation(lines: Option<OffsetVector<'_, &str>>) -> String {
     text
 }
 
-/// Checks a name: it must be usable without escapes in a dotted path, in JSON and on a terminal.
+/// Checks that a name can be used without escapes in a dotted path, in JSON and on a terminal.
 fn checked_name<'b>(name: &'b str, object: &str) -> Result<&'b str, SchemaError> {
     let fits = !name.is_empty()
         && name.len() <= NAME_BYTES_MAX
@@ -540,7 +551,7 @@ fn checked_name<'b>(name: &'b str, object: &str) -> Result<&'b str, SchemaError>
     Err(SchemaError::Invalid { object: object.to_owned(), field: printable(name), what })
 }
 
-/// Checks the name of an object or enum with its namespace.
+/// Checks the full name of an object or enum, which contains the namespace.
 fn checked_full_name(name: &str) -> Result<&str, SchemaError> {
     if name.len() <= NAME_BYTES_MAX && name.split('.').all(|part| checked_name(part, "").is_ok()) {
         return Ok(name);
@@ -607,8 +618,8 @@ mod tests {
 
     #[test]
     fn ids_order_the_fields_and_deprecated_ones_are_left_out() {
-        // Proves that fields are ordered by their ids, not by declaration or name, without
-        // deprecated ones.
+        // Proves that fields are ordered by their ids, not by declaration or name, and that
+        // deprecated fields are left out.
         let plan = shapes();
         let root = plan.object(plan.root);
         let names: Vec<_> = root.fields.iter().map(Field::name).collect();
@@ -620,8 +631,8 @@ mod tests {
 
     #[test]
     fn a_root_must_be_a_table_of_the_schema() {
-        // Proves that a wrong root, a file that is not a schema and too long a schema give
-        // different errors.
+        // Proves that a wrong root, a file that is not a schema, and a schema that is too long
+        // cause different errors.
         let compile = |bfbs: &[u8], root| CompiledSchema::compile(bfbs, root).unwrap_err().to_string();
         assert_eq!(compile(SHAPES, "flatcap.test.None"), "the schema has no table flatcap.test.None");
         assert_eq!(compile(SHAPES, "flatcap.test.Point"), "the schema has no table flatcap.test.Point");
@@ -633,8 +644,8 @@ mod tests {
 
     #[test]
     fn unions_are_refused_only_where_the_root_reaches_them() {
-        // Proves that types that cannot be decoded are rejected by name, and only if the root
-        // reaches them.
+        // Proves that types that cannot be decoded are rejected only if the root reaches them, and
+        // that the error names the type.
         let compile = |root: &str| {
             CompiledSchema::compile(RECURSIVE, root).map(|_| ()).map_err(|error| error.to_string())
         };
@@ -696,7 +707,7 @@ mod tests {
 
     #[test]
     fn two_fields_may_share_neither_id_nor_name() {
-        // Proves that paths and JSON keys are unique.
+        // Proves that paths and JSON keys are unique because duplicate ids and names are rejected.
         let field = ForgedField::new(BaseType::Int, -1, FIRST_SLOT);
         let other = ForgedField { name: "other", ..field.clone() };
         let message = refused(&[ForgedObject::table("R", vec![field.clone(), other])]);
@@ -708,7 +719,7 @@ mod tests {
 
     #[test]
     fn work_on_a_forged_schema_is_bounded() {
-        // Proves that time and memory are bounded for the schemas with the largest expansion.
+        // Proves that time and memory are bounded even for the schemas that expand the most.
         let name = |index: usize| if index == 0 { "R".to_owned() } else { format!("T{index}") };
         let chain = |length: usize, width: u16| {
             let object = |index: usize| {
@@ -732,8 +743,8 @@ mod tests {
 
     #[test]
     fn any_damage_to_a_schema_is_an_error_or_another_schema() {
-        // Proves that no damage panics: every bit flipped, every truncation, and each schema that
-        // still compiles decodes a payload.
+        // Proves that no damage causes a panic. Every bit is flipped, and every truncation is
+        // tested. Each schema that still compiles decodes a payload.
         let cases = [(SHAPES, "flatcap.test.Shapes"), (MARKED, "flatcap.test.Marked")];
         for (schema, root) in cases {
             let check = |bytes: &[u8]| {
@@ -758,8 +769,8 @@ mod tests {
 
     #[test]
     fn all_bits_of_flags_count() {
-        // Proves that all 64 bits of a set of flags count, so that exports keep it unsigned, and
-        // that a number of 64 bits and flags of 32 bits are plain numbers.
+        // Proves that all bits of 64-bit flags are significant, so that exports keep the flags
+        // unsigned. Proves that a number of 64 bits and flags of 32 bits are plain numbers.
         for (base, index, uses_all_bits) in
             [(BaseType::ULong, 0, true), (BaseType::ULong, -1, false), (BaseType::UInt, 0, false)]
         {

@@ -1,11 +1,12 @@
-//! Compiled schemas: a binary schema resolved once, so that decoding a payload needs no lookups.
+//! Compiled schemas. A binary schema is resolved only one time, so that decoding a payload needs no
+//! lookups.
 
 use super::error::SchemaError;
 use super::plain_name::is_plain_field_name;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
-/// Deepest nesting of objects, the root included: in a schema, and in a payload, where a table may
-/// contain itself.
+/// Maximum nesting depth of objects, including the root. The limit applies to schemas, and to
+/// payloads, in which a table may contain itself.
 pub const DEPTH_MAX: usize = 16;
 
 /// A binary schema compiled for decoding the payloads of one source.
@@ -29,23 +30,24 @@ pub const DEPTH_MAX: usize = 16;
 /// ```
 #[derive(Debug, Clone)]
 pub struct CompiledSchema {
-    /// All tables and structs that the root reaches; fields refer to them by index.
+    /// All tables and structs that the root reaches. Fields refer to these objects by index.
     pub(super) objects: Vec<CompiledObject>,
-    /// The names of all enums that fields print by name; fields refer to them by index.
+    /// The value names of all enums that fields use. Fields refer to these lists by index.
     pub(super) enums: Vec<EnumNames>,
     /// Index of the root table in `objects`.
     pub(super) root: usize,
-    /// There is no schema: the payload is the one field.
+    /// Whether there is no schema. Then the payload is the only field.
     pub(super) is_opaque: bool,
 }
 
-/// The one field of a payload without a schema.
+/// The name of the only field of a payload without a schema.
 const PAYLOAD_FIELD: &str = "payload";
 
 impl CompiledSchema {
-    /// Iterates over the fields that hold values, with the paths that [`select`](Self::select)
-    /// takes, in the order of the schema. A table inside itself is one field and is not expanded.
-    /// Fields that no path can name are left out, see [`unnamed_fields`](Self::unnamed_fields).
+    /// Iterates over the fields that contain values, in the order of the schema. Each field has a
+    /// path that [`select`](Self::select) accepts. A table inside itself is one field and is not
+    /// expanded. Fields that no path can name are left out (see
+    /// [`unnamed_fields`](Self::unnamed_fields)).
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
         let fields = LeafFields {
             schema: self,
@@ -68,8 +70,8 @@ impl CompiledSchema {
     }
 
     /// Returns the schema of a source with this binary schema and root. An opaque source has
-    /// neither: its payload is one field, `payload`, with the payload as a string. If that is not
-    /// UTF-8, it is escaped as every string.
+    /// neither a schema nor a root. Its payload is one field named `payload`, which contains the
+    /// payload as a string. If the payload is not UTF-8, it is escaped like every string.
     ///
     /// # Errors
     /// The same errors as [`compile`](Self::compile).
@@ -108,7 +110,7 @@ impl CompiledSchema {
         Self { objects: vec![root], enums: Vec::new(), root: 0, is_opaque: true }
     }
 
-    /// Returns whether the payload is one field, since there is no schema.
+    /// Returns whether the payload is one field because there is no schema.
     pub fn is_opaque(&self) -> bool {
         self.is_opaque
     }
@@ -124,8 +126,9 @@ impl CompiledSchema {
         self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
     }
 
-    /// Returns whether the root table has the attribute `events`: a payload is a batch of events,
-    /// each with its own time, and its numbers do not form a series of samples.
+    /// Returns whether the root table has the attribute `events`. The attribute means that a
+    /// payload is a batch of events. Each event has its own time, and the numbers do not form a
+    /// series of samples.
     pub fn has_events(&self) -> bool {
         self.object(self.root).has_events
     }
@@ -139,14 +142,16 @@ impl CompiledSchema {
         &self.objects[index]
     }
 
-    /// Converts a raw value by its field: to absent, to the name of an enum value, or unchanged.
+    /// Converts a raw value with the attributes of its field. The result is absent, the name of an
+    /// enum value, or the unchanged value.
     #[inline]
     pub(super) fn interpret(&self, field: &Field, raw: FieldValue<'static>) -> FieldValue<'_> {
         interpret(&self.enums, field.absent, field.enumeration, raw)
     }
 }
 
-/// Converts a raw value by the field's value for absence and the index of its enum.
+/// Converts a raw value. `absent` is the value that means absence, and `enumeration` is the index
+/// of the field's enum.
 #[inline]
 pub(super) fn interpret<'n>(
     enums: &'n [EnumNames],
@@ -154,8 +159,8 @@ pub(super) fn interpret<'n>(
     enumeration: Option<usize>,
     raw: FieldValue<'static>,
 ) -> FieldValue<'n> {
-    // This also applies to defaults: a default that equals the value for absence means absent.
-    // Absence takes precedence over a name.
+    // This also applies to defaults. If the default equals the value for absence, an omitted field
+    // is absent. Absence has priority over a name.
     if absent.is_some() && absent == Some(raw) {
         return FieldValue::Absent;
     }
@@ -173,32 +178,33 @@ pub(super) struct CompiledObject {
     pub(super) struct_bytes: Option<usize>,
     /// Whether the object has the attribute `events`.
     pub(super) has_events: bool,
-    /// The fields, in the order of their ids.
+    /// The fields in the order of their ids.
     pub(super) fields: Box<[Field]>,
 }
 
-/// One field of a table or struct: its name, its attributes, and how it is decoded.
+/// One field of a table or struct, with its name, its attributes, and the way in which it is
+/// decoded.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "attributes, each of which a field has or not")]
 pub struct Field {
     pub(super) value_type: FieldType,
-    /// In a table the field's slot in the vtable, in a struct the field's offset.
+    /// In a table, the field's slot in the vtable. In a struct, the field's offset.
     pub(super) at: u16,
-    /// Whether the field is text in bytes, which ends at the first NUL.
+    /// Whether the field consists of bytes that contain a text. The text ends at the first NUL.
     pub(super) is_text: bool,
     /// The value that represents absence.
     pub(super) absent: Option<FieldValue<'static>>,
     /// Index of the list of names of the field's enum.
     pub(super) enumeration: Option<usize>,
-    /// The value if a table omits the field.
+    /// The value that the field has if a table omits it.
     pub(super) default: FieldValue<'static>,
-    /// Position in its object, counting only selected fields.
+    /// Position of the field in its object, counting only selected fields.
     pub(super) index: usize,
     /// Whether the field identifies an element of a list.
     pub(super) is_identity: bool,
     /// Whether the field is a list that repeats another list in more detail.
     pub(super) is_detail: bool,
-    /// Whether a table without the field is invalid.
+    /// Whether a table is invalid if it does not have the field.
     pub(super) is_required: bool,
     /// Whether all bits of the field's 64-bit values are significant.
     pub(super) uses_all_bits: bool,
@@ -207,7 +213,7 @@ pub struct Field {
     /// The name of the field of the same object that contains the value at which the counter wraps
     /// to 0.
     pub(super) wraps_at: Option<Box<str>>,
-    /// The samples of the list that leave out existing elements.
+    /// States which samples leave out existing elements of the list. `None` if no sample does.
     pub(super) sparse: Option<Sparse>,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
@@ -216,13 +222,14 @@ pub struct Field {
 }
 
 impl Field {
-    /// Returns the name in the schema: letters, digits and underscores.
+    /// Returns the field's name in the schema. The name consists of letters, digits and
+    /// underscores.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the type as schemas spell it: `ulong`, `[string]`, `[ubyte:16]`, or the full name of
-    /// an enum or object.
+    /// Returns the type as it is written in schemas, for example `ulong`, `[string]` or
+    /// `[ubyte:16]`. For an enum or object, this is its full name.
     pub fn type_name(&self) -> &str {
         &self.type_name
     }
@@ -239,46 +246,47 @@ impl Field {
     }
 
     /// Returns whether all bits of the field's values of type `ulong` are significant, as in an
-    /// address, a hash or a set of flags: the field has the attribute `bits`, or is an enum with
-    /// `bit_flags`.
+    /// address, a hash or a set of flags. This is so if the field has the attribute `bits` or is an
+    /// enum with `bit_flags`.
     pub fn uses_all_bits(&self) -> bool {
         self.uses_all_bits
     }
 
-    /// Returns the metric kind, from the attribute `meaning`.
+    /// Returns the metric kind that the attribute `meaning` states.
     pub fn metric_kind(&self) -> MetricKind {
         self.metric_kind
     }
 
-    /// Returns the usage that the values measure, from the attribute `usage`.
+    /// Returns the usage that the values measure, as stated by the attribute `usage`.
     pub fn usage(&self) -> Usage {
         self.usage
     }
 
-    /// Returns the name of the field of the same object that contains the value at which the
-    /// counter wraps to 0, from the attribute `wraps_at`.
+    /// Returns the attribute `wraps_at`. This is the name of another field of the same object. That
+    /// field contains the value at which the counter wraps to 0.
     pub fn wraps_at(&self) -> Option<&str> {
         self.wraps_at.as_deref()
     }
 
-    /// Returns the comment in the schema, with its lines joined; empty without a comment.
+    /// Returns the comment in the schema, with its lines joined. The result is empty if there is no
+    /// comment.
     pub fn documentation(&self) -> &str {
         &self.documentation
     }
 
-    /// Returns the position in its object, from 0, counting only selected fields.
+    /// Returns the position of the field in its object, from 0, counting only selected fields.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Returns whether the field is a single value: a scalar or a text, not an object and not a
-    /// list.
+    /// Returns whether the field is a single value, that is, a scalar or a string and not an object
+    /// or a list.
     pub fn is_single(&self) -> bool {
         self.is_text || matches!(self.value_type, FieldType::Scalar(_) | FieldType::String)
     }
 
-    /// Returns the type of the field's values, or of its elements' values. Returns `None` for an
-    /// object.
+    /// Returns the type of the field's values. For a list, returns the type of its elements.
+    /// Returns `None` for an object.
     pub fn column_type(&self) -> Option<ColumnType> {
         if self.is_text || self.enumeration.is_some() {
             return Some(ColumnType::Text);
@@ -330,23 +338,23 @@ pub(super) enum ElementType {
     Object(usize),
 }
 
-/// The kind of a metric: how successive values of a field relate.
+/// The kind of a metric. It states how successive values of a field relate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MetricKind {
-    /// The value only grows. A reader is interested in the rate of the field.
+    /// The value only grows. Readers are interested in its rate.
     Counter,
     /// A level that rises and falls.
     Gauge,
-    /// A state, one of several, or an identity.
+    /// A state, which is one of several, or an identity.
     State,
     /// Text.
     Text,
-    /// Not declared by the schema.
+    /// The schema does not declare a kind.
     Unknown,
 }
 
 impl MetricKind {
-    /// Returns the word for the kind in a schema, or `None` if the schema does not declare one.
+    /// Returns the word that schemas use for the kind, or `None` for [`Unknown`](Self::Unknown).
     pub fn word(self) -> Option<&'static str> {
         match self {
             Self::Counter => Some("counter"),
@@ -364,22 +372,24 @@ impl MetricKind {
 pub enum Usage {
     /// The part of a resource that is used, or anything else.
     Use,
-    /// Time spent waiting. The time grows with the use by others.
+    /// Time that was spent waiting. This time grows if others use the resource more.
     Wait,
     /// A part of a resource that may be used, such as address space.
     Reservation,
-    /// Memory in which the kernel caches data that may be needed again, and the memory that it
-    /// keeps free for this. The value grows with all data that is read, and the kernel can free it
-    /// at any time.
+    /// Memory in which the kernel caches data that may be needed again, and memory that the kernel
+    /// keeps free for this purpose. The value grows with all data that is read. The kernel can free
+    /// this memory at any time.
     Cache,
-    /// Released parts of a resource, such as discarded blocks: no device transfers their data.
+    /// Released parts of a resource, such as discarded blocks. No device transfers the data of
+    /// these parts.
     Release,
 }
 
-/// The samples that leave out existing elements of a list, from the attribute `sparse`.
+/// States which samples leave out existing elements of a list. The attribute `sparse` contains
+/// this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sparse {
-    /// Any.
+    /// Any sample.
     Always,
     /// The samples in which this field of the root table is not 0.
     Unless0(Box<str>),
@@ -388,7 +398,8 @@ pub enum Sparse {
 /// The names of an enum's values.
 #[derive(Debug, Clone)]
 pub(super) struct EnumNames {
-    /// Sorted by value, with each value once. Unsigned 64-bit values wrap, as in the schema.
+    /// The entries are sorted by value, and each value has one entry. Unsigned 64-bit values wrap,
+    /// as they do in the schema.
     pub(super) entries: Box<[(i64, Box<str>)]>,
 }
 
@@ -404,14 +415,14 @@ impl EnumNames {
     }
 }
 
-/// A selected field that holds values.
+/// A selected field that contains values.
 #[derive(Debug, Clone)]
 pub struct LeafField<'p> {
     /// Dotted path from the root.
     pub path: String,
     /// The field at the end of the path.
     pub field: &'p Field,
-    /// Lengths in bytes of the prefixes of the path that lead to a list, shortest first.
+    /// Lengths of all prefixes of the path that lead to a list, in bytes, shortest first.
     pub lists: Vec<usize>,
     /// The position of each field of the path in its object.
     pub positions: Vec<usize>,
@@ -420,7 +431,7 @@ pub struct LeafField<'p> {
     pub is_detail: bool,
 }
 
-/// Iterates over leaf fields. `open` has the current objects, outermost first.
+/// An iterator over leaf fields. `open` contains the current objects, outermost first.
 struct LeafFields<'p> {
     schema: &'p CompiledSchema,
     open: Vec<OpenObject>,
@@ -471,8 +482,8 @@ impl<'p> Iterator for LeafFields<'p> {
                 self.path.push('.');
             }
             self.path.push_str(&field.name);
-            // A table inside itself would expand without end. Everything else is bounded by
-            // `PATHS_MAX`.
+            // A table inside itself would expand without end, so it is not opened. `PATHS_MAX`
+            // bounds everything else.
             match field.nested() {
                 Some(object) if self.open.iter().all(|open| open.object != object) => {
                     let (path_length, is_list) = (self.path.len(), field.is_list());

@@ -1,18 +1,20 @@
-//! Decides which fields are counters with a rate, and computes the change of a counter, for all
-//! types of numbers and all outputs.
+//! Decides which fields are counters that have a rate, and computes the change of a counter. All
+//! types of numbers and all outputs use these functions.
 
 use super::compiled::MetricKind;
 use super::value::{ColumnType, FieldValue};
 
-/// A counter that falls by at most this part of its value was corrected, not reset: the kernel's
-/// idle and iowait times sometimes fall by a tick.
+/// Divisor that gives the largest correction. If a counter falls by at most its value divided by
+/// this number, it was corrected and not reset. For example, the kernel's idle and iowait times
+/// sometimes fall by a tick.
 const CORRECTED_PART: u32 = 100;
 
-/// A counter that wraps does so at most once in this time, in nanoseconds: the energy of a
-/// processor package does so every 60 s at its highest power (Intel SDM, volume 3, section 16.10).
+/// The time in which a counter wraps at most one time, in nanoseconds. For example, the energy
+/// counter of a processor package wraps every 60 s at its highest power (Intel SDM, volume 3,
+/// section 16.10).
 const WRAP_NS: u64 = 60_000_000_000;
 
-/// Returns whether a field has a rate per second: this applies to counters of any numeric type.
+/// Returns whether a field has a rate per second. Counters of any numeric type have a rate.
 pub fn has_rate(kind: MetricKind, column_type: ColumnType) -> bool {
     let is_number = match column_type {
         ColumnType::Unsigned | ColumnType::Signed | ColumnType::Float32 | ColumnType::Float => true,
@@ -32,12 +34,12 @@ pub enum CountedValue {
     Fraction(f64),
 }
 
-/// The change of a counter from one sample to a later one.
+/// The change of a counter from one sample to a later sample.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Growth {
-    /// The amount, below 0 if the counter was corrected.
+    /// The amount of the change. It is below 0 if the counter was corrected.
     pub amount: f64,
-    /// The time between the samples; 0 if the change is unknown.
+    /// The time between the samples, in nanoseconds. 0 if the change is unknown.
     pub elapsed_ns: u64,
 }
 
@@ -45,9 +47,9 @@ impl Growth {
     /// An unknown change.
     pub const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
 
-    /// Returns the change between two samples with their times; `wraps_at` is the value at which
-    /// the counter wraps to 0, if that is known. Between samples that are more than a minute apart,
-    /// such a counter may have wrapped unnoticed: then the change is unknown.
+    /// Returns the change between two samples with their times. `wraps_at` is the value at which
+    /// the counter wraps to 0, if that is known. If the samples are more than a minute apart, such
+    /// a counter may have wrapped unnoticed, so the change is unknown.
     pub fn between(
         before: (u64, CountedValue),
         now: (u64, CountedValue),
@@ -60,7 +62,8 @@ impl Growth {
         now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
     }
 
-    /// Returns the change over the time of both. A change that is not known adds nothing.
+    /// Returns the sum of both changes over the sum of both times. A change that is not known adds
+    /// nothing.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         if !other.is_known() {
@@ -75,7 +78,7 @@ impl Growth {
         self.elapsed_ns > 0
     }
 
-    /// Returns the change per second, or `None` if it is not known or the counter fell.
+    /// Returns the change per second, or `None` if the change is not known or the counter fell.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub fn rate(self) -> Option<f64> {
         (self.elapsed_ns > 0 && self.amount >= 0.0).then(|| self.amount / (self.elapsed_ns as f64 / 1e9))
@@ -83,7 +86,7 @@ impl Growth {
 }
 
 impl CountedValue {
-    /// Returns the count of a counter, or `None` if the value is not a number or not finite.
+    /// Returns the value of a counter, or `None` if the value is not a number or not finite.
     #[inline]
     pub fn of(value: FieldValue<'_>) -> Option<Self> {
         let fraction = |number: f64| number.is_finite().then_some(Self::Fraction(number));
@@ -96,8 +99,9 @@ impl CountedValue {
         }
     }
 
-    /// Returns the growth of the counter, over at most one wrap, or its correction, which is below
-    /// 0. Returns `None` if the counter was reset, so that its growth is not known.
+    /// Returns the growth of the counter, which may have wrapped one time. If the counter was
+    /// corrected, returns the correction, which is negative. Returns `None` if the counter was
+    /// reset, because then its growth is not known.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     pub(crate) fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
         let change = match (self, before) {
@@ -138,7 +142,7 @@ impl CountedValue {
 mod tests {
     use super::*;
 
-    // Proves that counters of all numeric types have a rate, and that no other fields have one.
+    // Proves that counters of all numeric types have a rate, and that no other fields have a rate.
     #[test]
     fn counters_that_are_numbers_have_a_rate() {
         let numbers = [ColumnType::Unsigned, ColumnType::Signed, ColumnType::Float32, ColumnType::Float];
@@ -149,8 +153,8 @@ mod tests {
         assert!(![ColumnType::Bool, ColumnType::Text].iter().any(|own| has_rate(MetricKind::Counter, *own)));
     }
 
-    // Proves that the change of a counter is exact beyond 2^53, for negative numbers and over a
-    // wrap, and that a reset counter has no change.
+    // Proves that the change of a counter is exact for numbers above 2^53, for negative numbers and
+    // over a wrap. Proves that a reset counter has no change.
     #[test]
     fn changes_are_growth_corrections_and_wraps() {
         use FieldValue::{Float, Float32, Signed, Unsigned};

@@ -1,20 +1,20 @@
-//! The last values of the counters of a list's elements, from sample to sample.
+//! Keeps the last values of the counters of a list's elements from sample to sample.
 
 use std::collections::HashMap;
 
 use super::counter::{CountedValue, Growth};
 
-/// Ended elements are removed when the number of elements exceeds twice the number after the last
-/// removal by more than this.
+/// Excess number of elements at which ended elements are removed. They are removed when the number
+/// of elements exceeds twice the number after the last removal by more than this excess.
 const ENDED_MAX: usize = 1 << 10;
-/// Maximum number of elements whose values are kept, as in a query.
+/// Maximum number of elements whose values are kept. A query has the same limit.
 const ELEMENTS_MAX: usize = 1 << 17;
 
 /// Compares the counters of the elements of one list with their values in earlier samples.
 ///
-/// An element has ended if a complete sample lacks it. A later element with the same identity is a
-/// new element. Two elements of one sample with the same identity cannot be distinguished, so
-/// neither has a growth in this sample and the next.
+/// An element has ended if a complete sample does not contain it. A later element with the same
+/// identity is a new element. If two elements of one sample have the same identity, they cannot be
+/// distinguished. So neither of them has a growth in this sample and in the next one.
 #[derive(Debug, Default)]
 pub struct CounterHistory {
     /// The number of the current sample, from 1.
@@ -22,17 +22,17 @@ pub struct CounterHistory {
     leaves_out: bool,
     /// The last complete sample before the current one, or 0.
     complete_before: u64,
-    /// By identity.
+    /// The index of each element, by identity.
     places: HashMap<u64, usize>,
     elements: Vec<ElementCounters>,
-    /// Number of elements at which ended elements are removed.
+    /// The number of elements at which ended elements are removed next.
     sweep_at: usize,
 }
 
-/// An element of a sample, compared with the samples before.
+/// The result of comparing an element of a sample with earlier samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ElementPresence {
-    /// The element was in an earlier sample and has not ended, or it is in the first sample.
+    /// The element was in an earlier sample and has not ended, or no earlier sample was complete.
     Known,
     /// The element had ended, or was not in an earlier sample.
     New,
@@ -43,15 +43,15 @@ pub enum ElementPresence {
 #[derive(Debug)]
 struct ElementCounters {
     key: u64,
-    /// The number of the last sample with the element.
+    /// The number of the last sample that contains the element.
     seen: u64,
     row: ElementPresence,
-    /// Time and value for each column.
+    /// The last time and value of each column.
     last: Vec<Option<(u64, CountedValue)>>,
 }
 
 impl CounterHistory {
-    /// Begins a sample. With `leaves_out`, the sample may lack elements that exist.
+    /// Begins a sample. If `leaves_out` is set, the sample may lack elements that exist.
     pub fn begin_sample(&mut self, leaves_out: bool) {
         if self.sample > 0 && !self.leaves_out {
             self.complete_before = self.sample;
@@ -63,8 +63,8 @@ impl CounterHistory {
         self.leaves_out = leaves_out;
     }
 
-    /// Adds an element of the sample. Must come before [`growth`](Self::growth) is called for the
-    /// element. Returns the element's index, valid until the next sample.
+    /// Adds an element of the sample. Call this function before [`growth`](Self::growth) for the
+    /// same element. Returns the element's index, which is valid until the next sample.
     pub fn add_element(&mut self, key: u64) -> usize {
         let next = self.elements.len();
         let place = *self.places.entry(key).or_insert(next);
@@ -88,23 +88,23 @@ impl CounterHistory {
         place
     }
 
-    /// Classifies an element of the sample, after all of them were added. An element without an
-    /// index is ambiguous.
+    /// Classifies an element of the sample. Call this function after all elements were added. An
+    /// element without an index is ambiguous.
     pub fn row(&self, place: usize) -> ElementPresence {
         self.elements.get(place).map_or(ElementPresence::Ambiguous, |own| own.row)
     }
 
-    /// Returns whether an element of an earlier sample is missing in a complete sample, up to the
-    /// current one.
+    /// Returns whether an element of an earlier sample is missing in a later complete sample. The
+    /// current sample counts too. An element that was never added has ended.
     pub fn has_ended(&self, key: u64) -> bool {
         let complete = if self.leaves_out { self.complete_before } else { self.sample };
         let own = self.places.get(&key).and_then(|place| self.elements.get(*place));
         own.is_none_or(|own| own.seen < complete)
     }
 
-    /// Adds the value of a column of an element, and returns its growth since the last value. If
-    /// several values have the same time, the first one counts: the next growth contains the growth
-    /// of the others.
+    /// Adds the value of a column of an element, and returns the growth since the last value. If
+    /// several values have the same time, only the first one is kept, so the next growth contains
+    /// the growth of the others.
     pub fn growth(
         &mut self,
         place: usize,
@@ -125,7 +125,8 @@ impl CounterHistory {
         before.map_or(Growth::UNKNOWN, |before| Growth::between(before, now, wraps_at))
     }
 
-    /// Removes elements that have ended. Also limits the memory if no sample is complete.
+    /// Removes elements that have ended. Also limits the memory for the case that no sample is
+    /// complete.
     fn sweep(&mut self) {
         let complete_before = self.complete_before;
         self.elements.retain(|own| own.seen >= complete_before);
@@ -142,7 +143,7 @@ impl CounterHistory {
 mod tests {
     use super::*;
 
-    /// Adds a sample of elements with one counter. Returns their growths.
+    /// Adds a sample of elements with one counter. Returns the growths of the elements.
     fn add(
         history: &mut CounterHistory,
         leaves_out: bool,
@@ -163,8 +164,8 @@ mod tests {
         Growth { amount, elapsed_ns }
     }
 
-    // Proves that an element has ended if a complete sample lacks it, and that it continues if a
-    // sample leaves elements out.
+    // Proves that an element has ended if a complete sample lacks it. Proves that the element
+    // continues if only a sample that leaves out elements lacks it.
     #[test]
     fn an_element_ends_with_a_complete_sample_without_it() {
         let mut history = CounterHistory::default();
@@ -179,8 +180,8 @@ mod tests {
         assert_eq!(add(&mut history, true, 9, &[(1, 16), (2, 99)]), [grown(1.0, 2), Growth::UNKNOWN]);
     }
 
-    // Proves that two elements with the same identity have no growth, and that the one that remains
-    // has none in the next sample.
+    // Proves that two elements with the same identity have no growth, and that an element that
+    // remains has no growth in the next sample.
     #[test]
     fn two_elements_of_one_identity_have_no_growth() {
         let mut history = CounterHistory::default();
@@ -190,8 +191,8 @@ mod tests {
         assert_eq!(add(&mut history, false, 4, &[(1, 15)]), [grown(3.0, 1)]);
     }
 
-    // Proves that the growth between samples of one time is part of the next growth, as in an
-    // import with several rows of a time.
+    // Proves that the growth between samples with the same time is part of the next growth. An
+    // import may have several rows with the same time.
     #[test]
     fn no_growth_is_lost_between_samples_of_one_time() {
         let mut history = CounterHistory::default();

@@ -1,9 +1,10 @@
 //! The fixed layout of a telemetry frame's payload before the source's own payload (docs/FORMAT.md,
 //! "Telemetry frame").
 //!
-//! It is a prefix of fixed size because the code that flatc generates for Rust cannot align a byte
-//! vector (it ignores `force_align`) and would copy the payload once more. Writers fill it in;
-//! readers compare it and need no verifier if it is equal.
+//! The envelope is a prefix of fixed size. The code that flatc generates for Rust cannot align a
+//! byte vector, because it ignores `force_align`, and it would copy the payload one more time.
+//! Writers fill in the prefix. Readers compare the prefix with the expected bytes and need no
+//! verifier if they are equal.
 
 use flatcap_lane::envelope;
 
@@ -14,21 +15,22 @@ pub use flatcap_lane::envelope::{ENVELOPE_BYTES, HEADER_AT, HEADER_BYTES, PAYLOA
 // The format is frozen, so a changed `FrameHeader` must not compile.
 const _: () = assert!(HEADER_BYTES == size_of::<FrameHeader>());
 
-/// Flag of a sample that lacks existing elements, because a file ended early, or because there were
-/// more than the limit.
+/// Flags of a sample that lacks existing elements. `CUT` means that a file ended early. `TOO_MANY`
+/// means that there were more elements than the limit.
 const CUT: u16 = 1 << 1;
 const TOO_MANY: u16 = 1 << 4;
 /// Flag of an incomplete sample. Higher bits state the reason.
 const INCOMPLETE: u16 = 1;
 
-/// Returns whether a sample with these flags may lack elements that exist: it has the flag `CUT`,
-/// or it is incomplete without a stated reason.
+/// Returns whether a sample with these flags may lack elements that exist. This is so if the sample
+/// has the flag `CUT` or `TOO_MANY`, or if it is incomplete without a stated reason.
 pub fn leaves_out_elements(flags: u16) -> bool {
     flags & (CUT | TOO_MANY) != 0 || flags == INCOMPLETE
 }
 
-/// Splits a telemetry frame's payload into its header and the source's payload if it has exactly
-/// this layout. Other layouts may be valid too and need the verifier.
+/// Splits a telemetry frame's payload into its header and the source's payload. Returns `None` if
+/// the payload does not have exactly this layout. Other layouts may be valid too, but they need the
+/// verifier.
 #[inline]
 pub fn split(payload: &[u8]) -> Option<(FrameHeader, &[u8])> {
     let parts = envelope::split(payload)?;

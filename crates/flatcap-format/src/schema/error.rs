@@ -8,7 +8,7 @@ use flatbuffers::InvalidFlatbuffer;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// Too long; split or shrink the schema of the source.
+    /// The schema is too long. Split or shrink the schema of the source.
     #[error("the schema has {bytes} bytes, the limit is {limit}")]
     TooLarge {
         /// Length of the schema in bytes.
@@ -16,10 +16,11 @@ pub enum SchemaError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// Not a binary schema: the output of `flatc --binary --schema` has the identifier BFBS.
+    /// The bytes are not a binary schema. The output of `flatc --binary --schema` has the
+    /// identifier BFBS.
     #[error("not a binary schema (.bfbs): identifier BFBS is missing")]
     NotSchema,
-    /// Damaged, or not written by flatc.
+    /// The schema is damaged, or flatc did not write it.
     #[error("the schema is damaged")]
     Damaged {
         /// The error of the verifier.
@@ -40,7 +41,7 @@ pub enum SchemaError {
         /// The limit.
         limit: usize,
     },
-    /// Objects or a path nested deeper than payloads are decoded.
+    /// Objects or a path are nested deeper than the limit for payloads.
     #[error("{object} is nested deeper than {limit} objects")]
     TooDeep {
         /// The innermost object, or the path.
@@ -48,17 +49,17 @@ pub enum SchemaError {
         /// The limit on nesting.
         limit: usize,
     },
-    /// A schema that contradicts itself; flatc does not write such schemas.
+    /// A schema that contradicts itself. flatc does not write such schemas.
     #[error("{object}, field {field:?}: {what}")]
     Invalid {
         /// Full name of the table or struct.
         object: String,
-        /// The field; empty for the object itself.
+        /// The field. Empty if the object itself is invalid.
         field: String,
         /// The contradiction.
         what: &'static str,
     },
-    /// A type that cannot be decoded; remove it from the schema of the source.
+    /// A type that cannot be decoded. Remove it from the schema of the source.
     #[error("{object}, field {field:?}: {what} is not supported")]
     Unsupported {
         /// Full name of the table or struct.
@@ -75,9 +76,10 @@ pub enum SchemaError {
         path: String,
         /// The part of the path that was not found.
         segment: String,
-        /// The object in which the part was looked up: a table, a struct, or a type without fields.
+        /// The object in which the part was looked up. This is a table, a struct, or a type without
+        /// fields.
         object: String,
-        /// The most similar existing name, if one is similar.
+        /// The most similar existing name, if any name is similar.
         nearest: Option<String>,
         /// All existing names.
         known: Vec<String>,
@@ -87,7 +89,7 @@ pub enum SchemaError {
 /// Maximum number of names that a message lists.
 const NAMES_LISTED_MAX: usize = 16;
 
-/// The end of a message that suggests a name, or lists the known ones.
+/// The end of a message. It suggests a name, or lists the known names.
 struct NameHint<'h>(Option<&'h str>, &'h [String]);
 
 impl fmt::Display for NameHint<'_> {
@@ -105,38 +107,39 @@ impl fmt::Display for NameHint<'_> {
     }
 }
 
-/// A payload that does not fit its schema: damaged, or written with another schema.
+/// A payload that does not fit its schema, because it is damaged or was written with another
+/// schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("payload, at byte {offset}, {path:?}: {fault}")]
 pub struct DecodeError {
-    /// Dotted path of the field, with the indices of list elements; empty at the root.
+    /// Dotted path of the field, with the indices of list elements. Empty at the root.
     pub path: String,
     /// Offset in the payload.
     pub offset: usize,
-    /// The fault in the payload at that offset.
+    /// The error in the payload at that offset.
     pub fault: DecodeFault,
 }
 
-/// Faults of a payload.
+/// Errors of a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeFault {
     /// An offset or length leads past the end of the payload.
     #[error("lies beyond the end of the payload")]
     OutOfBounds,
-    /// A table whose vtable is outside the payload or has an impossible length.
+    /// The vtable of a table is outside the payload or has an impossible length.
     #[error("the table has no valid vtable")]
     Vtable,
-    /// Objects nested deeper than [`DEPTH_MAX`](super::DEPTH_MAX).
+    /// Objects are nested deeper than [`DEPTH_MAX`](super::DEPTH_MAX).
     #[error("objects are nested too deep")]
     TooDeep,
-    /// More values than [`VALUES_MAX`](super::VALUES_MAX).
+    /// The payload has more values than [`VALUES_MAX`](super::VALUES_MAX).
     #[error("too many values")]
     TooManyValues,
-    /// More bytes of text than [`TEXT_BYTES_MAX`](super::TEXT_BYTES_MAX).
+    /// The payload has more bytes of text than [`TEXT_BYTES_MAX`](super::TEXT_BYTES_MAX).
     #[error("too much text")]
     TooMuchText,
-    /// More columns than [`COLUMNS_MAX`](super::COLUMNS_MAX).
+    /// The payload needs more columns than [`COLUMNS_MAX`](super::COLUMNS_MAX).
     #[error("too many columns")]
     TooManyColumns,
 }

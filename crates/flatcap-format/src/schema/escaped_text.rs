@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Returns the string in bytes. If they are not UTF-8, each byte that belongs to no character
-/// becomes `\xc3`, and a backslash `\\`, so that two such strings never have the same form.
+/// Returns the bytes as a string. If the bytes are not UTF-8, they are escaped. Each byte that
+/// belongs to no character becomes an escape such as `\xc3`, and a backslash becomes `\\`. So two
+/// such strings never have the same form.
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -26,7 +27,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the bytes of an escaped text.
+    /// Returns the bytes of an escaped string.
     fn unescaped(text: &str) -> Vec<u8> {
         let (mut bytes, mut rest) = (Vec::new(), text);
         while let Some((before, after)) = rest.split_once('\\') {
@@ -44,8 +45,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that UTF-8 stays as it is, and that the escaped form of any other string has all
-        // of its bytes.
+        // Proves that UTF-8 is unchanged, and that the escaped form of any other string represents
+        // all of its bytes.
         #[test]
         fn no_text_is_lost(
             bytes in prop::collection::vec(
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn invalid_bytes_and_backslashes_are_escaped() {
-        // Proves that the form is the one that FORMAT.md states.
+        // Proves that the escaped form is the form that FORMAT.md states.
         assert_eq!(text_of(b"process-name-t\xc3"), "process-name-t\\xc3");
         assert_eq!(text_of("a\\xc3 \u{e4}".as_bytes()), "a\\xc3 \u{e4}");
         assert_eq!(text_of(b"a\\xc3 \xc3\xa4 \xff"), "a\\\\xc3 \u{e4} \\xff");

@@ -1,5 +1,5 @@
-//! Fixtures of this module's tests: schemas and payloads that flatc wrote (tests/data/schema), and
-//! schemas that flatc would reject.
+//! Fixtures for the tests of this module. They are schemas and payloads that flatc wrote
+//! (tests/data/schema), and schemas that flatc would reject.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatbuffers_reflection::reflection::{self, BaseType};
@@ -34,8 +34,8 @@ pub(super) fn json(plan: &CompiledSchema, payload: &[u8]) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Counts the values that a walk passes, so that the compiler cannot remove the walk, and checks
-/// that begins and ends match.
+/// Counts the values that a walk passes to it, so that the compiler cannot remove the walk. Also
+/// checks that begins and ends match.
 #[derive(Debug, Default)]
 pub(super) struct CountingVisitor {
     pub(super) calls: usize,
@@ -85,7 +85,7 @@ pub(super) struct ForgedField {
 }
 
 impl ForgedField {
-    /// Creates the only field of a table, or the first one of a struct, at the given offset.
+    /// Creates the only field of a table, or the first field of a struct, at the given offset.
     pub(super) fn new(base: BaseType, index: i32, offset: u16) -> Self {
         Self { name: "field", id: 0, offset, base, element: BaseType::None, index, fixed_length: 0 }
     }
@@ -114,7 +114,7 @@ pub(super) fn forge(objects: &[ForgedObject]) -> Vec<u8> {
     forge_with(objects, &[])
 }
 
-/// Builds a binary schema of these objects, and of sets of flags of these types.
+/// Builds a binary schema of these objects and of one enum of bit flags for each of these types.
 pub(super) fn forge_with(objects: &[ForgedObject], flags: &[BaseType]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let made: Vec<_> = objects.iter().map(|object| forge_object(&mut builder, object)).collect();

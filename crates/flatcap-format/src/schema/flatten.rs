@@ -1,4 +1,5 @@
-//! Flattens a payload into columns: nested fields become `a.b`, list elements `a.0.b`.
+//! Flattens a payload into columns. A nested field becomes `a.b`, and a field of a list element
+//! becomes `a.0.b`.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -8,23 +9,24 @@ use super::error::{DecodeError, DecodeFault};
 use super::value::FieldValue;
 use super::visitor::{PathStep, Visitor};
 
-/// Maximum number of columns of one table. A payload that needs more is rejected
+/// Maximum number of columns of one table. A payload that needs more columns is rejected
 /// ([`DecodeFault::TooManyColumns`]).
 pub const COLUMNS_MAX: usize = 1 << 16;
 
-/// One payload as a row of cells, in the order of the schema: the visitor of a walk. Each walk
-/// replaces the cells and reuses the buffers. After a walk that failed, the cells have no meaning.
+/// One payload as a row of cells, in the order of the schema. The row is the visitor of a walk.
+/// Each walk replaces the cells and reuses the buffers. If a walk failed, the cells have no
+/// meaning.
 ///
-/// A row may only be used with the compiled schema that was walked. The key of a cell is its path
-/// as field positions and element indices, so keys sort in the order of the schema, `a.2.x` before
-/// `a.10.x`.
+/// A row may only be used with the compiled schema that was walked. The key of a cell is its path,
+/// which consists of field positions and element indices. So keys sort in the order of the schema,
+/// for example `a.2.x` before `a.10.x`.
 #[derive(Debug, Default)]
 pub struct FlatRow {
     /// Path to the current value.
     path: Vec<usize>,
-    /// The keys of all cells, concatenated; ascending.
+    /// The keys of all cells, concatenated, in ascending order.
     keys: Vec<usize>,
-    /// The texts of all cells, concatenated.
+    /// The strings of all cells, concatenated.
     texts: String,
     cells: Vec<FlatCell>,
 }
@@ -63,8 +65,8 @@ impl FlatRow {
 
     fn enter(&mut self, step: PathStep<'_>) {
         match step {
-            // Each walk begins at the root, so no cell of an earlier payload remains, even if its
-            // walk failed.
+            // Each walk begins at the root, so no cell of an earlier payload remains, even if the
+            // earlier walk failed.
             PathStep::Root => {
                 self.path.clear();
                 self.keys.clear();
@@ -83,7 +85,8 @@ impl Visitor for FlatRow {
     }
 
     fn end_object(&mut self) {
-        // The root pushed no step; its end pops from an empty path, which has no effect.
+        // The root pushed no step. At its end, `pop` is called on an empty path, which has no
+        // effect.
         self.path.pop();
     }
 
@@ -96,8 +99,8 @@ impl Visitor for FlatRow {
     }
 
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>) {
-        // As a cell, an absent object or list would add a column `a` to the columns `a.b` of other
-        // rows.
+        // If an absent object or list were a cell, it would add a column `a` to the columns `a.b`
+        // of other rows.
         if let PathStep::Field(field) = step
             && value == FieldValue::Absent
             && !field.is_single()
@@ -108,7 +111,7 @@ impl Visitor for FlatRow {
         let start = self.keys.len();
         self.keys.extend_from_slice(&self.path);
         self.path.pop();
-        // Building each variant again turns the borrowed type into a `'static` one. Texts are
+        // Building each variant again turns the borrowed type into a `'static` type. Strings are
         // copied to one shared buffer, so that a reused row does not allocate.
         let value = match value {
             FieldValue::Text(text) => {
@@ -136,7 +139,7 @@ pub struct FlatColumn {
 }
 
 impl FlatColumn {
-    /// Returns the names and indices from the root, joined by dots.
+    /// Returns the path from the root, that is, names and indices joined by dots.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -154,8 +157,8 @@ impl FlatColumn {
             if !path.is_empty() {
                 path.push('.');
             }
-            // A step is a field while an object is open, otherwise an index; only a list of objects
-            // opens an object again.
+            // A step is a field while an object is open. Otherwise it is an index. Only a list of
+            // objects opens an object again.
             if let Some(field) = object.and_then(|object| schema.object(object).fields.get(*step)) {
                 path.push_str(field.name());
                 object = if field.is_list() { None } else { field.nested() };
@@ -171,11 +174,11 @@ impl FlatColumn {
 
 /// The columns that the rows of a table need together, in the order of the schema.
 ///
-/// Rows whose lists differ in length need two passes: [`add`](Self::add) for each row, then
-/// [`align`](Self::align) for each row.
+/// If the lists of the rows differ in length, two passes are necessary. The first pass calls
+/// [`add`](Self::add) for each row, and the second pass calls [`align`](Self::align) for each row.
 #[derive(Debug, Clone, Default)]
 pub struct FlatColumns {
-    /// Ascending by key, without duplicates.
+    /// The columns in ascending order of their keys, without duplicates.
     columns: Vec<FlatColumn>,
 }
 
@@ -185,14 +188,15 @@ impl FlatColumns {
         &self.columns
     }
 
-    /// Adds the columns of a row that are still missing; allocates only then. The schema must be
-    /// the one that was walked, and the same for all rows.
+    /// Adds the columns of a row that are still missing. Allocates only if a column is missing. The
+    /// schema must be the schema that was walked, and must be the same for all rows.
     ///
     /// # Errors
-    /// `TooManyColumns` above [`COLUMNS_MAX`]. After an error, the columns are unchanged.
+    /// `TooManyColumns` if there would be more than [`COLUMNS_MAX`] columns. If there is an error,
+    /// the columns are unchanged.
     pub fn add(&mut self, schema: &CompiledSchema, row: &FlatRow) -> Result<(), DecodeError> {
-        // Counted before any column is built: a row with too many costs no memory and changes
-        // nothing.
+        // The missing columns are counted before any column is built. So a row with too many
+        // columns takes no memory and changes nothing.
         let missing = self.missing(row).count();
         if missing == 0 {
             return Ok(());
@@ -202,7 +206,7 @@ impl FlatColumns {
         }
         let added: Vec<_> = self.missing(row).map(|key| FlatColumn::new(schema, key)).collect();
         self.columns.extend(added);
-        // Two ascending runs, which the sort merges.
+        // The columns are now two ascending sequences, which the sort merges.
         self.columns.sort_by(|left, right| left.key.cmp(&right.key));
         Ok(())
     }
@@ -210,7 +214,8 @@ impl FlatColumns {
     /// Iterates over the row's value for each column. The value is absent if the row does not
     /// contain it.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
-        // Cells and columns are both ascending by key, so one pass over each suffices.
+        // Cells and columns are both in ascending order of their keys, so one pass over each of
+        // them suffices.
         let mut next = 0;
         self.columns.iter().map(move |column| {
             while let Some(key) = row.key(next) {
@@ -227,7 +232,7 @@ impl FlatColumns {
         })
     }
 
-    /// Returns the keys of a row that have no column, ascending.
+    /// Returns the keys of a row that have no column, in ascending order.
     fn missing<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = &'r [usize]> {
         let mut columns = self.columns.iter().peekable();
         (0..row.cells.len()).filter_map(|cell| row.key(cell)).filter(move |key| {
@@ -290,8 +295,8 @@ mod tests {
 
     #[test]
     fn columns_are_those_of_the_widest_rows_in_the_order_of_elements() {
-        // Proves that columns of later, wider rows are inserted in order, 10 after 9, for rows that
-        // grow, shrink and change texts.
+        // Proves that columns of later, wider rows are inserted in order, for example 10 after 9.
+        // The rows grow, shrink and change their strings.
         let plan = shapes().select(&["numbers", "words", "last"]).unwrap();
         let payloads =
             [lists(&[], &["a"]), lists(&[5; 11], &[]), lists(&[6, 7], &["b", "c"]), lists(&[], &[])];
@@ -317,8 +322,8 @@ mod tests {
 
     #[test]
     fn absent_objects_and_lists_have_no_columns_but_single_values_do() {
-        // Proves that omitted objects and lists have no columns, and that omitted single values
-        // have one.
+        // Proves that omitted objects and lists have no columns, and that an omitted single value
+        // has a column.
         let mut builder = FlatBufferBuilder::new();
         let start = builder.start_table();
         let root = builder.end_table(start);
@@ -343,8 +348,8 @@ mod tests {
 
     #[test]
     fn columns_have_a_limit_and_failures_leave_nothing_behind() {
-        // Proves that columns are limited, and that no cell of a walk that failed is in a later
-        // row.
+        // Proves that the number of columns is limited, and that a later row contains no cells of a
+        // walk that failed.
         let plan = shapes().select(&["numbers"]).unwrap();
         let mut long = row(&plan, &lists(&vec![0; COLUMNS_MAX + 1], &[]));
         let mut columns = FlatColumns::default();

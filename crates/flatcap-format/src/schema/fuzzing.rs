@@ -1,7 +1,7 @@
-//! Fuzz target of the schema module, also run over the corpus by tests.
+//! The fuzz target of the schema module. Tests also run it over the corpus.
 //!
-//! The target takes arbitrary bytes and panics if the module violates a guarantee. It is not in
-//! releases: it exists for tests and under the feature `fuzzing`.
+//! The target accepts arbitrary bytes and panics if the module violates a guarantee. This code is
+//! compiled only for tests and with the feature `fuzzing`, so a release does not contain it.
 
 use std::collections::HashSet;
 
@@ -13,17 +13,18 @@ use super::value::FieldValue;
 use super::visitor::{PathStep, Visitor};
 use super::walk::VALUES_MAX;
 
-/// Largest number of selected fields per input, and of values in a walk that is compared with
-/// another: the time for an input with a large expansion should be spent only once.
+/// Maximum number of selected fields per input, and of values in a walk that is compared with
+/// another walk. There is a limit because an input with a large expansion should take its long time
+/// only once.
 const COMPARED_MAX: usize = 64;
 const RECORDED_MAX: usize = 20_000;
-/// Bytes of the field with the length of the schema.
+/// Number of bytes of the field that contains the length of the schema.
 const SCHEMA_LENGTH_BYTES: usize = 2;
 
-/// Compiles the schema in `data` and decodes the payload after it in every way.
+/// Compiles the schema in `data`. Decodes the payload that follows the schema in every way.
 ///
-/// `data` is the length of the root's name (one byte), the name, the length of the binary schema
-/// (two bytes, little-endian), the schema, and the payload.
+/// `data` consists of the length of the root's name (one byte), the name, the length of the binary
+/// schema (two bytes, little-endian), the schema, and the payload.
 ///
 /// # Panics
 /// The schema module violates a guarantee.
@@ -66,11 +67,11 @@ pub(super) fn decode(plan: &CompiledSchema, payload: &[u8]) {
     selections(plan, payload);
 }
 
-/// Checks that a schema that selects some fields gives the values of the complete schema.
+/// Checks that a schema with some selected fields gives the same values as the complete schema.
 fn selections(plan: &CompiledSchema, payload: &[u8]) {
     let paths: Vec<String> = plan.fields().take(COMPARED_MAX).map(|leaf| leaf.path).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-    // flatc does not allow two fields of one name, but damaged schemas may have them.
+    // flatc does not allow two fields with the same name, but damaged schemas may have such fields.
     let has_duplicates = paths.iter().collect::<HashSet<_>>().len() < paths.len();
     let Ok(selected) = plan.select(&paths) else { return };
     let values = |plan: &CompiledSchema| {
@@ -83,11 +84,12 @@ fn selections(plan: &CompiledSchema, payload: &[u8]) {
     }
 }
 
-/// Records the values that a walk passes at some paths, as text so that NaN equals itself.
+/// Records the values that a walk passes at some paths. The values are recorded as text, so that
+/// NaN equals itself.
 struct RecordingVisitor<'r> {
     paths: &'r [&'r str],
     values: Vec<String>,
-    /// Names of the current path; `None` for an element.
+    /// The names of the current path. `None` for an element.
     path: Vec<Option<String>>,
     calls: usize,
 }
@@ -131,11 +133,12 @@ impl Visitor for RecordingVisitor<'_> {
     }
 }
 
-/// Panics if a walk ends an object early or passes another number of elements than announced.
+/// Panics if a walk ends an object early, or if the number of elements differs from the announced
+/// number.
 #[derive(Default)]
 struct NestingChecker {
     calls: usize,
-    /// Remaining elements of each current list; `None` for an object.
+    /// The number of remaining elements of each current list. `None` for an object.
     open: Vec<Option<usize>>,
 }
 
@@ -189,7 +192,8 @@ mod tests {
     use crate::fixtures::host::{CoreTimes, Cpu, CpuArgs, CpuTimes};
     use crate::testing::effort;
 
-    /// Position, kind and value of a change: a bit, a byte, two or four bytes, a cut.
+    /// The position, the kind and the value of a change. A change affects a bit, a byte, two bytes
+    /// or four bytes, or truncates the input.
     type Mutation = (prop::sample::Index, u8, u32);
 
     fn mutations(most: usize) -> impl Strategy<Value = Vec<Mutation>> {
@@ -227,8 +231,8 @@ mod tests {
 
     #[test]
     fn the_corpus_holds() {
-        // Proves that the module keeps its guarantees on the corpus, and that the corpus has
-        // schemas and payloads that fit.
+        // Proves that the module keeps its guarantees on the corpus, and that the corpus contains
+        // payloads that fit their schemas.
         let files = corpus();
         for file in &files {
             reflect(file);
@@ -278,8 +282,8 @@ mod tests {
             cores in prop::collection::vec(counts(), 0..4),
             changed in mutations(4),
         ) {
-            // Proves that all ways of decoding agree, faults included, for samples of `cpu` with
-            // absent values and few cores, as they are and mutated.
+            // Proves that all ways of decoding agree, also on errors. The inputs are unchanged and
+            // mutated samples of `cpu` with absent values and few cores.
             let mut builder = FlatBufferBuilder::new();
             let cores: Vec<_> = (0..).zip(cores).map(|(core, counts)| CoreTimes::new(core, &times(counts))).collect();
             let cores = Some(builder.create_vector(&cores));
@@ -300,8 +304,8 @@ mod tests {
 
         #[test]
         fn what_is_left_out_is_left_out_for_all(slots in any::<u16>(), changed in mutations(3)) {
-            // Proves that all ways agree on omitted fields: zeroed slots in the vtables of payloads
-            // that flatc wrote.
+            // Proves that all ways of decoding agree on omitted fields. The fields are omitted by
+            // zeroed slots in the vtables of payloads that flatc wrote.
             for (plan, payload) in [(shapes(), SHAPES_PAYLOAD), (marked(), MARKED_PAYLOAD)] {
                 let mut payload = payload.to_vec();
                 let word = |at: usize| u32::from_le_bytes(payload[at..at + 4].try_into().unwrap()) as usize;

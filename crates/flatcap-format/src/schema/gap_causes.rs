@@ -1,8 +1,8 @@
-//! Names of the causes of a gap, for people and for other formats.
+//! Names of the causes of a gap. People and other formats use these names.
 
 use std::fmt;
 
-/// Names of the bits of `GapCause` (schemas/segment.fbs), from the lowest.
+/// Names of the bits of `GapCause` (schemas/segment.fbs), the lowest bit first.
 const NAMES: [&str; 10] = [
     "queue_full",
     "pool_empty",
@@ -16,7 +16,8 @@ const NAMES: [&str; 10] = [
     "thinned",
 ];
 
-/// A set of causes of a gap, displayed as names joined by `+`; `unknown` if no cause is known.
+/// A set of causes of a gap. The set is displayed as names joined by `+`, or as `unknown` if no
+/// cause is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GapCauseNames(pub u32);
 
@@ -39,7 +40,8 @@ mod tests {
     use super::*;
     use crate::schema::segment::GapCause;
 
-    // Proves that each cause of the schema has a name, and that a set names all of its causes.
+    // Proves that each cause in the schema has a name, and that a set is displayed with all of its
+    // causes.
     #[test]
     fn causes_have_names() {
         let name = |cause: GapCause| GapCauseNames(cause.bits()).to_string();

@@ -1,4 +1,4 @@
-//! The code that flatc generates, unchanged (scripts/generate.sh).
+//! The unchanged code that flatc generates (scripts/generate.sh).
 #![allow(
     unsafe_code,
     missing_docs,
@@ -16,8 +16,8 @@
     reason = "generated code keeps the generator's own style; the generator has its own tests"
 )]
 
-// Formatted files would differ from what flatc writes, and `scripts/generate.sh --check` would
-// report them.
+// Formatted files would differ from the output of flatc, and `scripts/generate.sh --check` would
+// report the difference.
 #[path = "../../generated/frame_generated.rs"]
 #[rustfmt::skip]
 pub mod frame;

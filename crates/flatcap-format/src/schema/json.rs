@@ -1,4 +1,5 @@
-//! Writes payloads as JSON: objects nested as in the schema, in the order of the field ids.
+//! Writes payloads as JSON. The objects are nested as in the schema, and the fields are in the
+//! order of their ids.
 
 use serde::Serialize;
 
@@ -9,14 +10,14 @@ use super::visible_json::to_visible_json;
 use super::visitor::{PathStep, Visitor};
 
 impl CompiledSchema {
-    /// Appends one payload as a JSON object. The output is unchanged after an error.
+    /// Appends one payload as a JSON object. If there is an error, the output is unchanged.
     ///
     /// # Errors
     /// The same errors as [`walk`](Self::walk).
     pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
         let length = output.len();
         let walked = self.walk(payload, &mut JsonWriter::new(output));
-        // The visitor has already written the values before the fault.
+        // The visitor has already written the values that come before the error.
         if walked.is_err() {
             output.truncate(length);
         }
@@ -24,7 +25,7 @@ impl CompiledSchema {
     }
 }
 
-/// Appends a payload to a buffer as one JSON object, without an intermediate tree.
+/// A visitor that appends a payload to a buffer as one JSON object, without an intermediate tree.
 ///
 /// 64-bit integers are JSON numbers. Absent values, NaN and infinity are null.
 #[derive(Debug)]
@@ -42,12 +43,13 @@ impl<'o> JsonWriter<'o> {
         match step {
             PathStep::Root | PathStep::Element(_, 0) => {}
             PathStep::Field(field) => {
-                // The brace of an object that has just begun is not followed by a comma. A text
-                // that ends in a brace is not mistaken for one: its last byte is the closing quote.
+                // No comma follows the opening brace of an object. A string that ends with a brace
+                // is not mistaken for an opening brace, because its last byte is the closing quote.
                 if self.output.last() != Some(&b'{') {
                     self.output.push(b',');
                 }
-                // A compiled schema has no names that need escapes.
+                // The name is not escaped, because a compiled schema has no names that need
+                // escapes.
                 self.output.push(b'"');
                 self.output.extend_from_slice(field.name().as_bytes());
                 self.output.extend_from_slice(b"\":");
@@ -88,7 +90,7 @@ pub fn append_json_value(value: FieldValue<'_>, output: &mut Vec<u8>) {
         FieldValue::Unsigned(number) => append(&number, output),
         FieldValue::Signed(number) => append(&number, output),
         FieldValue::Float32(number) => append(&number, output),
-        // serde_json writes NaN and infinity, which JSON lacks, as null.
+        // JSON has no NaN and no infinity, so serde_json writes them as null.
         FieldValue::Float(number) => append(&number, output),
         FieldValue::Bool(truth) => append(&truth, output),
         FieldValue::Text(text) => append_text(text, output),
@@ -120,7 +122,7 @@ mod tests {
     use super::super::fixtures::{MARKED_PAYLOAD, SHAPES_FLATC_JSON, SHAPES_PAYLOAD, json, marked, shapes};
     use super::*;
 
-    /// Removes nulls: flatc omits absent values.
+    /// Removes nulls, because flatc omits absent values.
     fn without_nulls(tree: Tree) -> Tree {
         match tree {
             Tree::Array(elements) => Tree::Array(elements.into_iter().map(without_nulls).collect()),
@@ -134,8 +136,8 @@ mod tests {
 
     #[test]
     fn every_shape_reads_as_flatc_reads_it() {
-        // Proves that all types decode as flatc decodes them. Method: comparison with flatc's JSON
-        // of the same payload.
+        // Proves that all types are decoded as flatc decodes them. The test compares the output
+        // with flatc's JSON of the same payload.
         let ours: Tree = serde_json::from_str(&json(&shapes(), SHAPES_PAYLOAD)).unwrap();
         let expected: Tree = serde_json::from_str(SHAPES_FLATC_JSON).unwrap();
         assert_eq!(without_nulls(ours), without_nulls(expected));
@@ -156,7 +158,8 @@ mod tests {
             .args(["--json", "--strict-json", "--defaults-json", "--raw-binary", schema, "--", "changed.bin"])
             .current_dir(folder.path())
             .status();
-        // Under qemu-user a missing program is started, and ends with status 127.
+        // Under qemu-user, starting a missing program succeeds, and the process then ends with
+        // status 127.
         let Some(status) = run.ok().filter(|status| status.code() != Some(127)) else {
             println!("skipped: flatc is not in PATH");
             return;
@@ -170,8 +173,8 @@ mod tests {
 
     #[test]
     fn marked_fields_read_as_marked() {
-        // Proves that absent values are null, texts are strings, and combined bit flags are a
-        // number.
+        // Proves that absent values are null, that bytes with text are strings, and that combined
+        // bit flags are a number.
         let expected = concat!(
             r#"{"total":{"user":10,"system":null},"#,
             r#""cores":[{"id":0,"times":{"user":1,"system":2},"states":["On",null,9]},"#,
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_damaged_payload_leaves_the_output_as_it_was() {
-        // Proves that a payload that fails leaves the output unchanged.
+        // Proves that the output is unchanged if decoding a payload fails.
         let mut output = b"before".to_vec();
         let cut = &SHAPES_PAYLOAD[..SHAPES_PAYLOAD.len() - 64];
         assert!(shapes().append_json(cut, &mut output).is_err());

@@ -1,8 +1,8 @@
-//! Schemas of payloads: bindings generated from schemas/, and decoding by the binary schema in a
-//! file.
+//! Schemas of payloads. The module contains bindings that are generated from schemas/, and decodes
+//! payloads with the binary schema in a file.
 //!
-//! This module never reads or writes files, does not know any source, and trusts neither a payload
-//! nor a schema from a file.
+//! This module never reads or writes files and does not know any source. It trusts neither a
+//! payload nor a schema from a file.
 
 /// The telemetry frame (schemas/frame.fbs).
 pub mod frame {

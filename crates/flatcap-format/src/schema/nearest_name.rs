@@ -1,13 +1,14 @@
 //! Suggests a known name for a misspelt one.
 
-/// Smallest Jaro-Winkler similarity for a suggestion: one typing error in a short word, two in a
-/// long one. Without a minimum, the most similar name would often be a wrong suggestion.
+/// Minimum Jaro-Winkler similarity for a suggestion. It allows one typing error in a short word,
+/// and two in a long word. Without a minimum, the most similar name would often be a wrong
+/// suggestion.
 const SIMILARITY_MIN: f64 = 0.8;
-/// Maximum length of a name that gets a suggestion, in characters: the cost of a comparison grows
-/// with the product of both lengths.
+/// Maximum length of a name that gets a suggestion, in characters. There is a limit because the
+/// cost of a comparison grows with the product of both lengths.
 const NAME_CHARS_MAX: usize = 60;
 
-/// Similarity of a name that ends with the wanted one after a dot, such as file.app for app.
+/// Similarity of a name that ends with a dot and the wanted name, such as file.app for app.
 const END_SIMILARITY: f64 = 0.99;
 
 /// Returns the most similar of the known names, if it is similar enough. Ignores case.

@@ -1,4 +1,4 @@
-//! Binary schemas that the program makes while it runs, for data whose columns are known only then.
+//! Makes binary schemas while the program runs, for data whose columns are not known earlier.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatbuffers_reflection::reflection::{self, AdvancedFeatures, BaseType};
@@ -6,14 +6,14 @@ use flatbuffers_reflection::reflection::{self, AdvancedFeatures, BaseType};
 use super::compiled::{CompiledSchema, MetricKind};
 use super::error::SchemaError;
 
-/// Slot of the first field of a table, and bytes between two slots.
+/// Slot of the first field of a table. The next constant is the number of bytes between two slots.
 const FIRST_SLOT: u16 = 4;
 const SLOT_BYTES: u16 = 2;
 
 /// A table of a new schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTable {
-    /// Full name: `flatcap.imported.Row`.
+    /// Full name, such as `flatcap.imported.Row`.
     pub name: String,
     /// The fields, in the order of their slots.
     pub fields: Vec<NewField>,
@@ -22,21 +22,22 @@ pub struct NewTable {
 /// A field of a new schema. A number without a value is absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewField {
-    /// Name: letters, digits and underscores.
+    /// Name, which consists of letters, digits and underscores.
     pub name: String,
     /// The type.
     pub content: NewContent,
     /// The attribute `unit`.
     pub unit: Option<String>,
-    /// The metric kind: how successive values relate.
+    /// The metric kind, which states how successive values relate.
     pub kind: MetricKind,
     /// Whether the field identifies an element of a list.
     pub is_identity: bool,
-    /// The value that means "absent": `max` or `min` of the attribute `absent`.
+    /// The value that means "absent". This is `max` or `min`, as in the attribute `absent`.
     pub absent: Option<&'static str>,
-    /// Whether all bits of the values are significant, as in an address: the attribute `bits`.
+    /// Whether all bits of the values are significant, as in an address. This is the attribute
+    /// `bits`.
     pub uses_all_bits: bool,
-    /// The comment for people; may be empty.
+    /// The comment for people. It may be empty.
     pub documentation: String,
 }
 
@@ -62,7 +63,7 @@ pub enum NewContent {
 }
 
 impl NewField {
-    /// Creates a field of a type, without attributes.
+    /// Creates a field of this type without attributes.
     pub fn new(name: impl Into<String>, content: NewContent) -> Self {
         Self {
             name: name.into(),
@@ -77,9 +78,9 @@ impl NewField {
     }
 }
 
-/// Returns the slot in the vtable of a field, by its position in the table.
+/// Returns the slot of a field in the vtable. `position` is the position of the field in the table.
 pub fn slot_of(position: usize) -> u16 {
-    // Schemas with more fields are refused.
+    // The conversion cannot fail for a valid schema, because schemas with more fields are refused.
     u16::try_from(position)
         .unwrap_or(u16::MAX / SLOT_BYTES)
         .saturating_mul(SLOT_BYTES)
@@ -89,10 +90,10 @@ pub fn slot_of(position: usize) -> u16 {
 /// Returns the binary schema (.bfbs) of these tables, as flatc would write it.
 ///
 /// # Errors
-/// The errors of [`CompiledSchema::compile`]: a name that is invalid or taken, too many fields, a
-/// table that is missing.
+/// The errors of [`CompiledSchema::compile`], for example an invalid or duplicate name, too many
+/// fields, or a missing table.
 pub fn binary_schema(tables: &[NewTable], root: &str) -> Result<Vec<u8>, SchemaError> {
-    // Readers search objects and fields by name.
+    // Readers search objects and fields by name, so these must be sorted by name.
     let mut sorted: Vec<&NewTable> = tables.iter().collect();
     sorted.sort_by(|one, other| one.name.cmp(&other.name));
     let mut builder = FlatBufferBuilder::new();
@@ -176,7 +177,7 @@ fn build_field<'b>(
     reflection::Field::create(builder, &args)
 }
 
-/// Returns a type, and whether it is a number.
+/// Returns the type of a field, and whether the type is a number.
 fn type_of(content: &NewContent, all: &[&NewTable]) -> (reflection::TypeArgs, bool) {
     let scalar =
         |base_type, base_size| (reflection::TypeArgs { base_type, base_size, ..Default::default() }, true);
@@ -215,7 +216,8 @@ fn type_of(content: &NewContent, all: &[&NewTable]) -> (reflection::TypeArgs, bo
     }
 }
 
-/// Returns the index of a table by its name. If it is missing, compiling the schema fails.
+/// Returns the index of the table with this name. If the table is missing, compiling the schema
+/// fails later.
 fn index_of(name: &str, all: &[&NewTable]) -> i32 {
     let index = all.iter().position(|table| table.name == name);
     index.and_then(|index| i32::try_from(index).ok()).unwrap_or(i32::MAX)
@@ -255,8 +257,8 @@ mod tests {
         vec![root, device]
     }
 
-    // Proves that a new schema compiles with all attributes of its fields, in their order, and that
-    // its payloads can be read: omitted values are absent.
+    // Proves that a new schema compiles with all attributes of its fields, in the order of the
+    // fields. Proves that its payloads can be read, and that omitted values are absent.
     #[test]
     fn new_schemas_are_read() {
         let bytes = binary_schema(&tables(), "flatcap.test.All").unwrap();
@@ -293,7 +295,7 @@ mod tests {
         assert_eq!(read, expected);
     }
 
-    // Proves that invalid and duplicate names are refused, and a list of a missing table.
+    // Proves that invalid names, duplicate names and a list of a missing table are refused.
     #[test]
     fn wrong_tables_are_refused() {
         let with = |field: NewField| {

@@ -1,5 +1,5 @@
-//! Finds the locations and kinds of all numbers in a payload, for compression that does not need
-//! their names.
+//! Finds the locations and kinds of all numbers in a payload. Compression uses them and does not
+//! need the names of the numbers.
 
 use std::ops::Range;
 
@@ -10,8 +10,9 @@ use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Fi
 use super::error::DecodeFault;
 use super::value::ScalarType;
 
-/// Maximum number of values, objects and strings in a payload. A payload with more has no fields
-/// here. Offsets may be shared, so a short payload can expand without end.
+/// Maximum number of values, objects and strings in a payload. For a payload with more, no fields
+/// are returned. There is a limit because offsets may be shared, so a short payload can expand
+/// without end.
 pub(crate) const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
 /// The kind of a number.
@@ -45,13 +46,13 @@ type DecodeResult = Result<(), BoxedDecodeError>;
 
 impl CompiledSchema {
     /// Returns the locations and kinds of the numbers in one payload. Returns `None` if the payload
-    /// does not fit the schema or has more than [`NUMERIC_FIELDS_MAX`]
-    /// values, objects and texts. Locations may be past the end of the payload: the numbers
-    /// themselves are not read.
+    /// does not fit the schema or has more than [`NUMERIC_FIELDS_MAX`] values, objects and strings.
+    /// Locations may be past the end of the payload, because the numbers themselves are not read.
     pub(crate) fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
         let mut finder = NumericFieldFinder { schema: self, count: 0, payload, found: Vec::new() };
         let root = self.object(self.root);
-        // The error is dropped: a payload that does not fit its schema is compressed nevertheless.
+        // The error is dropped, because a payload that does not fit its schema is compressed
+        // nevertheless.
         follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
         Some(finder.found)
     }
@@ -84,7 +85,7 @@ impl<'s> NumericFieldFinder<'s> {
         if depth >= DEPTH_MAX {
             return Err(decode_error(at, DecodeFault::TooDeep));
         }
-        // Objects count too: shared empty tables would otherwise expand without end.
+        // Objects count too, because otherwise shared empty tables would expand without end.
         self.count_one(at)?;
         if object.struct_bytes.is_some() {
             return object
@@ -130,7 +131,7 @@ impl<'s> NumericFieldFinder<'s> {
             ElementType::String => UOFFSET_BYTES,
             ElementType::Object(object) => self.schema.object(object).struct_bytes.unwrap_or(UOFFSET_BYTES),
         };
-        // `length` may be any 32 bits. Every element counts, so the loop ends at
+        // `length` may be any 32-bit number. Every element counts, so the loop ends at
         // `NUMERIC_FIELDS_MAX`.
         for index in 0..length {
             let at = at.saturating_add(index.saturating_mul(stride));
@@ -151,8 +152,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_where_a_walk_reads() {
-        // Proves that numbers are found with their kinds at the bytes that change the value that a
-        // walk reads, through structs, tables and lists.
+        // Proves that numbers are found with their kinds, in structs, tables and lists. A change of
+        // the found bytes must change the value that a walk reads.
         let cases = [
             (marked(), MARKED_PAYLOAD, "/total/user", NumericKind::Unsigned),
             (marked(), MARKED_PAYLOAD, "/cores/0/times/user", NumericKind::Unsigned),
@@ -180,8 +181,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_has_none() {
-        // Proves that bytes that do not fit the schema cause no panic: truncated payloads, and
-        // another schema.
+        // Proves that bytes that do not fit the schema cause no panic. The payloads are truncated
+        // or belong to another schema.
         for length in 0..SHAPES_PAYLOAD.len() {
             if let Some(spots) = shapes().numeric_fields(&SHAPES_PAYLOAD[..length]) {
                 assert!(spots.len() <= NUMERIC_FIELDS_MAX);

@@ -1,9 +1,9 @@
-//! Verification of whole payloads by their schema: the same checks as in the verifier that flatc
+//! Verifies whole payloads by their schema. The checks are the same as in the verifier that flatc
 //! generates.
 //!
-//! Tables of one kind mostly share a vtable. Fields are checked for the first table only: which of
-//! them it has, and that they are within the table and aligned. For all other tables, only
-//! references are checked.
+//! Tables of the same kind mostly share a vtable. So the fields are checked only for the first
+//! table with this vtable. The check finds out which fields the table has, and whether they are
+//! aligned and within the table. For all other tables, only references are checked.
 
 use flatbuffers::VerifierOptions;
 
@@ -11,18 +11,19 @@ use super::bytes::{UOFFSET_BYTES, bytes_at};
 use super::compiled::{CompiledSchema, ElementType, FieldType};
 use super::value::ScalarType;
 
-/// Bytes of an entry of a vtable.
+/// Number of bytes of an entry of a vtable.
 const SLOT_BYTES: usize = 2;
-/// Largest alignment of a field: two tables whose locations are congruent modulo this have the same
-/// alignment.
+/// Maximum alignment of a field. If the locations of two tables are congruent modulo this number,
+/// both tables have the same alignment.
 const ALIGNMENT_MAX: usize = 8;
 
-/// Checks payloads of one source as `flatbuffers::root_with_opts` does with the code that flatc
-/// generates for the schema: it accepts exactly the same bytes. It needs no generated code, and
-/// looks at each vtable once instead of once for each table.
+/// A verifier of the payloads of one source. It accepts exactly the bytes that
+/// `flatbuffers::root_with_opts` accepts with the code that flatc generates for the schema. The
+/// verifier needs no generated code. It checks each vtable only one time and not for each table
+/// again.
 ///
-/// A payload that it accepts is safe to read with `flatbuffers::root_unchecked`. The readers of
-/// this crate need no verification: they check each offset that they follow.
+/// A payload that the verifier accepts is safe to read with `flatbuffers::root_unchecked`. The
+/// readers of this crate need no verification, because they check each offset that they follow.
 ///
 /// ```
 /// use flatcap_format::schema::{CompiledSchema, segment};
@@ -47,7 +48,7 @@ pub struct PayloadVerifier {
     tables: Box<[TableFields]>,
     root: usize,
     options: VerifierOptions,
-    known: Box<[KnownVtable]>, // the last vtable of each kind of table; reused
+    known: Box<[KnownVtable]>, // the last vtable of each kind of table
     payload_number: u64,       // of the payload being verified; only its vtables are known
 }
 
@@ -86,20 +87,20 @@ enum Target {
     Tables(usize),
 }
 
-/// A vtable that was checked, for tables of one kind and alignment.
+/// A vtable that was checked. The result is valid for tables of one kind and one alignment.
 #[derive(Debug, Clone)]
 struct KnownVtable {
-    payload_number: u64,              // the payload that contains it; 0: none
+    payload_number: u64,              // the payload that contains it, or 0 for none
     at: usize,                        // of the vtable
     alignment: usize,                 // of the table, modulo `ALIGNMENT_MAX`
     end: usize,                       // of the last field, from the start of the table
-    visited: usize,                   // bytes that a table with it adds to the apparent size
+    visited: usize,                   // bytes that such a table adds to the apparent size
     references: Vec<(usize, Target)>, // offsets from the start of the table
 }
 
 impl CompiledSchema {
-    /// Returns a verifier of payloads with this schema. It checks the fields that are
-    /// [selected](Self::select): all fields, unless some were left out.
+    /// Returns a verifier of payloads with this schema. The verifier checks only the fields that
+    /// are [selected](Self::select). Without a selection, it checks all fields.
     pub fn verifier(&self, options: VerifierOptions) -> PayloadVerifier {
         let tables = self.objects.iter().map(|object| {
             let field = |field: &super::compiled::Field| VerifiedField {
@@ -107,7 +108,8 @@ impl CompiledSchema {
                 is_required: field.is_required,
                 content: self.content(field.value_type),
             };
-            // Structs have no vtable; they are part of the table or vector that contains them.
+            // Structs have no vtable, because they are a part of the table or vector that contains
+            // them.
             if object.struct_bytes.is_some() {
                 return TableFields::default();
             }
@@ -124,7 +126,7 @@ impl CompiledSchema {
     fn content(&self, field_type: FieldType) -> FieldContent {
         let scalar =
             |scalar: ScalarType| FieldContent::Inline { bytes: scalar.size(), alignment: scalar.size() };
-        // The code that flatc generates takes structs as bytes, without alignment.
+        // The code that flatc generates reads structs as bytes, without alignment.
         let structure = |object: usize| self.object(object).struct_bytes;
         match field_type {
             FieldType::Scalar(kind) | FieldType::Array(ElementType::Scalar(kind), _) => scalar(kind),
@@ -153,17 +155,17 @@ impl KnownVtable {
 }
 
 impl PayloadVerifier {
-    /// Sets the limit of the apparent size, in bytes: shared bytes count at each use. Verifying a
-    /// payload takes a time in proportion to it.
+    /// Sets the limit of the apparent size, in bytes. In the apparent size, shared bytes count at
+    /// each use. The time to verify a payload is proportional to its apparent size.
     pub fn set_max_apparent_size(&mut self, bytes: usize) {
         self.options.max_apparent_size = bytes;
     }
 
-    /// Returns whether a payload is valid: all offsets lead to complete, aligned values within it,
-    /// text is UTF-8 with a zero byte after it, required fields are present, and the limits of the
-    /// options hold. Takes a time in proportion to the apparent size, whatever the schema.
-    /// Allocates only for a vtable with more references than any before, and for tables within
-    /// tables of the same kind.
+    /// Returns whether a payload is valid. In a valid payload, all offsets lead to complete and
+    /// aligned values within the payload. Each string is UTF-8 with a zero byte after it. Required
+    /// fields are present, and the limits of the options hold. The time is proportional to the
+    /// apparent size, whatever the schema is. Allocates only for a vtable that has more references
+    /// than any earlier vtable, and for tables within tables of the same kind.
     pub fn accepts(&mut self, payload: &[u8]) -> bool {
         let mut walk = self.walk(payload);
         walk.root().is_some()
@@ -188,7 +190,7 @@ impl PayloadVerifier {
     }
 }
 
-/// The verification of one payload. All methods return `None` if it is invalid.
+/// The verification of one payload. All methods return `None` if the payload is invalid.
 struct VerifierWalk<'w> {
     tables: &'w [TableFields],
     root: usize,
@@ -233,8 +235,9 @@ impl VerifierWalk<'_> {
         if known.references.is_empty() {
             self.visit(visited)?;
         } else {
-            // A table of the same kind below this one may have another vtable. If it replaced this
-            // one, each reference would check this one again: quadratic in its length.
+            // A table of the same kind below this table may have another vtable. If that vtable
+            // replaced the vtable of this table, each reference would cause a new check of this
+            // vtable. The time would then be quadratic in the length of the vtable.
             let own = std::mem::replace(known, KnownVtable::none());
             self.visit(visited)?;
             for (place, target) in &own.references {
@@ -246,8 +249,8 @@ impl VerifierWalk<'_> {
         Some(())
     }
 
-    /// Checks a vtable for a table at `at`. The cost is proportional to the length of the vtable,
-    /// which is added to the apparent size, and not to the number of fields in the schema.
+    /// Checks a vtable for a table at `at`. The cost is proportional to the length of the vtable
+    /// and not to the number of fields in the schema. The length is added to the apparent size.
     #[cold]
     fn learn(&mut self, kind: usize, vtable: usize, at: usize) -> Option<()> {
         let bytes = usize::from(self.short(vtable)?);
@@ -265,7 +268,8 @@ impl VerifierWalk<'_> {
             return None;
         }
         for field in &table.fields {
-            // A slot after the end of the vtable is an omitted field, as are all after it.
+            // If a slot is after the end of the vtable, this field and all later fields are
+            // omitted.
             let Some(place) = bytes_at(slots, field.slot.into()).map(u16::from_le_bytes) else { break };
             visited += SLOT_BYTES;
             let place = usize::from(place);
@@ -293,7 +297,8 @@ impl VerifierWalk<'_> {
         Some(())
     }
 
-    /// Checks the target of the offset at `at`. The offset itself was counted with its table.
+    /// Checks the target of the offset at `at`. The bytes of the offset itself were counted with
+    /// its table.
     fn reference(&mut self, at: usize, target: Target) -> Option<()> {
         let to = self.target(at)?;
         match target {
@@ -309,7 +314,7 @@ impl VerifierWalk<'_> {
     fn each(&mut self, at: usize, mut check: impl FnMut(&mut Self, usize) -> Option<()>) -> Option<()> {
         let (start, bytes) = self.vector(at, UOFFSET_BYTES, UOFFSET_BYTES)?;
         for element in (start..start + bytes).step_by(UOFFSET_BYTES) {
-            // Counted at each use, as flatbuffers does.
+            // The bytes are counted at each use, as flatbuffers does.
             self.visit(UOFFSET_BYTES)?;
             let to = self.target(element)?;
             check(self, to)?;
@@ -324,8 +329,8 @@ impl VerifierWalk<'_> {
         (has_end && str::from_utf8(text).is_ok()).then_some(())
     }
 
-    /// Checks that a vector is complete and aligned. Returns where its elements start, and their
-    /// length in bytes.
+    /// Checks that a vector is complete and aligned. Returns the offset of its first element, and
+    /// the length of all elements in bytes.
     fn vector(&mut self, at: usize, stride: usize, alignment: usize) -> Option<(usize, usize)> {
         let length = usize::try_from(self.word(at)?).ok()?;
         let start = at.checked_add(UOFFSET_BYTES)?;
@@ -370,7 +375,7 @@ mod tests {
     use crate::schema::frame::TelemetryFrame;
     use crate::schema::segment as wire;
 
-    /// The reference: flatbuffers' verifier with the code that flatc generates.
+    /// The reference, which is flatbuffers' verifier with the code that flatc generates.
     type Judge = fn(&VerifierOptions, &[u8]) -> bool;
 
     /// A schema with its root, its reference verifier, and a valid payload.
@@ -401,7 +406,8 @@ mod tests {
 
     type Offsets<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 
-    /// A tree whose nodes have four vtables, so that nodes of one kind alternate.
+    /// Builds a tree whose nodes have four vtables, so that nodes of the same kind have alternating
+    /// vtables.
     fn tree(builder: &mut FlatBufferBuilder<'static>, depth: i32) -> WIPOffset<Branch<'static>> {
         let left = (depth > 0).then(|| tree(builder, depth - 1));
         let right = (depth > 1).then(|| tree(builder, depth - 2));
@@ -504,7 +510,7 @@ mod tests {
         ]
     }
 
-    /// Damages a payload: a byte, a short or an offset is replaced or moved a little, or the
+    /// Damages a payload. A byte, a short or an offset is replaced or changed a little, or the
     /// payload is truncated.
     fn damage(payload: &mut Vec<u8>, (kind, place, value): (u8, u16, u32)) {
         let at = usize::from(place) % payload.len().max(1);
@@ -529,8 +535,8 @@ mod tests {
         }
     }
 
-    /// A table with `count` fields. Each field refers to one other table of the same kind, without
-    /// fields.
+    /// Builds a table with `count` fields. All fields refer to one other table of the same kind,
+    /// which has no fields.
     fn fan(count: u16) -> (PayloadVerifier, Vec<u8>) {
         let name = |id: u16| -> &'static str { format!("field{id}").leak() };
         let field = |id: u16| ForgedField {
@@ -554,8 +560,9 @@ mod tests {
         (schema.verifier(VerifierOptions::default()), payload)
     }
 
-    // Proves that the bytes of vtables that are checked never exceed the apparent size, so its
-    // limit bounds the time. Method: a table with many references to tables of its own kind.
+    // Proves that the number of checked vtable bytes never exceeds the apparent size, so that the
+    // limit of the apparent size bounds the time. The test uses a table with many references to
+    // tables of the same kind.
     #[test]
     fn vtables_are_checked_in_proportion_to_the_apparent_size() {
         for count in [2, 30, 8_000] {
@@ -567,8 +574,8 @@ mod tests {
         }
     }
 
-    // Proves that intact payloads are accepted, that payloads shortened by one byte are not, and
-    // that each limit of the options has exactly the same effect as in flatbuffers.
+    // Proves that intact payloads are accepted, and that payloads shortened by one byte are
+    // refused. Proves that each limit of the options has exactly the same effect as in flatbuffers.
     #[test]
     fn limits_are_those_of_flatbuffers() {
         for JudgedSchema { mut verifier, judge, payload } in judged_schemas() {
@@ -592,8 +599,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that exactly the payloads that flatbuffers accepts are accepted, with any damage
-        // and any limits, and that one payload does not affect the check of the next.
+        // Proves that the verifier accepts exactly the payloads that flatbuffers accepts, with any
+        // damage and any limits. Proves that one payload does not affect the check of the next
+        // payload.
         #[test]
         fn agrees_with_flatbuffers(
             damages in prop::collection::vec((any::<u8>(), any::<u16>(), any::<u32>()), 0..6),
@@ -605,7 +613,7 @@ mod tests {
                 if is_limited == 0 {
                     verifier.options = options.clone();
                 }
-                // Checks each damage together with all earlier ones, and each alone.
+                // Checks each damage together with all earlier damages, and also alone.
                 let mut all = payload.clone();
                 for &one in &damages {
                     let mut single = payload.clone();

@@ -8,27 +8,29 @@ pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a characte
 const SPECIAL: [char; 18] =
     ['[', ']', '"', '=', ',', '!', '~', '<', '>', '*', '(', ')', '{', '}', ';', '\\', '\'', '`'];
 
-/// Whether a source's name follows [`PLAIN_NAME_RULE`]: a path can have it without quotes, no other
-/// name looks the same, and no command takes a path for an option.
+/// Returns whether a source's name follows [`PLAIN_NAME_RULE`]. A path can contain such a name
+/// without quotes. No other name looks the same. No command mistakes a path with such a name for an
+/// option.
 pub fn is_plain_source_name(name: &str) -> bool {
     !name.starts_with('-') && name.split('.').all(is_plain_field_name)
 }
 
-/// Returns whether a path can contain this field name without quotes: it has the form of one part
-/// of a source's name.
+/// Returns whether a path can contain this field name without quotes. Such a name has the form of
+/// one part of a source's name.
 pub fn is_plain_field_name(name: &str) -> bool {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;
     }
-    // Accepts most names without the Unicode tables that the rest of the rule needs.
+    // This first condition accepts most names without the Unicode tables that the rest of the rule
+    // needs.
     name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         || !name.contains('.')
             && name.trim() == name
             && !name.chars().any(|character| SPECIAL.contains(&character) || is_invisible(character))
 }
 
-/// Returns whether a character is a control character, is invisible, or changes the direction of
-/// others.
+/// Returns whether a character is a control character, is invisible, or changes the writing
+/// direction of other characters.
 pub(super) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -42,8 +44,8 @@ pub(super) fn is_invisible(character: char) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that ordinary names are plain, and that names are not plain if a path or a person
-    // could mistake them for something else.
+    // Proves that ordinary names are plain. Proves that a name is not plain if it could be mistaken
+    // for something else in a path or by a person.
     #[test]
     fn ordinary_names_are_plain() {
         for name in

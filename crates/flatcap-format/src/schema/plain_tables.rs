@@ -1,9 +1,10 @@
-//! Payloads of a schema with arrays of fixed length, converted to tables that every reader of
-//! FlatBuffers supports: many, such as Foxglove, do not support such arrays.
+//! Converts payloads of a schema with arrays of fixed length to tables. Every reader of FlatBuffers
+//! supports these tables, but many readers, such as Foxglove, do not support such arrays.
 //!
 //! Structs become tables, arrays of bytes with text become strings, other arrays become vectors,
-//! and enum values become their names. Names and order of the fields stay the same. An absent value
-//! is an omitted field; in a list it has the value that the schema declares for it.
+//! and enum values become their names. The names and the order of the fields do not change. An
+//! absent value becomes an omitted field. In a list, an absent number becomes the value that the
+//! schema declares for absence, and an absent string becomes empty.
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use super::new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use super::value::{ColumnType, FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Converts the payloads of a schema to tables.
+/// A converter of the payloads of a schema to tables.
 #[derive(Debug)]
 pub struct PlainTables {
     compiled: CompiledSchema,
@@ -46,12 +47,13 @@ impl PlainTables {
         Ok(Some(Self { compiled: schema.clone(), schema: bytes, writer: PlainWriter::default() }))
     }
 
-    /// Returns the binary schema of the tables. The root has the same name.
+    /// Returns the binary schema of the tables. The name of the root table is the same as in the
+    /// original schema.
     pub fn schema(&self) -> &[u8] {
         &self.schema
     }
 
-    /// Returns a payload as tables.
+    /// Converts a payload to tables and returns them.
     ///
     /// # Errors
     /// The payload does not fit its schema.
@@ -108,7 +110,7 @@ fn described(field: &Field, content: NewContent) -> NewField {
     }
 }
 
-/// A value that is written, or where it was written.
+/// A value that still has to be written, or the offset of a written value.
 #[derive(Debug, Clone, Copy)]
 enum WrittenValue {
     Absent,
@@ -120,11 +122,11 @@ enum WrittenValue {
     Offset(u32),
 }
 
-/// A table or list whose fields or elements are being collected: the objects below it are written
-/// first.
+/// A table or list whose fields or elements are being collected. The objects that it contains are
+/// written first.
 #[derive(Debug)]
 struct OpenNode {
-    /// Position in the table around it, or `None` for an element.
+    /// Position in the enclosing table, or `None` for an element.
     position: Option<usize>,
     /// The type of the list's elements, unless they are tables.
     of: Option<ColumnType>,
@@ -149,8 +151,8 @@ impl PlainWriter {
         self.open.push(OpenNode { position: position(step), of, slots: Vec::new() });
     }
 
-    /// Adds a value to the innermost open table or list. Without an open one, the value is the
-    /// root, which finishes the payload.
+    /// Adds a value to the innermost open table or list. If no table or list is open, the value is
+    /// the root, which finishes the payload.
     fn add(&mut self, position: Option<usize>, slot: WrittenValue) {
         match (self.open.last_mut(), slot) {
             (Some(open), slot) => open.slots.push((position, slot)),
@@ -163,8 +165,8 @@ impl PlainWriter {
         WrittenValue::Offset(self.builder.create_string(text).value())
     }
 
-    /// Writes a list. An element cannot be omitted: an absent number has the value that the schema
-    /// declares for it.
+    /// Writes a list. An element cannot be omitted, so an absent number becomes the value that the
+    /// schema declares for absence.
     fn list(&mut self, of: Option<ColumnType>, values: &[(Option<usize>, WrittenValue)]) -> WrittenValue {
         let builder = &mut self.builder;
         let values = values.iter().map(|(_, value)| *value);
@@ -235,7 +237,7 @@ impl Visitor for PlainWriter {
         let slot = match value {
             FieldValue::Absent => WrittenValue::Absent,
             FieldValue::Text(text) => self.text(text),
-            // The value of an enum without a name.
+            // An enum value that has no name is written as a number.
             FieldValue::Unsigned(number) if is_named => self.text(&number.to_string()),
             FieldValue::Signed(number) if is_named => self.text(&number.to_string()),
             FieldValue::Unsigned(number) => WrittenValue::Unsigned(number),
@@ -248,7 +250,7 @@ impl Visitor for PlainWriter {
     }
 }
 
-/// Returns the place of a table, list or text.
+/// Returns the offset of a written table, list or string.
 fn written(at: u32) -> WIPOffset<UnionWIPOffset> {
     WIPOffset::new(at)
 }

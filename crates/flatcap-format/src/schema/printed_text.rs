@@ -1,6 +1,6 @@
 //! Formats numbers, names and commands for people.
 
-/// Returns a text as one word of a shell, quoted if necessary.
+/// Returns a string as one word of a shell, quoted if necessary.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+%@".contains(&byte);
     if !text.is_empty() && text.bytes().all(is_plain) {
@@ -9,7 +9,7 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Shortens a text to a width: three dots stand for an end that is cut off.
+/// Shortens a string to a width. Three dots replace the end that is cut off.
 pub fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -18,9 +18,9 @@ pub fn shortened(text: &str, width: usize) -> String {
     format!("{kept}{ELLIPSIS}").chars().take(width).collect()
 }
 
-/// Shortens the name of an element, such as `rustc[31337]`. The part that numbers the element stays
-/// whole if the width has place for it and for some of the name: without it, the element is not
-/// known.
+/// Shortens the name of an element, such as `rustc[31337]`. The number of the element stays whole
+/// if it fits the width together with some of the name. Without the number, a reader cannot
+/// identify the element.
 pub fn shortened_element(name: &str, width: usize) -> String {
     let number = name.rfind('[').filter(|at| name.ends_with(']') && *at > 0);
     let (text, number) = number.map_or((name, ""), |at| name.split_at(at));
@@ -31,17 +31,17 @@ pub fn shortened_element(name: &str, width: usize) -> String {
     shortened(text, place) + number
 }
 
-/// Stands for what is cut off.
+/// The characters that replace the end that is cut off.
 const ELLIPSIS: &str = "...";
-/// Fewer characters of a name say nothing.
+/// Minimum number of characters of a name. Fewer characters have no meaning for a reader.
 const NAME_CHARS_MIN: usize = 2;
 
-/// Breaks a line at spaces where it exceeds the width, and indents what follows. A word that is
-/// longer, such as a path, stays whole. Color codes take no width.
+/// Breaks a line at spaces where it exceeds the width, and indents the following lines. A word that
+/// is longer than the width, such as a path, stays whole. Color codes take no width.
 pub fn wrapped(line: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width.filter(|width| shown_width(line) > *width) else { return line.to_owned() };
     let (mut text, mut used) = (String::new(), 0);
-    // Spaces belong to the word after them, so that columns of the first line stay.
+    // Spaces belong to the word after them, so that the columns of the first line do not move.
     let mut rest = line;
     while !rest.is_empty() {
         let word_at = rest.find(|c: char| c != ' ').unwrap_or(rest.len());
@@ -62,7 +62,7 @@ pub fn wrapped(line: &str, width: Option<usize>, indent: usize) -> String {
     text
 }
 
-/// Returns the number of characters that a terminal shows: without color codes.
+/// Returns the number of characters that a terminal shows. Color codes are not counted.
 fn shown_width(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let first = parts.next().map_or(0, |part| part.chars().count());
@@ -70,7 +70,7 @@ fn shown_width(text: &str) -> usize {
     first + after_codes.sum::<usize>()
 }
 
-/// Formats nanoseconds with three digits and a unit: `1.23us`, `45.6ms`, `7.89s`.
+/// Formats nanoseconds with three digits and a unit, for example `1.23us`, `45.6ms` or `7.89s`.
 pub fn latency(ns: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "three digits for people")]
     let value = ns as f64;
@@ -84,22 +84,22 @@ pub fn latency(ns: u64) -> String {
     format!("{value:.decimals$}{unit}")
 }
 
-/// Formats a share: `1.2%`; `0.0%` if `whole` is 0.
+/// Formats a share as a percentage, for example `1.2%`. The result is `0.0%` if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
     let share = if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     format!("{:.1}%", share * 100.0)
 }
 
-/// Formats a number with three significant digits; one above 999 keeps all digits before the point:
-/// `1234`, `99.9`, `0.00123`.
+/// Formats a number with three significant digits. A number above 999 keeps all digits before the
+/// point. Examples are `1234`, `99.9` and `0.00123`.
 pub fn significant(value: f64) -> String {
-    /// Decimals of a number that is nearly 0.
+    /// Maximum number of decimals, for numbers that are nearly 0.
     const DECIMALS_MAX: i32 = 9;
     if value == 0.0 {
         return "0".to_owned();
     }
-    // The exponent after rounding: 9.999 has three digits as 10.0.
+    // The exponent is computed after rounding, because 9.999 with three digits is 10.0.
     let rounded = format!("{value:.2e}");
     let exponent: i32 = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
     let decimals = usize::try_from((2 - exponent).clamp(0, DECIMALS_MAX)).unwrap_or(0);
@@ -129,8 +129,8 @@ mod tests {
         assert_eq!(numbers.map(significant), shown);
     }
 
-    // Proves that lines are broken at spaces only, indented, and never wider than asked for unless
-    // a word is; and that color codes take no width.
+    // Proves that lines are broken only at spaces, are indented, and are never wider than the width
+    // unless a word is wider. Also proves that color codes take no width.
     #[test]
     fn lines_are_broken_at_spaces() {
         let line = "disk     95 B of 100 B (95.0%), 10 B free; /a/very/long/path/of/a/directory end";

@@ -1,4 +1,5 @@
-//! Reads a value from its bits. Columns contain only the bits, without the payload around them.
+//! Reads a value from its bits. Columns contain only the bits of values, without the surrounding
+//! payload.
 
 use super::compiled::{CompiledSchema, ElementType, Field, FieldType, interpret};
 use super::numeric_fields::NumericKind;
@@ -13,8 +14,8 @@ pub struct ScalarReader {
 }
 
 impl Field {
-    /// Returns a reader for a value of the field, or of one of its elements, or `None` for objects
-    /// and texts.
+    /// Returns a reader for a value of the field or of one of its elements. Returns `None` for
+    /// objects and strings.
     pub fn scalar_reader(&self) -> Option<ScalarReader> {
         match self.value_type {
             _ if self.is_text => None,
@@ -35,7 +36,7 @@ impl Field {
 }
 
 impl ScalarReader {
-    /// Returns the bits, zero-extended, that represent absence.
+    /// Returns the zero-extended bits that represent absence.
     pub fn absent_bits(&self) -> Option<u64> {
         let bits = match self.absent? {
             FieldValue::Unsigned(number) => number,
@@ -45,7 +46,7 @@ impl ScalarReader {
         Some(bits & u64::MAX >> self.unused_bits())
     }
 
-    /// Returns how values are ordered.
+    /// Returns the kind of number, which determines how values are ordered.
     pub fn number_kind(&self) -> NumericKind {
         match self.scalar.column_type() {
             ColumnType::Signed => NumericKind::Signed,
@@ -88,7 +89,7 @@ impl ScalarReader {
 }
 
 impl CompiledSchema {
-    /// Returns the value of a scalar with these bits, zero-extended.
+    /// Returns the value of a scalar that has these zero-extended bits.
     #[inline]
     pub fn read_bits(&self, reader: &ScalarReader, bits: u64) -> FieldValue<'_> {
         interpret(&self.enums, reader.absent, reader.enumeration, reader.raw(bits))

@@ -1,4 +1,4 @@
-//! Selection: narrows a compiled schema to the fields that dotted paths name.
+//! Selection of fields. A compiled schema is narrowed to the fields that dotted paths name.
 
 use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::SchemaError;
@@ -6,13 +6,13 @@ use super::nearest_name::nearest_name;
 
 impl CompiledSchema {
     /// Returns the schema with only the fields that the dotted paths name, in the order of the
-    /// schema. A path goes through lists without an index (`cores.times.user`: in each of the
-    /// cores); a path to an object or a list selects all of it. Fields that are not selected are
-    /// not read.
+    /// schema. A path goes through lists without an index, so `cores.times.user` selects a field of
+    /// each core. A path to an object or a list selects the whole object or list. Fields that are
+    /// not selected are not read.
     ///
     /// # Errors
-    /// `NoField` for a path that does not exist, `TooDeep` for one of more than
-    /// [`DEPTH_MAX`] segments.
+    /// `NoField` for a path that does not exist. `TooDeep` for a path of more than [`DEPTH_MAX`]
+    /// segments.
     pub fn select(&self, paths: &[&str]) -> Result<Self, SchemaError> {
         for path in paths {
             // A table may contain itself, so only the length of the path bounds the recursion of
@@ -21,7 +21,8 @@ impl CompiledSchema {
                 return Err(SchemaError::TooDeep { object: (*path).to_owned(), limit: DEPTH_MAX });
             }
         }
-        // Objects are only appended: the indices in fields that are selected as a whole stay valid.
+        // Objects are only appended, so the indices in fields that are selected as a whole stay
+        // valid.
         let mut narrowed = self.clone();
         let selected: Vec<_> = paths.iter().map(|path| SelectedPath { full: path, rest: path }).collect();
         narrowed.root = narrow(&mut narrowed, self.root, &selected)?;
@@ -29,7 +30,7 @@ impl CompiledSchema {
     }
 }
 
-/// A path, and the part of it below the current object.
+/// A path, and the part of the path below the current object.
 #[derive(Clone, Copy)]
 struct SelectedPath<'w> {
     full: &'w str,
@@ -50,7 +51,8 @@ impl<'w> SelectedPath<'w> {
     }
 }
 
-/// Creates the error for a path segment that is not a field, with the most similar field.
+/// Creates the error for a path segment that is not a field. The error names the most similar
+/// field.
 pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]) -> SchemaError {
     let names = || fields.iter().map(Field::name);
     SchemaError::NoField {
@@ -93,8 +95,8 @@ fn narrow(
             continue;
         }
         let mut selected_field = Field { index: fields.len(), ..field.clone() };
-        // Longer paths are followed even if the whole is selected, so that their errors are
-        // reported.
+        // Longer paths are followed even if the whole field is selected, so that errors in these
+        // paths are reported.
         if let Some(first) = below.first() {
             let nested = field.nested().ok_or_else(|| first.not_in(&field.type_name, &[]))?;
             let narrowed = narrow(schema, nested, &below)?;
@@ -132,8 +134,8 @@ mod tests {
 
     #[test]
     fn paths_keep_their_fields_in_the_order_of_the_schema() {
-        // Proves that only named fields remain, in the order of the schema, also in lists and
-        // subtrees.
+        // Proves that only the named fields remain, in the order of the schema. This also applies
+        // to lists and subtrees.
         let plan = marked().select(&["unit.heat", "total", "cores.times.user", "unit.name"]).unwrap();
         let paths: Vec<_> = plan.fields().map(|leaf| leaf.path).collect();
         let expected = ["total.user", "total.system", "cores.times.user", "unit.name", "unit.heat"];
@@ -159,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_path_and_a_longer_one_keep_the_whole() {
-        // Proves that a path to a subtree has priority over paths to parts of it, in either order.
+        // Proves that a path to a subtree has priority over paths to parts of the subtree, in
+        // either order.
         for paths in [["point", "point.x"], ["point.x", "point"]] {
             let plan = shapes().select(&paths).unwrap();
             assert_eq!(json(&plan, SHAPES_PAYLOAD), r#"{"point":{"x":-5,"y":0.125}}"#);
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_leaf_path_selects_its_field() {
-        // Proves that `select` takes every path that `fields` lists.
+        // Proves that `select` accepts every path that `fields` lists.
         for plan in [shapes(), marked(), recursive()] {
             for leaf in plan.fields() {
                 let narrowed = plan.select(&[&leaf.path]).unwrap();
@@ -200,8 +203,8 @@ mod tests {
 
     #[test]
     fn what_is_not_selected_is_not_read() {
-        // Proves that damage outside the selection does not matter, here in the strings and lists
-        // at the end of the payload.
+        // Proves that damage outside the selection does not matter. The damage is in the strings
+        // and lists at the end of the payload.
         let plan = marked().select(&["load"]).unwrap();
         let mut tally = CountingVisitor::default();
         plan.walk(MARKED_PAYLOAD, &mut tally).unwrap();

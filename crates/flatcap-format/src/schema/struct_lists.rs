@@ -1,19 +1,22 @@
-//! Lists of structs that contain only numbers and texts: their values are at equal distances.
+//! Lists of structs that contain only numbers and arrays of bytes with text. The values of a field
+//! are at equal distances in such a list.
 
 use super::compiled::{CompiledObject, CompiledSchema, ElementType, FieldType};
 use super::scalar_reader::ScalarReader;
 
-/// A list of structs of numbers and texts.
+/// A list of structs that contain only numbers and arrays of bytes with text.
 #[derive(Debug, Clone)]
 pub struct StructList {
-    /// The position of each field on the way to the list in its object.
+    /// The position of each field of the path to the list. The position is counted in the object
+    /// that contains the field.
     pub positions: Vec<usize>,
     /// The fields of the struct.
     pub fields: Vec<StructField>,
 }
 
 impl StructField {
-    /// Returns the bytes of the field in the bytes of a struct; empty if the struct is cut off.
+    /// Returns the bytes of the field in the bytes of a struct. The result is empty if the struct
+    /// is cut off.
     #[inline]
     pub fn bytes_of<'b>(&self, element: &'b [u8]) -> &'b [u8] {
         element.get(self.at..self.at + self.bytes).unwrap_or_default()
@@ -29,7 +32,7 @@ pub struct StructField {
     pub at: usize,
     /// Length in bytes.
     pub bytes: usize,
-    /// The reader of a number; `None` for a text, which ends at the first zero.
+    /// The reader of a number. `None` for a text, which ends at the first zero byte.
     pub reader: Option<ScalarReader>,
 }
 
@@ -57,11 +60,11 @@ impl CompiledSchema {
     }
 }
 
-/// Lists deeper than this are read value by value.
+/// Maximum depth of a list that is returned. Deeper lists are read value by value.
 const LEVELS_MAX: usize = 4;
 
 impl CompiledObject {
-    /// Returns the fields of a struct that has only numbers and texts.
+    /// Returns the fields of a struct, or `None` if it has fields of other types.
     pub(super) fn plain_fields(&self) -> Option<Vec<StructField>> {
         self.struct_bytes?;
         let plain = self.fields.iter().map(|field| {

@@ -1,4 +1,5 @@
-//! The fields of the root table, for writers: their slots in the vtable, and their contents.
+//! The fields of the root table, with their slots in the vtable and their contents. Writers use
+//! them.
 
 use super::compiled::{CompiledSchema, ElementType, FieldType};
 
@@ -43,7 +44,7 @@ impl CompiledSchema {
                 Some(bytes) => SlotContent::Struct { bytes },
                 None => SlotContent::Table,
             },
-            // Only structs have arrays; a table's lists are vectors.
+            // Only structs have arrays. The lists of a table are vectors.
             FieldType::Vector(element) | FieldType::Array(element, _) => match element {
                 ElementType::Scalar(scalar) => SlotContent::Values { stride: scalar.size() },
                 ElementType::String => SlotContent::Texts,

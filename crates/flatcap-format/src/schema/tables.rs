@@ -6,7 +6,7 @@ use super::error::SchemaError;
 /// The tables of a binary schema that may be the root of a payload.
 #[derive(Debug, Clone)]
 pub struct SchemaTables {
-    /// Full names of all tables, sorted as in the schema: by name.
+    /// Full names of all tables, sorted by name as in the schema.
     pub names: Vec<String>,
     /// The root table that the schema declares (`root_type`), if any.
     pub root: Option<String>,
@@ -32,7 +32,7 @@ impl SchemaTables {
 mod tests {
     use super::*;
 
-    // Proves that tables are listed, structs are not, and that a text is rejected.
+    // Proves that tables are listed, that structs are not listed, and that a text is rejected.
     #[test]
     fn tables_are_listed() {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();

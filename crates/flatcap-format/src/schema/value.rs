@@ -9,15 +9,17 @@ pub enum FieldValue<'v> {
     Unsigned(u64),
     /// A signed integer of any width.
     Signed(i64),
-    /// A 32-bit float, kept separate so that it prints as 0.1 and not as 0.10000000149.
+    /// A 32-bit float. It has its own variant so that it is printed as 0.1 and not as
+    /// 0.10000000149.
     Float32(f32),
     /// A 64-bit float.
     Float(f64),
     /// A bool.
     Bool(bool),
-    /// A string, a text in bytes, or the name of an enum's value.
+    /// A string, a text in an array of bytes, or the name of an enum's value.
     Text(&'v str),
-    /// Absent: omitted from the table, or the value that the schema reserves for absence.
+    /// No value. The field is omitted from the table, or has the value that the schema reserves for
+    /// absence.
     Absent,
 }
 
@@ -34,7 +36,7 @@ pub enum ColumnType {
     Float,
     /// Bools.
     Bool,
-    /// Texts, and the names of enum values.
+    /// Strings, and the names of enum values.
     Text,
 }
 
@@ -55,7 +57,7 @@ pub(super) enum ScalarType {
 }
 
 impl ScalarType {
-    /// Returns the type of a column of these values.
+    /// Returns the type of a column that contains values of this type.
     pub(super) fn column_type(self) -> ColumnType {
         match self {
             Self::Bool => ColumnType::Bool,
@@ -66,7 +68,7 @@ impl ScalarType {
         }
     }
 
-    /// Returns the length in the payload in bytes.
+    /// Returns the length of a value in the payload, in bytes.
     pub(super) fn size(self) -> usize {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -76,7 +78,7 @@ impl ScalarType {
         }
     }
 
-    /// Returns the name in a schema.
+    /// Returns the name of the type in a schema.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -119,11 +121,12 @@ impl ScalarType {
         }
     }
 
-    /// Reads the value at an offset. Returns `None` if it would end past the end of the bytes.
+    /// Reads the value at an offset. Returns `None` if the value would extend past the end of the
+    /// bytes.
     #[inline]
     pub(super) fn read(self, bytes: &[u8], at: usize) -> Option<FieldValue<'static>> {
-        // Values are copied, so they need no alignment, which nothing has verified. A bool is
-        // compared with 0, because a damaged byte may have any value.
+        // Values are copied, so they need no alignment. Nothing has verified their alignment. A
+        // bool is compared with 0, because a damaged byte may have any value.
         Some(match self {
             Self::Bool => FieldValue::Bool(bytes_at::<1>(bytes, at)? != [0]),
             Self::U8 => FieldValue::Unsigned(u8::from_le_bytes(bytes_at(bytes, at)?).into()),

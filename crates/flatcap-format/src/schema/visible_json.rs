@@ -1,5 +1,5 @@
-//! JSON and text without control and invisible characters, safe to print on a terminal. The meaning
-//! of the JSON stays.
+//! JSON and text without control characters and invisible characters, so that printing on a
+//! terminal is safe. The meaning of the JSON does not change.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -24,8 +24,9 @@ pub fn to_visible_json_lines<T: Serialize + ?Sized>(value: &T) -> serde_json::Re
     serde_json::to_string_pretty(value).map(visible_json)
 }
 
-/// Escapes the invisible characters in the strings of a JSON text, which must be valid. Outside of
-/// strings, where only white space can be invisible, each becomes a space, except line feeds.
+/// Escapes the invisible characters in the strings of a JSON text. The JSON text must be valid.
+/// Outside of strings, only white space can be invisible. There, each invisible character except a
+/// line feed becomes a space.
 pub fn visible_json(json: String) -> String {
     let is_hidden = |character: char| character != '\n' && is_invisible(character);
     if !json.contains(is_hidden) {
@@ -51,8 +52,8 @@ pub fn visible_json(json: String) -> String {
     visible
 }
 
-/// Returns a text with its [unsafe](is_terminal_unsafe) characters escaped as in Rust (`\u{1b}`,
-/// `\n`).
+/// Returns a string in which [unsafe](is_terminal_unsafe) characters are escaped as in Rust
+/// (`\u{1b}`, `\n`).
 pub fn visible_text(text: &str) -> Cow<'_, str> {
     if !text.contains(is_terminal_unsafe) {
         return Cow::Borrowed(text);
@@ -68,8 +69,8 @@ pub fn visible_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(visible)
 }
 
-/// Returns whether a character must not reach a terminal: control characters could move the cursor,
-/// set the title or forge a line, and some others change the writing direction.
+/// Returns whether a character must not reach a terminal. Control characters could move the cursor,
+/// set the title or forge a line. Some other characters change the writing direction.
 pub fn is_terminal_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -85,8 +86,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that any string is read back unchanged, also as a key, and that no character of
-        // the JSON is invisible or moves a cursor.
+        // Proves that any string can be read back unchanged, also as a key, and that no character
+        // of the JSON is invisible or moves a cursor.
         #[test]
         fn any_text_is_read_back(text: String, mark in prop::sample::select(vec![
             '\u{9b}', '\u{7f}', '\u{202e}', '\u{200b}', '\u{e0001}', '\u{1b}', '\n', 'a',
@@ -99,8 +100,9 @@ mod tests {
             }
         }
 
-        // Proves that any JSON text keeps its meaning and is visible, also with escaped quotes,
-        // backslashes and white space between its parts, and that a visible text stays as it is.
+        // Proves that any JSON text keeps its meaning and becomes visible, also if it contains
+        // escaped quotes, backslashes and white space between its parts. Proves that a visible text
+        // is unchanged.
         #[test]
         fn any_json_text_keeps_its_meaning(
             parts in prop::collection::vec(prop::sample::select(vec![
@@ -121,8 +123,8 @@ mod tests {
         }
     }
 
-    // Proves that no name can move a terminal's cursor or forge a line, and that harmless names
-    // stay unchanged.
+    // Proves that no name can move a terminal's cursor or forge a line, and that harmless names are
+    // unchanged.
     #[test]
     fn names_are_fit_for_a_terminal() {
         assert_eq!(visible_text("\x1b]0;x\x07\r\n\u{9b}2J"), "\\u{1b}]0;x\\u{7}\\r\\n\\u{9b}2J");

@@ -13,7 +13,7 @@ pub enum PathStep<'p> {
     Root,
     /// A field of the current object.
     Field(&'p Field),
-    /// An element of the current list, indexed from 0. The field is the list's field.
+    /// An element of the current list, indexed from 0. The field is the field of the list.
     Element(&'p Field, usize),
 }
 
@@ -29,40 +29,41 @@ impl<'p> PathStep<'p> {
 
 /// Receives the values of a payload, in the order of the field ids.
 ///
-/// Each begin is followed by its end unless the walk fails; the values before a failure are
-/// incomplete.
+/// The end of each object and list follows its begin, unless the walk fails. The values before a
+/// failure are incomplete.
 pub trait Visitor {
-    /// A table or struct begins; its fields follow.
+    /// A table or struct begins. Its fields follow.
     fn begin_object(&mut self, step: PathStep<'_>);
     /// The current object ends.
     fn end_object(&mut self);
-    /// A vector or array begins; exactly `length` elements follow.
+    /// A vector or array begins. Exactly `length` elements follow.
     fn begin_list(&mut self, step: PathStep<'_>, length: usize);
     /// The current list ends.
     fn end_list(&mut self);
-    /// One value, or the absence of an object, a list or a text.
+    /// Receives one value, or the absence of an object, a list or a string.
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);
 
-    /// A text that is not UTF-8. Unless this method is implemented, its escaped form is passed as
-    /// the value.
+    /// Receives a text that is not UTF-8. The default implementation passes the escaped form of the
+    /// text to [`value`](Self::value).
     fn text_bytes(&mut self, step: PathStep<'_>, bytes: &[u8]) {
         self.value(step, FieldValue::Text(&text_of(bytes)));
     }
 
-    /// The list that was begun consists of structs of numbers and texts, `stride` bytes each.
-    /// Returns true if it read all of them, and false if it wants the elements one by one.
+    /// Receives the bytes of all structs of the list that was begun. The structs contain only
+    /// numbers and arrays of bytes with text. Each struct has `stride` bytes. Returns true if the
+    /// visitor has read all structs, and false if the walk must pass the elements one by one.
     #[inline]
     fn structs(&mut self, _elements: &[u8], _stride: usize) -> bool {
         false
     }
 
     /// The walk reads offsets, vtables and lengths, which determine the locations of the following
-    /// values. A payload of the same length with the same bytes here has its values at the same
-    /// locations.
+    /// values. If another payload of the same length has the same bytes in these ranges, its values
+    /// are at the same locations.
     #[inline]
     fn reads_structure(&mut self, _bytes: Range<usize>) {}
-    /// The walk reads the next value from these bytes. Not called for the default of an omitted
-    /// field.
+    /// The walk reads the next value from these bytes. This method is not called for the default of
+    /// an omitted field.
     #[inline]
     fn reads_value(&mut self, _bytes: Range<usize>) {}
 }

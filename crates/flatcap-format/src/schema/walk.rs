@@ -1,4 +1,4 @@
-//! Walks one payload by its compiled schema; every offset is checked.
+//! Walks one payload by its compiled schema. Every offset is checked.
 
 use super::bytes::{
     BoxedDecodeError, UOFFSET_BYTES, decode_error, field_offset, follow, out_of_bounds, read_length, vtable,
@@ -9,12 +9,13 @@ use super::escaped_text::text_of;
 use super::value::{FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Maximum number of values, objects and lists in one payload; a payload longer than this may have
-/// one per byte. Offsets may be shared, so a short payload can expand without end.
+/// Maximum number of values, objects and lists in one payload. A payload with more bytes than this
+/// number may have one value per byte. There is a limit because offsets may be shared, so a short
+/// payload can expand without end.
 pub const VALUES_MAX: usize = 1 << 20;
 
-/// Maximum number of bytes of text in one payload, counting shared text each time; a payload longer
-/// than this may have its own length.
+/// Maximum number of bytes of text in one payload, counting shared text at each use. For a payload
+/// that is longer than this limit, the maximum is the length of the payload.
 pub const TEXT_BYTES_MAX: usize = 64 << 20;
 
 impl CompiledSchema {
@@ -22,7 +23,7 @@ impl CompiledSchema {
     /// error.
     ///
     /// # Errors
-    /// The first fault at which the payload does not fit the schema or exceeds a limit. Any bytes
+    /// The first place at which the payload does not fit the schema or exceeds a limit. Any bytes
     /// are safe.
     pub fn walk<V: Visitor>(&self, payload: &[u8], visitor: &mut V) -> Result<(), DecodeError> {
         let mut walker = PayloadWalker {
@@ -59,8 +60,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         self.visitor.begin_object(PathStep::Root);
         if let Some(field) = root.fields.first() {
             self.count(0, 1)?;
-            // All bytes decide whether the payload is UTF-8, so only an equal payload is read like
-            // this one.
+            // All bytes decide whether the payload is UTF-8, so only an equal payload can be read
+            // in the same way.
             self.visitor.reads_structure(0..self.payload.len());
             let step = PathStep::Field(field);
             self.visitor.value(step, FieldValue::Text(&text_of(self.payload)));
@@ -98,7 +99,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         if depth >= DEPTH_MAX {
             return Err(decode_error(at, DecodeFault::TooDeep));
         }
-        // Counted before each call, so that a visitor never receives more than the limit.
+        // The object is counted before each call of the visitor, so that a visitor never receives
+        // more values than the limit.
         self.count(at, 1)?;
         self.visitor.begin_object(step);
         if object.struct_bytes.is_some() {
@@ -108,17 +110,19 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
             }
         } else {
             let vtable = vtable(self.payload, at)?;
-            // The vtable is a part of the payload: the difference of the addresses is its offset.
+            // The vtable is a part of the payload, so the difference of the addresses is the offset
+            // of the vtable.
             let start = vtable.as_ptr().addr() - self.payload.as_ptr().addr();
             self.visitor.reads_structure(at..at + UOFFSET_BYTES);
             self.visitor.reads_structure(start..start + vtable.len());
             for field in &object.fields {
-                // Slots of fields that are not selected are not read: damage there does not matter.
+                // Slots of fields that are not selected are not read, so damage in these slots does
+                // not matter.
                 let offset = field_offset(vtable, field.at);
                 if offset == 0 {
                     self.count(at, 1)?;
-                    // The default of an object, list or text is absent, so one call serves all
-                    // types.
+                    // The default of an object, list or string is absent, so this one call is
+                    // correct for all types.
                     self.scalar(PathStep::Field(field), field, field.default);
                 } else {
                     self.field(field, at.saturating_add(offset), depth)
@@ -130,7 +134,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         Ok(())
     }
 
-    /// Walks a field that is present, at its offset in the payload.
+    /// Walks a field that is present. `at` is the offset of the field in the payload.
     #[inline]
     fn field(&mut self, field: &'w Field, at: usize, depth: usize) -> DecodeResult {
         let step = PathStep::Field(field);
@@ -173,8 +177,9 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
             ElementType::String => UOFFSET_BYTES,
             ElementType::Object(object) => self.schema.object(object).struct_bytes.unwrap_or(UOFFSET_BYTES),
         };
-        // Checked for the whole list and before `begin_list`, whose receiver may reserve memory for
-        // `length`. Below, `at + index * stride` is therefore within the payload.
+        // The length is checked for the whole list and before `begin_list`, because the visitor may
+        // reserve memory for `length` elements. So below, `at + index * stride` is always within
+        // the payload.
         let bytes = length
             .checked_mul(stride)
             .and_then(|bytes| self.payload.get(at..)?.get(..bytes))
@@ -204,7 +209,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         Ok(())
     }
 
-    /// Offers a list of structs to the visitor, if the list cannot exceed any limit. Returns `None`
+    /// Offers a list of structs to the visitor if the list cannot exceed any limit. Returns `None`
     /// if the walk must pass the elements one by one.
     fn structs(&mut self, object: usize, bytes: &[u8], depth: usize) -> Option<()> {
         let object = self.schema.object(object);
@@ -225,7 +230,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     fn scalars(&mut self, field: &'w Field, scalar: ScalarType, bytes: &'w [u8], at: usize) -> DecodeResult {
         self.count(at, bytes.len() / scalar.size())?;
         for (index, bytes) in bytes.chunks_exact(scalar.size()).enumerate() {
-            // Cannot fail: each chunk has exactly the size of the scalar.
+            // The read cannot fail, because each chunk has exactly the size of the scalar.
             let value = scalar.read(bytes, 0).ok_or_else(|| out_of_bounds(at))?;
             let at = at + index * scalar.size();
             self.visitor.reads_value(at..at + scalar.size());
@@ -237,7 +242,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     /// Reads a string through its offset.
     fn string(&mut self, step: PathStep<'_>, field: &Field, at: usize) -> DecodeResult {
         let ListRange { at: start, length } = self.follow_to_length(at)?;
-        // The zero byte after a string is not required: only the length is used.
+        // The zero byte after a string is not required, because only the length is used.
         let bytes = self.payload.get(start..).and_then(|rest| rest.get(..length));
         let length_at = start.saturating_sub(UOFFSET_BYTES);
         self.text(step, field, bytes.ok_or_else(|| out_of_bounds(length_at))?, start)
@@ -246,13 +251,13 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     /// Passes text to the visitor.
     fn text(&mut self, step: PathStep<'_>, field: &Field, bytes: &[u8], at: usize) -> DecodeResult {
         self.count(at, 1)?;
-        // In bytes, because offsets may be shared: each use of one long text costs its length
-        // again.
+        // The limit is in bytes because offsets may be shared. So each use of one long text costs
+        // the length of the text again.
         self.text_left = self
             .text_left
             .checked_sub(bytes.len())
             .ok_or_else(|| decode_error(at, DecodeFault::TooMuchText))?;
-        // Arrays of bytes are padded with zeros; a string has a length and may contain them.
+        // Arrays of bytes are padded with zeros. A string has a length and may contain zeros.
         let end = if field.is_text { bytes.iter().position(|byte| *byte == 0) } else { None };
         let text = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
         self.visitor.reads_value(at..at + bytes.len());
@@ -326,7 +331,8 @@ mod tests {
 
     #[test]
     fn an_empty_table_reads_as_its_defaults() {
-        // Proves that omitted fields read as their defaults, or absent if they have none.
+        // Proves that omitted fields have their default values, or are absent if they have no
+        // default.
         let mut builder = FlatBufferBuilder::new();
         let start = builder.start_table();
         let root = builder.end_table(start);
@@ -341,8 +347,9 @@ mod tests {
 
     #[test]
     fn any_damage_to_a_payload_is_an_error_or_other_values() {
-        // Proves that no bytes panic and that begins and ends match if the walk succeeds: every bit
-        // flipped, every truncation, every 4 bytes set to extreme values.
+        // Proves that no bytes cause a panic, and that begins and ends match if the walk succeeds.
+        // Every bit is flipped, every truncation is tested, and every 4 bytes are set to extreme
+        // values.
         for (plan, payload) in [(shapes(), SHAPES_PAYLOAD), (marked(), MARKED_PAYLOAD)] {
             let check = |bytes: &[u8]| {
                 let mut tally = CountingVisitor::default();
@@ -383,7 +390,8 @@ mod tests {
         builder.finish(root, None);
         let mut bytes = builder.finished_data().to_vec();
         let length = bytes.windows(4).rposition(|window| window == 2_u32.to_le_bytes()).unwrap();
-        // The length is right before the two numbers, of which the second is 2 as well.
+        // The length is directly before the two numbers. The second number is 2 as well, so the
+        // search is repeated.
         let length = bytes[..length].windows(4).rposition(|window| window == 2_u32.to_le_bytes()).unwrap();
         bytes[length..length + 4].fill(0xff);
         let mut tally = CountingVisitor::default();
@@ -398,8 +406,8 @@ mod tests {
 
     #[test]
     fn a_vtable_outside_the_payload_is_refused() {
-        // Proves that a signed offset to the vtable that leads out of the payload, in either
-        // direction, is an error.
+        // Proves that it is an error if the signed offset to the vtable leads out of the payload in
+        // either direction.
         for back in [i32::MIN, i32::MAX, 5, -100, 0] {
             let mut bytes = vec![4, 0, 0, 0];
             bytes.extend_from_slice(&back.to_le_bytes());
@@ -412,8 +420,8 @@ mod tests {
 
     #[test]
     fn a_table_inside_itself_ends_at_the_depth_limit() {
-        // Proves that recursion is bounded, for chains of tables around the limit. Offsets lead
-        // only forward, so a chain cannot be circular.
+        // Proves that recursion is bounded, for chains of tables whose length is near the limit.
+        // Offsets only lead forward, so a chain cannot be circular.
         let plan = recursive();
         let chain = |length: usize| {
             let mut builder = FlatBufferBuilder::new();
@@ -472,7 +480,8 @@ mod tests {
 
     #[test]
     fn text_that_is_not_utf8_comes_escaped() {
-        // Proves that text that is not UTF-8 is passed escaped, also in a list of strings.
+        // Proves that text that is not UTF-8 is passed in its escaped form, also in a list of
+        // strings.
         let mut builder = FlatBufferBuilder::new();
         let bad = WIPOffset::<&str>::new(builder.create_vector(&[0xff_u8, 0x41]).value());
         let good = builder.create_string("A");

@@ -1,5 +1,5 @@
-//! The groups of a block, read one by one. In a matrix, the reader sees the directory and then
-//! loads only the columns that it needs.
+//! Reads the groups of a block one by one. For a matrix, the caller first gets the directory and
+//! then loads only the columns that it needs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,15 +26,17 @@ pub struct BlockGroups<'a> {
 /// A group of a block.
 #[derive(Debug)]
 pub enum GroupRows {
-    /// Samples of one source and length, with their directory read and no column loaded.
+    /// Samples that have the same source and length. The directory has been read, and no column is
+    /// loaded yet.
     Matrix(MatrixRows),
-    /// Frames of any kind, whole.
+    /// Whole payloads of frames of any kind.
     Payloads(PayloadRows),
-    /// Frames that are neither samples nor about samples.
+    /// Frames that are not samples and that contain no information about samples.
     Other,
 }
 
-/// The rows of a matrix: frames' payloads of one source and length.
+/// The rows of a matrix. Each row is the payload of a frame, and all rows have the same source and
+/// length.
 #[derive(Debug)]
 pub struct MatrixRows {
     decoded: DecodedMatrix,
@@ -42,7 +44,7 @@ pub struct MatrixRows {
     first_part: usize,
 }
 
-/// Payloads of frames, one after the other.
+/// Payloads of frames, concatenated.
 #[derive(Debug)]
 pub struct PayloadRows {
     bytes: Vec<u8>,
@@ -79,12 +81,13 @@ impl BlockGroups<'_> {
         self.groups.len()
     }
 
-    /// Returns the source of all frames of a group, if the group states it.
+    /// Returns the source that all frames of a group have, if the group states this source.
     pub fn source(&self, group: usize) -> Option<u16> {
         self.groups.get(group).and_then(|group| CheckedBlock::source_of_group(group))
     }
 
-    /// Reads the directory of a matrix, or the payloads of another group.
+    /// Reads a group. For a matrix, reads only the directory. For any other group, reads the
+    /// payloads.
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
@@ -113,13 +116,14 @@ impl BlockGroups<'_> {
                     .try_for_each(|row| CheckedBlock::check_payload(group, rows.payload(row)))?;
                 Ok(GroupRows::Payloads(rows))
             }
-            // Frames that refer to the first block come last and are not samples.
+            // Frames that refer to the first block are at the end of a segment and are not samples.
             wire::BlockLayout::Copies => Ok(GroupRows::Other),
             _ => Err(BlockError::Group("has an unknown layout")),
         }
     }
 
-    /// Loads the columns that hold these fields. Drops columns that were loaded before.
+    /// Loads the columns that contain these fields. Columns that an earlier call loaded are
+    /// dropped.
     ///
     /// # Errors
     /// The columns are malformed.
@@ -142,7 +146,7 @@ impl BlockGroups<'_> {
         matrix.decoded.fill(|bucket| self.parts.decompressed(first_bucket + bucket))
     }
 
-    /// Returns the group of each frame.
+    /// Returns the group number of each frame, in the order of the frames.
     ///
     /// # Errors
     /// The order is malformed.
@@ -167,19 +171,19 @@ impl MatrixRows {
         self.decoded.first()
     }
 
-    /// Returns whether a byte of a range differs between rows.
+    /// Returns whether any byte of this range may differ between rows.
     pub fn may_change(&self, bytes: Range<usize>) -> bool {
         self.decoded.may_change_in(bytes)
     }
 
-    /// Returns whether bounds prove that no row has a value in the range. Relies on bounds without
-    /// checking them; `verify` checks them.
+    /// Returns whether the bounds of a column prove that no row has a value in the range. This
+    /// function trusts the bounds. `verify` checks them.
     pub fn excludes(&self, range: &ValueRange) -> bool {
         self.decoded.excludes(range)
     }
 
-    /// Returns the bits of the lowest and the highest value of a field, if a column with bounds
-    /// holds exactly this field. Relies on bounds without checking them; `verify` checks them.
+    /// Returns the bits of the lowest and the highest value of a field, if there is a column with
+    /// bounds for exactly this field. This function trusts the bounds. `verify` checks them.
     pub fn bounds(&self, field: FieldRef) -> Option<(u64, u64)> {
         let column = self.decoded.columns().get(self.decoded.columns_in(field.range()).start)?;
         let bits = |key| value_of_key(field, key);
@@ -191,7 +195,8 @@ impl MatrixRows {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }
 
-    /// Writes this row to `to`, which has the bytes of another row. Only loaded columns change.
+    /// Writes this row to `to`, which must contain the bytes of another row. Only the bytes of
+    /// loaded columns change.
     pub fn patch_row(&self, row: usize, to: &mut [u8]) {
         self.decoded.patch_row(row, to);
     }

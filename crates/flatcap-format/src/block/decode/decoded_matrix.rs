@@ -1,5 +1,5 @@
-//! A matrix being read: its first row, its columns and raw ranges, and the values of the selected
-//! ones.
+//! A matrix that is being read. It consists of its first row, its columns and raw ranges, and the
+//! values of the selected columns and raw ranges.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use crate::block::layout::directory::{
 use crate::block::selection::{ColumnSelection, FieldRef, FieldSelection, ValueType};
 use crate::schema::envelope;
 
-/// Bytes before the header in the payload of every telemetry frame. These bytes are the same in all
-/// frames.
+/// Number of bytes before the header in the payload of a telemetry frame. These bytes are the same
+/// in all telemetry frames.
 const FRONT_BYTES: usize = envelope::HEADER_AT;
-/// The source's id in the payload of a telemetry frame.
+/// The location of the source's id in the payload of a telemetry frame.
 #[allow(clippy::cast_possible_truncation, reason = "an offset in the envelope")]
 const SOURCE: FieldRef =
     FieldRef { at: (envelope::HEADER_AT + 24) as u32, bytes: 2, kind: ValueType::Unsigned };
@@ -34,31 +34,32 @@ pub(in crate::block) struct DecodedMatrix {
     buckets: Vec<usize>,
     /// Whether each column is selected.
     selected: Vec<bool>,
-    /// The index of each column's values in `columns`, in units of `rows` values.
+    /// The index of each column's values in `values`, in units of `rows` values. `None` if the
+    /// column is not decoded.
     value_columns: Vec<Option<usize>>,
-    values: Vec<u64>, // of the columns read, `rows` values each
+    values: Vec<u64>, // of the decoded columns, `rows` values each
     patches: Vec<ColumnPatch>,
     raw_ranges: Vec<RawRangeData>,
 }
 
-/// A raw range and its bytes of each row.
+/// A raw range and the bytes of each row in this range.
 #[derive(Debug)]
 struct RawRangeData {
     range: RawRange,
     is_selected: bool,
-    bytes: Vec<u8>, // of all rows but the first, in order; empty if not selected
+    bytes: Vec<u8>, // of all rows except the first; empty if not selected
 }
 
-/// The bytes of a row that a column replaces.
+/// The location of a column's bytes in a row, and of the column's values.
 #[derive(Debug, Clone, Copy)]
 struct ColumnPatch {
     at: usize,
     bytes: u8,
-    first_value: usize, // index of its first value in `columns`
+    first_value: usize, // index of the column's first value in `values`
 }
 
 impl DecodedMatrix {
-    /// Decodes the decompressed directory of a group with rows of this source.
+    /// Decodes the decompressed directory of a group whose rows have this source.
     pub(in crate::block) fn open(
         directory: &[u8],
         source: u16,
@@ -69,8 +70,9 @@ impl DecodedMatrix {
             .split_at_checked(row_bytes)
             .ok_or(BlockError::Group("is shorter than its first row"))?;
         let MatrixDirectory { columns, raw_ranges } = read_directory(rest, first)?;
-        // The first bytes name the kind of frame. If columns could change them, a row could be a
-        // Block. Raw ranges have no bounds, and seeks need the bounds of wall times.
+        // The first bytes name the kind of frame. If columns could change these bytes, a row could
+        // be a Block. Raw ranges must not overlap the envelope, because raw ranges have no bounds
+        // and seeks need the bounds of wall times.
         let is_fixed = columns.iter().all(|column| column.field.at as usize >= FRONT_BYTES)
             && raw_ranges.iter().all(|raw_range| raw_range.at as usize >= envelope::ENVELOPE_BYTES);
         if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
@@ -106,13 +108,14 @@ impl DecodedMatrix {
         self.rows
     }
 
-    /// Returns the number of buckets: the buckets of the columns, then one for each raw range.
+    /// Returns the number of buckets. The buckets of the columns come first, followed by one bucket
+    /// for each raw range.
     pub(in crate::block) fn buckets(&self) -> usize {
         self.column_buckets() + self.raw_ranges.len()
     }
 
     fn column_buckets(&self) -> usize {
-        // `buckets` ends with the number of columns, so it is never empty.
+        // The last element of `buckets` is the number of columns, so the vector is never empty.
         self.buckets.len() - 1
     }
 
@@ -145,7 +148,7 @@ impl DecodedMatrix {
         self.may_change_in(field.range())
     }
 
-    /// Returns whether a byte of a range may differ from row to row.
+    /// Returns whether any byte of this range may differ from row to row.
     pub(in crate::block) fn may_change_in(&self, bytes: Range<usize>) -> bool {
         !self.columns_in(bytes.clone()).is_empty()
             || self.raw_ranges().any(|raw_range| {
@@ -153,7 +156,7 @@ impl DecodedMatrix {
             })
     }
 
-    /// Returns whether the bounds prove that no row is in a range of values.
+    /// Returns whether the bounds prove that no row has a value in this range.
     pub(in crate::block) fn excludes(&self, wanted: &ValueRange) -> bool {
         if self.may_change(wanted.field) {
             self.columns.iter().any(|column| wanted.excludes_column(column))
@@ -187,7 +190,8 @@ impl DecodedMatrix {
         self.raw_ranges.iter_mut().for_each(|range_data| range_data.is_selected = true);
     }
 
-    /// Refuses columns of the numeric codec now, and dictionaries of this codec when they are read.
+    /// Refuses the numeric codec. Columns of this codec cause an error now. Dictionaries of this
+    /// codec cause an error when they are read.
     pub(in crate::block) fn refuse_numeric(&mut self) -> Result<(), BlockError> {
         let is_numeric =
             |column: &BlockColumn| column.follows == FOLLOWS_NONE && column.encoding.is_numeric();
@@ -201,7 +205,8 @@ impl DecodedMatrix {
         &mut self,
         mut bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
     ) -> Result<(), BlockError> {
-        // One pass finds all leaders: `read_directory` refuses leaders that follow a column.
+        // One pass finds all leaders, because `read_directory` refuses leaders that follow a column
+        // themselves.
         let mut needed = self.selected.clone();
         for (column, _) in self
             .columns
@@ -214,7 +219,7 @@ impl DecodedMatrix {
             }
         }
         let count = needed.iter().filter(|needed| **needed).count();
-        // An earlier call may have filled it with other columns.
+        // An earlier call may have filled `value_columns` for other columns.
         self.value_columns.fill(None);
         self.values.clear();
         self.values.resize(count * self.rows, 0);
@@ -223,7 +228,7 @@ impl DecodedMatrix {
             let (from, to) = (self.bucket_start(number), self.bucket_start(number + 1));
             if needed.get(from..to).is_some_and(|needed| needed.contains(&true)) {
                 let alone = self.columns.get(from..to).unwrap_or_default();
-                // Columns that follow another one have no bytes in their bucket.
+                // Columns that follow another column have no bytes in their bucket.
                 let is_needed =
                     |(column, needed): (&BlockColumn, &bool)| *needed && column.follows == FOLLOWS_NONE;
                 let bytes = if alone.iter().zip(needed.get(from..to).unwrap_or_default()).any(is_needed) {
@@ -248,7 +253,8 @@ impl DecodedMatrix {
             self.raw_ranges.iter_mut().enumerate().filter(|(_, range_data)| range_data.is_selected)
         {
             range_data.bytes = bucket(lane_buckets + number)?;
-            // No underflow: `PartReader::matrix` refuses a matrix without rows.
+            // `rows - 1` cannot underflow, because `PartReader::matrix` refuses a matrix without
+            // rows.
             if range_data.bytes.len() != (self.rows - 1) * range_data.range.bytes as usize {
                 return Err(BlockError::Group("has a raw range that does not have the length its rows need"));
             }
@@ -256,8 +262,8 @@ impl DecodedMatrix {
         self.check_source()
     }
 
-    /// Checks that all rows have the source of the first one, if the columns of the source are
-    /// selected.
+    /// Checks that all rows have the same source as the first row. Checks nothing if the columns
+    /// that contain the source's id are not selected.
     fn check_source(&self) -> Result<(), BlockError> {
         let overlapping = self.columns.iter().enumerate();
         for (number, column) in overlapping.filter(|(_, column)| column.field.overlaps(SOURCE)) {
@@ -273,8 +279,8 @@ impl DecodedMatrix {
         Ok(())
     }
 
-    /// Returns the first column whose stated bounds are not its lowest and its highest value. All
-    /// columns must be selected.
+    /// Returns the first column whose stated bounds differ from the lowest and the highest value of
+    /// the column. All columns must be selected.
     pub(in crate::block) fn wrong_bounds(&self) -> Option<FieldRef> {
         let is_wrong = |(number, column): &(usize, &BlockColumn)| {
             let keys = self.values(*number).unwrap_or_default().iter().map(|value| column.field.key(*value));
@@ -301,8 +307,8 @@ impl DecodedMatrix {
         let mut rest = bytes;
         for number in columns {
             let Some(column) = self.columns.get(number) else { return Err(LENGTH) };
-            // `bytes` is empty if no needed column has bytes of its own. Then there is nothing to
-            // split.
+            // `bytes` is empty if all needed columns of the bucket follow another column. Then
+            // there is nothing to split.
             let own = if column.follows == FOLLOWS_NONE && !bytes.is_empty() {
                 let (own, after) = rest.split_at_checked(column.bytes as usize).ok_or(LENGTH)?;
                 rest = after;
@@ -331,10 +337,12 @@ impl DecodedMatrix {
             } else {
                 let leader =
                     self.value_columns.get(usize::from(column.follows)).copied().flatten().ok_or(LENGTH)?;
-                // A leader has a lower number, so its values are decoded and lie in `before`.
+                // A leader has a lower number than its follower, so the leader's values are already
+                // decoded and are in `before`.
                 let leader = before.get(leader * self.rows..).unwrap_or_default();
                 let difference = known.wrapping_sub(leader.first().copied().unwrap_or_default());
-                // Files from other writers may have a leader that is longer.
+                // In files from other writers, the values of a leader may be longer than this
+                // column.
                 values
                     .iter_mut()
                     .zip(leader)
@@ -355,14 +363,15 @@ impl DecodedMatrix {
         self.raw_ranges.get(raw_range).map_or(&[], |range_data| range_data.of(row, &self.first))
     }
 
-    /// Writes a row to `to`, which has its length.
+    /// Writes a row to `to`, which must have the length of a row.
     #[inline]
     pub(in crate::block) fn write_row(&self, number: usize, to: &mut [u8]) {
         to.copy_from_slice(&self.first);
         self.patch_row(number, to);
     }
 
-    /// Writes this row to `to`, which has the bytes of another row. Only selected columns change.
+    /// Writes this row to `to`, which must contain the bytes of another row. Only the bytes of
+    /// selected columns change.
     #[inline]
     pub(in crate::block) fn patch_row(&self, number: usize, to: &mut [u8]) {
         for patch in &self.patches {
@@ -429,8 +438,8 @@ mod tests {
 
     #[test]
     fn raw_ranges_fit_their_rows() {
-        // Proves that a raw range has as many bytes as its rows need, and that a range in the
-        // frame's prefix is refused.
+        // Proves that a raw range is refused if the number of its bytes does not fit its rows, or
+        // if the range overlaps the envelope.
         let part: Vec<u8> = (0..80).collect();
         let mut decoded = opened(70).unwrap();
         assert_eq!((decoded.buckets(), decoded.row_bytes()), (1, 120));

@@ -1,4 +1,4 @@
-//! Decoding: a block into frames.
+//! Decodes a block into frames.
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 
@@ -22,7 +22,8 @@ pub struct Block {
     pub(in crate::block) groups: Vec<DecodedGroup>,
 }
 
-/// The location of a frame: its offset in the block's raw bytes, and its payload in a group.
+/// The location of a frame. It consists of the frame's offset in the block's raw bytes and the
+/// location of the frame's payload in a group.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::block) struct BlockFrame {
     pub(in crate::block) offset: u32,
@@ -37,7 +38,8 @@ pub(in crate::block) enum DecodedGroup {
     Matrix(DecodedMatrix),
 }
 
-/// Reads blocks. Reuses its memory, including that of blocks returned with [`reuse`](Self::reuse).
+/// Reads blocks. A decoder reuses its memory and the memory of blocks that the caller returns with
+/// [`reuse`](Self::reuse).
 #[derive(Debug)]
 pub struct BlockDecoder {
     decompressor: PartDecompressor,
@@ -54,7 +56,7 @@ struct ReusedBuffers {
 }
 
 impl Default for BlockDecoder {
-    /// Reads blocks with any features.
+    /// Creates a decoder that accepts blocks with any features.
     fn default() -> Self {
         let (decompressor, reused) = (PartDecompressor::default(), ReusedBuffers::default());
         Self { decompressor, reused, first_block: Vec::new(), announced: BlockFeatures::EVERY }
@@ -70,8 +72,8 @@ impl BlockDecoder {
         let block = CheckedBlock::open(payload)?;
         let mut parts = PartReader::new(&mut self.decompressor, self.announced, &block)?;
         let order = block.group_order(&mut parts)?;
-        // Lengths and directories of all groups come first, so that wrong sums are found before any
-        // payload or column is decompressed.
+        // The lengths and directories of all groups are read first, so that wrong sums are found
+        // before any payload or column is decompressed.
         let groups =
             block.groups.iter().map(|group| open_group(group, &mut parts)).collect::<Result<Vec<_>, _>>()?;
         let mut frames = std::mem::take(&mut self.reused.frames);
@@ -92,8 +94,8 @@ impl BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// Takes back the memory of a block for the next one. Without this, the next block needs new
-    /// memory, which the kernel would have to fill with zeros.
+    /// Takes over the memory of a block, to use this memory for the next block. Without this call,
+    /// the next block needs new memory, which the kernel has to fill with zeros.
     pub fn reuse(&mut self, block: Block) {
         if block.frames.capacity() > self.reused.frames.capacity() {
             self.reused.frames = block.frames;
@@ -107,8 +109,8 @@ impl BlockDecoder {
         }
     }
 
-    /// Refuses, from now on, blocks with other features than these. The file announces the features
-    /// of its blocks.
+    /// Sets the features that the file announces. From now on, the decoder refuses blocks that need
+    /// other features.
     pub fn set_announced(&mut self, features: BlockFeatures) {
         self.announced = features;
     }
@@ -120,7 +122,8 @@ impl BlockDecoder {
         CheckedBlock::open(payload).is_ok_and(|block| block.groups.iter().any(is_copied))
     }
 
-    /// Sets the raw bytes of the segment's first block, to which the last block refers.
+    /// Sets the raw bytes of the segment's first block. The last block of the segment refers to
+    /// these bytes.
     pub fn set_first_block(&mut self, raw: Vec<u8>) {
         self.first_block = raw;
     }
@@ -140,7 +143,7 @@ impl BlockDecoder {
 }
 
 impl Block {
-    /// Returns the offset of the first frame in the segment as it was recorded.
+    /// Returns the offset that the first frame had in the segment before compression.
     pub fn raw_offset(&self) -> u64 {
         self.raw_offset
     }
@@ -150,7 +153,8 @@ impl Block {
         self.raw_bytes
     }
 
-    /// Returns the checksum kind of the frames inside. The Block frame itself may have another.
+    /// Returns the checksum kind of the frames inside. The Block frame itself may have another
+    /// checksum kind.
     #[cfg(any(test, feature = "testing"))]
     pub fn checksum(&self) -> ChecksumKind {
         self.checksum
@@ -162,8 +166,8 @@ impl Block {
         self.frames.len()
     }
 
-    /// Returns a column whose stated bounds differ from the bounds of its values, and its source.
-    /// All columns must be selected.
+    /// Returns a column whose stated bounds differ from the bounds of its values. Also returns the
+    /// source of the column. All columns must be selected.
     pub(crate) fn wrong_bounds(&self) -> Option<(u16, FieldRef)> {
         self.groups.iter().find_map(|group| match group {
             DecodedGroup::Matrix(decoded) => {
@@ -175,7 +179,7 @@ impl Block {
     }
 
     /// Copies frame bytes from the offset `from` within the block, and returns the number of bytes
-    /// copied. It is less than the length of `out` only at the end of the block. Only frames in
+    /// copied. This number is lower than the length of `out` only if the block ends. Only frames in
     /// this range are rebuilt.
     pub fn copy(&self, from: usize, out: &mut [u8]) -> usize {
         let end = self.raw_bytes.min(from.saturating_add(out.len()));
@@ -194,7 +198,8 @@ impl Block {
             if buffer.len() == frame_bytes {
                 self.rebuild(frame, buffer);
             } else {
-                // A checksum covers the whole frame, so the frame must be rebuilt completely.
+                // A checksum covers the whole frame, so the whole frame must be rebuilt even if
+                // only a part of it is copied.
                 whole.clear();
                 whole.resize(frame_bytes, 0);
                 self.rebuild(frame, &mut whole);
@@ -212,13 +217,15 @@ impl Block {
         end - start
     }
 
-    /// Rebuilds a frame into `to`, which has its length. The limits of a block keep it short.
+    /// Rebuilds a frame into `to`, which must have the length of the frame. The limits of a block
+    /// keep the frame short.
     fn rebuild(&self, frame: &BlockFrame, to: &mut [u8]) {
         let (at, header_bytes) = (frame.position as usize, self.checksum.frame_bytes(0));
         match self.groups.get(usize::from(frame.group)) {
             Some(DecodedGroup::Payloads(bytes)) => {
                 let payload = bytes.get(at..at + to.len().saturating_sub(header_bytes)).unwrap_or_default();
-                // Always fits: `locate_frames` has computed the offsets from these lengths.
+                // The payload always fits, because `locate_frames` has computed the offsets from
+                // these lengths.
                 let _fits = self.checksum.frame_into(to, payload);
             }
             Some(DecodedGroup::Matrix(decoded)) => {
@@ -230,7 +237,7 @@ impl Block {
     }
 }
 
-/// A group with decoded lengths or directory, and no data yet.
+/// A group whose lengths or directory are decoded and whose data is not decompressed yet.
 enum PendingGroup<'a> {
     Matrix { group: &'a wire::BlockGroup, decoded: DecodedMatrix },
     Sequence { group: &'a wire::BlockGroup, lengths: Vec<u32> },
@@ -274,7 +281,8 @@ impl PendingGroup<'_> {
                         return Err(BlockError::Group("refers to the first block, which cannot be read"));
                     }
                     let (list, rest) = (parts.decompressed(part)?, parts.decompressed(part + 1)?);
-                    // At most the block's raw bytes: `locate_frames` has added up the lengths.
+                    // The sum is not higher than the block's raw bytes, because `locate_frames` has
+                    // added up the lengths.
                     let sum = lengths.iter().map(|length| *length as usize).sum();
                     bytes.clear();
                     decode_copies(&list, &rest, first_block, sum, &mut bytes)?;
@@ -311,7 +319,7 @@ fn locate_frames(
 ) -> Result<(), BlockError> {
     const LENGTH: BlockError = BlockError::Block("has frames that do not add up to its raw bytes");
     let header_bytes = block.checksum.frame_bytes(0);
-    // next frame and next byte of each group
+    // the number of the next frame and the offset of the next byte, for each group
     let mut cursors = vec![(0_usize, 0_usize); groups.len()];
     frames.clear();
     frames.reserve_exact(order.len());

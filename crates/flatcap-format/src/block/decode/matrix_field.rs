@@ -1,4 +1,5 @@
-//! One field in the rows of a matrix. The bytes of a field may be in any columns and raw ranges.
+//! Reads one field in the rows of a matrix. The bytes of the field may come from several columns
+//! and raw ranges.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -7,7 +8,8 @@ use super::decoded_matrix::DecodedMatrix;
 use crate::block::layout::directory::value_at;
 use crate::block::selection::{FieldRef, ValueType};
 
-/// A field in a matrix: bits that are the same in all rows, and bits from columns and raw ranges.
+/// A field in a matrix. Some of its bits may be the same in all rows. The other bits come from
+/// columns and raw ranges.
 pub(in crate::block) struct MatrixField {
     constant_bits: u64,
     columns: Vec<ColumnBits>,
@@ -26,7 +28,7 @@ struct RawRangeBytes {
 /// Bits of a column's values that belong to a field.
 struct ColumnBits {
     column: usize,
-    /// Left shift in bits; a right shift if negative.
+    /// Left shift in bits. A negative number means a right shift.
     shift: i32,
     mask: u64,
 }
@@ -35,19 +37,22 @@ impl MatrixField {
     pub(in crate::block) fn of(field: FieldRef, decoded: &DecodedMatrix) -> Self {
         // A value has at most eight bytes.
         let field = FieldRef { bytes: field.bytes.min(8), ..field };
-        // The writer may not have known the field, so it may span several columns and raw ranges.
+        // The writer may not have known the field, so the field may extend over several columns and
+        // raw ranges.
         let mut fixed = value_at(decoded.first(), field);
         let mut columns = Vec::new();
-        // Callers may ask for a field of zero bytes, which would shift by 64.
+        // Callers may ask for a field of zero bytes. Without `clamp`, this would be a shift by 64
+        // bits.
         let whole = u64::MAX >> (64 - 8 * u32::from(field.bytes.clamp(1, 8)));
         for column in decoded.columns_in(field.range()) {
             let Some(own) = decoded.columns().get(column).map(|column| column.field) else { continue };
             let shift = 8 * (i64::from(own.at) - i64::from(field.at));
-            // Cannot fail: overlapping fields are less than eight bytes apart.
+            // The conversion cannot fail, because overlapping fields are less than eight bytes
+            // apart.
             let shift = i32::try_from(shift).unwrap_or_default();
             let covered = u64::MAX >> (64 - 8 * u32::from(own.bytes));
             let mask = shifted(covered, shift) & whole;
-            // `get` joins values by OR, so the first row must leave these bits clear.
+            // Reads combine values by OR, so these bits must not come from the first row too.
             fixed &= !mask;
             columns.push(ColumnBits { column, shift, mask });
         }
@@ -65,7 +70,7 @@ impl MatrixField {
         Self { constant_bits: fixed, columns, raw_ranges }
     }
 
-    /// Returns the values of a column if the field is exactly that column.
+    /// Returns the values of the field's column if the field is exactly one column.
     pub(in crate::block) fn as_column<'d>(&self, decoded: &'d DecodedMatrix) -> Option<&'d [u64]> {
         let [ColumnBits { column, shift: 0, mask }] = self.columns.as_slice() else { return None };
         let own = decoded.columns().get(*column)?.field;
@@ -82,7 +87,7 @@ impl MatrixField {
         if let Some(column) = self.as_column(decoded) {
             return Cow::Borrowed(column.get(rows).unwrap_or_default());
         }
-        // Most fields of envelopes are the same in all rows, or share a column with others.
+        // Most fields of envelopes are the same in all rows or share a column with other fields.
         if self.columns.is_empty() && self.raw_ranges.is_empty() {
             return Cow::Owned(vec![self.constant_bits; rows.len()]);
         }

@@ -1,4 +1,4 @@
-//! Decoding: whole blocks, selected columns.
+//! Decoding of whole blocks or of selected columns.
 
 pub(super) mod block_groups;
 pub(super) mod decoded_matrix;

@@ -1,5 +1,5 @@
-//! The raw and stored bytes of each source in a block, computed by the encoder or from the encoded
-//! block.
+//! Computes the raw and stored bytes of each source in a block, either in the encoder or from the
+//! encoded block.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,20 @@ pub struct SourceSize {
     pub source: u16,
     /// Length of the source's whole frames, in bytes.
     pub raw_bytes: u64,
-    /// The source's part of the block, in bytes: the data of its own groups, and a share of the
-    /// rest in proportion to its raw bytes.
+    /// The source's part of the stored block, in bytes. This is the data of groups that contain
+    /// only this source, plus a share of the other bytes in proportion to the source's raw bytes.
     pub stored_bytes: u64,
 }
 
-/// Distributes the bytes that belong to no single source. `sizes` has the bytes of each source's
-/// own groups; `raw_bytes` and `stored_bytes` are the block's.
+/// Distributes the bytes that belong to no single source. On entry, `sizes` contains the bytes of
+/// the groups that belong to one source. `raw_bytes` and `stored_bytes` are the sizes of the block.
 pub(in crate::block) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u64, stored_bytes: u64) {
     let own: u64 = sizes.iter().map(|size| size.stored_bytes).sum();
     let common = stored_bytes.saturating_sub(own);
     for size in sizes {
-        // No overflow: both factors are below 2^28 in blocks we write, and within the limits in
-        // others.
-        // A malformed block may state 0 raw bytes.
+        // This cannot overflow in blocks that we write, because both factors are below 2^28. In
+        // other blocks, both factors are within the limits. A malformed block may state 0 raw
+        // bytes.
         size.stored_bytes += common.saturating_mul(size.raw_bytes) / raw_bytes.max(1);
     }
 }
@@ -39,21 +39,22 @@ pub(in crate::block) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u
 impl BlockDecoder {
     /// Returns the share of each source in a Block frame's payload, ordered by id. The result
     /// equals [`BlockEncoder::sizes`](crate::block::BlockEncoder::sizes) of the encoder that made
-    /// the block. Decompresses only groups that contain payloads of several sources.
+    /// the block. Decompresses only the groups that contain payloads of several sources.
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
     pub(crate) fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let mut parts = self.parts(&block)?;
-        // raw bytes, and stored bytes of its own groups
+        // for each source, its raw bytes and the stored bytes of the groups with only this source
         let mut sums: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
         for group in block.groups {
             match group.layout() {
                 wire::BlockLayout::Matrix => {
                     let sum = sums.entry(group.source()).or_default();
                     let frame_bytes = block.checksum.frame_bytes(0) as u64 + u64::from(group.row_bytes());
-                    // At most the block's raw bytes, which was checked on opening.
+                    // The product is not higher than the block's raw bytes. Opening the block has
+                    // checked this.
                     sum.0 += u64::from(group.frames()) * frame_bytes;
                     sum.1 += parts.stored_bytes(group);
                 }
@@ -73,7 +74,7 @@ impl BlockDecoder {
                     };
                     all_payloads(group, &mut parts, count)?;
                 }
-                // No samples.
+                // This group contains no samples.
                 wire::BlockLayout::Copies => {}
                 _ => return Err(BlockError::Group("has an unknown layout")),
             }

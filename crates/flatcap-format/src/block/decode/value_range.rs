@@ -1,9 +1,10 @@
-//! Ranges of values, and what the bounds of columns (a zone map) prove about them.
+//! Ranges of values. The bounds of columns (a zone map) may prove that no row has a value in a
+//! range.
 
 use crate::block::layout::directory::BlockColumn;
 use crate::block::selection::{FieldRef, ValueType};
 
-/// Accepts values of a field between two bounds, inclusive.
+/// A range that accepts the values of a field between two bounds, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueRange {
     /// The field, whose type determines the order.
@@ -23,8 +24,8 @@ impl ValueRange {
     /// Returns whether the bounds of a column prove that no row is in the range.
     pub(in crate::block) fn excludes_column(&self, column: &BlockColumn) -> bool {
         let (mine, own) = (self.field, column.field);
-        // Bounds of a column prove nothing about a field that is only a part of the column or
-        // extends beyond it.
+        // The bounds of a column prove nothing about a field that is only a part of the column or
+        // extends beyond the column.
         if (mine.at, mine.bytes) != (own.at, own.bytes) {
             return false;
         }
@@ -42,13 +43,15 @@ impl ValueRange {
         if (lowest ^ highest) & sign != 0 {
             return false;
         }
-        // One order may be the reverse of the other, as for negative floats read as integers.
+        // The order of one type may be the reverse of the order of the other. An example is a
+        // negative float that is read as an integer.
         let (lowest, highest) = (mine.key(lowest), mine.key(highest));
         to < lowest.min(highest) || lowest.max(highest) < from
     }
 }
 
-/// Returns the bits of the value with a key.
+/// Returns the bits of the value that has this key, or `None` if no value of the field can have the
+/// key.
 pub(in crate::block) fn value_of_key(field: FieldRef, key: u64) -> Option<u64> {
     let sign = 1_u64 << (8 * u32::from(field.bytes) - 1);
     let bits = match field.kind {
@@ -57,6 +60,6 @@ pub(in crate::block) fn value_of_key(field: FieldRef, key: u64) -> Option<u64> {
         ValueType::Float if key & sign != 0 => key ^ sign,
         ValueType::Float => key ^ (sign | (sign - 1)),
     };
-    // Bounds are not checked on reading, so a key may have more bits than its field.
+    // Reading does not check bounds, so a key may have more bits than its field.
     (bits <= sign | (sign - 1)).then_some(bits)
 }

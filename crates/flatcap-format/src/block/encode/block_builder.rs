@@ -1,5 +1,6 @@
-//! The Block table, laid out by hand so that codecs write into its final location. A `FlatBuffer`
-//! builder writes from back to front, so the data would have to be copied into it.
+//! Writes the Block table without a `FlatBuffer` builder, so that codecs write directly into the
+//! final location of the data. Such a builder writes from back to front, so the data would have to
+//! be copied into the builder.
 //!
 //! ```text
 //!   root offset | FCBK | vtable | table | length of data, data | groups | parts
@@ -10,11 +11,12 @@ use std::io::{self, Write};
 
 use crate::schema::segment as wire;
 
-/// Offset of the table, after the root offset, the identifier, a vtable of nine numbers and two
-/// bytes of padding.
+/// Offset of the table. The root offset, the identifier, a vtable of nine numbers and two bytes of
+/// padding come before the table.
 const TABLE_AT: u16 = 4 + 4 + VTABLE_BYTES + 2;
 const VTABLE_BYTES: u16 = 2 * 9;
-/// Offsets in the table, after the offset of the vtable. The order aligns the 8-byte numbers.
+/// Offsets of the fields in the table. The offset of the vtable comes first. The order of the
+/// fields aligns the 8-byte numbers.
 const RAW_OFFSET_AT: u16 = 4;
 const RAW_BYTES_AT: u16 = RAW_OFFSET_AT + 8;
 const FRAMES_AT: u16 = RAW_BYTES_AT + 8;
@@ -23,12 +25,13 @@ const PARTS_AT: u16 = GROUPS_AT + 4;
 const DATA_AT: u16 = PARTS_AT + 4;
 const CHECKSUM_AT: u16 = DATA_AT + 4;
 const TABLE_BYTES: u16 = CHECKSUM_AT + 1;
-/// Bytes before the data: the table, three bytes of padding and the length of the data.
+/// Number of bytes before the data. These bytes end with the table, three bytes of padding and the
+/// length of the data.
 const PREFIX_BYTES: usize = (TABLE_AT + TABLE_BYTES + 3 + 4) as usize;
 
 const _: () = assert!((TABLE_AT + RAW_OFFSET_AT).is_multiple_of(8) && PREFIX_BYTES.is_multiple_of(4));
 
-/// A Block being written, at the end of a vector.
+/// A Block that is being written at the end of a vector.
 #[derive(Debug)]
 pub(in crate::block) struct BlockBuilder<'o> {
     out: &'o mut Vec<u8>,
@@ -52,7 +55,7 @@ impl<'o> BlockBuilder<'o> {
         Self { out, start }
     }
 
-    /// Returns the vector to append data to. The vector must not be used otherwise.
+    /// Returns the vector. The caller must only append data to this vector.
     pub(in crate::block) fn data(&mut self) -> &mut Vec<u8> {
         self.out
     }
@@ -74,7 +77,7 @@ impl<'o> BlockBuilder<'o> {
     ) -> io::Result<usize> {
         let data_bytes = self.data_bytes();
         let Self { out, start } = self;
-        // The lists come last: they are complete only after all parts are compressed.
+        // The lists come last, because they are complete only after all parts are compressed.
         let groups_at = align(out, start);
         out.extend_from_slice(&offset(groups.len())?.to_le_bytes());
         for group in groups {
@@ -105,7 +108,7 @@ impl<'o> BlockBuilder<'o> {
         front.write_all(b"FCBK")?;
         vtable.iter().try_for_each(|number| front.write_all(&number.to_le_bytes()))?;
         front.write_all(&[0; 2])?;
-        // The offset from a table to its vtable counts backwards. The vtable begins at 8.
+        // The offset from a table to its vtable counts backwards. The vtable begins at offset 8.
         front.write_all(&u32::from(TABLE_AT - 8).to_le_bytes())?;
         front.write_all(&numbers.raw_offset.to_le_bytes())?;
         front.write_all(&numbers.raw_bytes.to_le_bytes())?;
@@ -138,8 +141,8 @@ mod tests {
 
     #[test]
     fn the_layout_reads_like_a_built_one() {
-        // Proves that the hand-made layout passes the verifier and reads like a Block made by the
-        // FlatBuffer builder, for each alignment of the data and for zero, one and many groups.
+        // Proves that the hand-made layout passes the verifier and is read like a Block from the
+        // FlatBuffer builder. The data has each alignment, and there are zero, one and many groups.
         for (length, count) in (0..9).zip([0_u32, 1, 2, 3, 300, 0, 1, 2, 3]) {
             let groups: Vec<_> = (0..count)
                 .map(|at| wire::BlockGroup::new(at, 2, 7 + at, 9, 513, wire::BlockLayout::Matrix, at > 1))

@@ -1,5 +1,5 @@
-//! Encoded sizes of many kinds of rows, compared with the smaller result of two encoders without
-//! heuristics.
+//! Tests the encoded sizes of many kinds of rows. Each size is compared with the smaller result of
+//! two encoders that have no heuristics.
 
 #![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers, and noise")]
 
@@ -14,7 +14,8 @@ use crate::schema::envelope::ENVELOPE_BYTES;
 use crate::schema::{NumericField, NumericKind};
 use crate::testing::effort;
 
-/// Generators of one word, from the row number and a number that is unique among all words.
+/// Generators of one word. A generator gets the row number and a number that is unique among all
+/// words.
 const KINDS: [fn(u64, u64) -> u64; 16] = [
     |row, _| row,
     |row, at| 1000 * row + noise(at) % 50,
@@ -38,12 +39,12 @@ const KINDS: [fn(u64, u64) -> u64; 16] = [
     |_, at| if noise(at).is_multiple_of(20) { noise(at + 1) } else { 7 },
 ];
 
-/// Kinds with 17 to 300 distinct values per word.
+/// The kinds whose words have 17 to 300 distinct values.
 const SEVERAL_VALUES: [usize; 3] = [8, 9, 11];
-/// Bytes of a block outside of its parts.
+/// Number of bytes of a block outside of its parts.
 const OVERHEAD_BYTES: usize = 300;
 
-/// A row generator: some kinds of words, repeated with a period.
+/// A generator of rows. The kinds of the words in a row repeat after `period` words.
 struct RowGenerator {
     seed: u64,
     words: u64,
@@ -67,8 +68,8 @@ impl RowGenerator {
         (noise(self.seed << 20 | which) % KINDS.len() as u64) as usize
     }
 
-    /// Returns whether some words have more distinct values than a dictionary of few values, but
-    /// fewer than noise.
+    /// Returns whether some words have too many distinct values for a dictionary of few values, but
+    /// fewer than noise has.
     fn has_several_values(&self) -> bool {
         (0..self.period.min(self.words)).any(|at| SEVERAL_VALUES.contains(&self.kind(at)))
     }
@@ -100,9 +101,9 @@ fn columns_bytes(frames: &[u8], rows: usize, words: u64, codec: Codec) -> usize 
 
 #[test]
 fn sizes_are_near_the_best() {
-    // Proves that the columnar layout takes at most 1.2 times the smaller of the row layout and one
-    // column for each word. Words with 17 to 300 values, which a sample cannot tell from text, may
-    // take 2.7 times as much.
+    // Proves that the columnar layout takes at most 1.2 times the bytes of the smaller result. The
+    // compared results are the row layout and a column for each word. Words with 17 to 300 values
+    // may take 2.7 times as much, because a sample cannot distinguish such words from text.
     for seed in 0..u64::from(effort::cases(16, 64)) {
         let body = RowGenerator::new(seed);
         let frames = samples(body.rows(), |row| body.of(row));

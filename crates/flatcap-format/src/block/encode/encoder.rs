@@ -1,4 +1,4 @@
-//! Encoding: frames into a block.
+//! Encodes frames into a block.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,15 +21,15 @@ use crate::schema::CompiledSchema;
 use crate::schema::envelope::ENVELOPE_BYTES;
 use crate::schema::segment as wire;
 
-/// Default length of a block before compression. Blocks of 16 MiB are 1.19 times smaller, but a
-/// seek decompresses a whole block.
+/// Default length of a block before compression. Data in blocks of 16 MiB is 1.19 times smaller,
+/// but a seek decompresses a whole block.
 pub const RAW_BYTES_DEFAULT: usize = 4 << 20;
 
-/// The identifier of a footer, in its payload.
+/// The identifier in the payload of a footer.
 const FOOTER: &[u8] = b"FCFT";
 
-/// Compresses frames into blocks. An encoder reuses the memory of the blocks before. Encoding is
-/// deterministic: the same frames give the same block.
+/// Compresses frames into blocks. An encoder reuses the memory of earlier blocks. Encoding is
+/// deterministic, so the same frames always become the same block.
 #[derive(Default)]
 pub struct BlockEncoder {
     compression: SourceCompression,
@@ -50,11 +50,11 @@ struct EncoderInput<'r> {
     frames: &'r [u8],
     raw_offset: u64,
     checksum: ChecksumKind,
-    /// Raw bytes of the segment's first block, if payloads may refer to the first block.
+    /// Raw bytes of the segment's first block. Empty if payloads cannot refer to the first block.
     first_block: &'r [u8],
 }
 
-/// The parts of a block being encoded.
+/// The parts of the block that is being encoded.
 #[derive(Debug, Default)]
 struct PartWriter {
     features: BlockFeatures,
@@ -76,24 +76,24 @@ impl BlockEncoder {
     }
 
     /// Sets the binary schema and root table of a source's payloads. Fields of four and eight bytes
-    /// then become columns, with bounds by their number type. Without a schema, the encoder derives
-    /// columns and number types from the values. Decoding needs no schema. An invalid schema, or
-    /// one that does not fit the payloads, is ignored.
+    /// then become columns whose bounds have the order of the fields' number types. Without a
+    /// schema, the encoder derives columns and number types from the values. Decoding needs no
+    /// schema. The encoder ignores a schema that is invalid or does not fit the payloads.
     pub fn set_schema(&mut self, source: u16, root: &str, schema: &[u8]) {
         if let Ok(plan) = CompiledSchema::compile(schema, root) {
             self.schemas.insert(source, plan);
         }
     }
 
-    /// Returns the known fields of a payload of a source.
+    /// Returns the fields of a source's payload that are known from the schema.
     fn fields(&self, source: u16, payload: &[u8]) -> KnownFields {
         let plan = self.schemas.get(&source);
         let body = payload.get(ENVELOPE_BYTES..).unwrap_or_default();
         KnownFields::new(&plan.and_then(|plan| plan.numeric_fields(body)).unwrap_or_default())
     }
 
-    /// Returns the payload of a Block frame with these frames. `raw_offset` is the offset of the
-    /// frames in the segment, `checksum` their checksum kind.
+    /// Returns the payload of a Block frame that contains these frames. `raw_offset` is the offset
+    /// of the frames in the segment. `checksum` is the checksum kind of the frames.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -105,13 +105,13 @@ impl BlockEncoder {
         appended.map(|()| self.out.as_slice())
     }
 
-    /// Appends the payload that [`encode`](Self::encode) returns, for instance after the space for
-    /// a frame header.
+    /// Appends the payload that [`encode`](Self::encode) returns to a vector. The vector may
+    /// already contain other bytes, for instance the space for a frame header.
     ///
     /// # Errors
     /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
-    /// `InvalidInput` if the bytes are empty or more than [`RAW_BYTES_MAX`]. Also errors of the
-    /// codec. After an error nothing is appended.
+    /// `InvalidInput` if the bytes are empty or more than [`RAW_BYTES_MAX`]. The codec may return
+    /// other errors. If there is an error, nothing is appended.
     pub fn append(
         &mut self,
         frames: &[u8],
@@ -122,10 +122,11 @@ impl BlockEncoder {
         self.append_last(frames, raw_offset, checksum, &[], out)
     }
 
-    /// Appends the block of the frames that end a segment, footer and trailer, like
-    /// [`append`](Self::append). `first_block` contains the frames of the segment's first block,
-    /// which has only the header. Parts of the footer that repeat the header, such as schemas, are
-    /// stored as references. A reader needs the first block to read this one.
+    /// Appends the block of the frames that end a segment, like [`append`](Self::append). These
+    /// frames are the footer and the trailer. `first_block` contains the frames of the segment's
+    /// first block, which contains only the header. Parts of the footer that repeat the header,
+    /// such as schemas, are stored as references to the first block. So a reader needs the first
+    /// block to read this block.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -143,7 +144,7 @@ impl BlockEncoder {
         self.write(EncoderInput { frames, raw_offset, checksum, first_block }, out)
     }
 
-    /// Writes the grouped frames. After an error, `out` is unchanged.
+    /// Writes the grouped frames. If there is an error, `out` is unchanged.
     fn write(&mut self, run: EncoderInput<'_>, out: &mut Vec<u8>) -> io::Result<()> {
         let start = out.len();
         let written = self.try_write(run, out);
@@ -183,17 +184,17 @@ impl BlockEncoder {
         Ok(())
     }
 
-    /// Returns the raw and stored bytes of each source in the last block.
+    /// Returns the raw and stored bytes of each source in the block that was encoded last.
     pub fn sizes(&self) -> &[SourceSize] {
         &self.sizes
     }
 
-    /// Returns the features that a reader of the last block needs.
+    /// Returns the features that a reader needs for the block that was encoded last.
     pub fn features(&self) -> BlockFeatures {
         self.parts.features
     }
 
-    /// Writes the first part: the group number of each frame.
+    /// Writes the first part, which contains the group number of each frame.
     fn write_group_order(&mut self, table: &mut BlockBuilder<'_>) -> io::Result<()> {
         let (lists, order) = (self.grouper.groups.len(), &self.grouper.order);
         let bytes: Vec<u8> = match lists {
@@ -221,8 +222,9 @@ impl BlockEncoder {
                     let (at, length) = list.rows.get(number).copied().unwrap_or_default();
                     run.frames.get(at as usize..(at + length) as usize).unwrap_or_default()
                 };
-                // Uses the field offsets of the first row. Rows with fields at other offsets take
-                // more space but stay exact: a column is bytes at an offset.
+                // Uses the field offsets of the first row. If other rows have fields at other
+                // offsets, these rows take more space. They stay exact, because a column is only a
+                // range of bytes at an offset.
                 let fields = self.fields(source, payload(0));
                 let rows = list.rows.len();
                 self.encoded.codec = Some(codec);
@@ -281,7 +283,8 @@ fn payloads<'r>(list: &FrameGroup, bytes: &'r [u8]) -> impl Iterator<Item = &'r 
     list.rows.iter().map(|(at, length)| bytes.get(*at as usize..(at + length) as usize).unwrap_or_default())
 }
 
-/// Returns whether a group begins with a footer, which repeats the header, and the header is known.
+/// Returns whether a group begins with a footer and the first block is known. The footer repeats
+/// the header, which is in the first block.
 fn repeats_header(list: &FrameGroup, run: &EncoderInput<'_>) -> bool {
     let first = payloads(list, run.frames).next().unwrap_or_default();
     !run.first_block.is_empty() && first.get(4..8) == Some(FOOTER)
@@ -327,8 +330,8 @@ impl PartWriter {
         added
     }
 
-    /// Adds payloads as a list of ranges that the first block also contains, and the remaining
-    /// bytes.
+    /// Adds payloads as two parts. The first part is a list of the ranges that the first block also
+    /// contains. The second part has the remaining bytes.
     fn add_copies(
         &mut self,
         list: &FrameGroup,

@@ -1,5 +1,5 @@
-//! Encoding of rows of one length as a matrix: constant bytes are stored once, and each changing
-//! value becomes a column.
+//! Encodes rows that all have the same length as a matrix. Bytes that are the same in all rows are
+//! stored only one time, and each changing value becomes a column.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,16 +16,18 @@ use crate::block::selection::{FieldRef, ValueType};
 use crate::schema::NumericField;
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
 
-/// Sample rows that decide whether a word is one value of eight bytes or two of four.
+/// Number of sampled rows. They decide whether a word is one value of eight bytes or two values of
+/// four bytes.
 const HALVES_SAMPLE_ROWS: usize = 256;
-/// Bytes of rows that are transposed at a time (so that they stay in the first-level cache), and
-/// the maximum number of rows of such a tile.
+/// Bytes of a tile, which consists of the rows that are transposed at a time. A tile stays in the
+/// first-level cache. The next constant is the maximum number of rows of a tile.
 const TILE_BYTES: usize = 16 << 10;
 const TILE_ROWS: usize = 64;
-/// Words whose changed bits are collected at a time: as many as fit in registers.
+/// Number of words whose changed bits are collected at a time. This is the number of words that fit
+/// in registers.
 const WORDS_AT_A_TIME: usize = 4;
 
-/// Encodes matrices. An encoder reuses the memory of the matrices before.
+/// An encoder of matrices. It reuses the memory of earlier matrices.
 #[derive(Debug, Default)]
 pub(in crate::block) struct MatrixEncoder {
     changed_bits: Vec<u64>, // for each word of eight bytes, the bits that differ from the first row
@@ -37,7 +39,7 @@ pub(in crate::block) struct MatrixEncoder {
     stride: usize,
 }
 
-/// The known fields of four and eight bytes and their number types.
+/// The fields of four and eight bytes that are known from a schema, and their number types.
 #[derive(Debug, Default)]
 pub(in crate::block) struct KnownFields {
     kinds: HashMap<(u32, u8), ValueType>,
@@ -45,7 +47,7 @@ pub(in crate::block) struct KnownFields {
     last: u32,
 }
 
-/// The parts of an encoded matrix, not yet compressed.
+/// The parts of an encoded matrix before compression.
 #[derive(Debug, Default)]
 pub(in crate::block) struct EncodedMatrix {
     /// First row and directory.
@@ -54,14 +56,15 @@ pub(in crate::block) struct EncodedMatrix {
     columns: Vec<u8>,
     /// End of each bucket in `columns`.
     bucket_ends: Vec<usize>,
-    /// The codec of the block. The choice of raw ranges depends on the sizes that it reaches.
+    /// The codec of the block. The choice of raw ranges depends on the compressed sizes that this
+    /// codec reaches.
     pub(in crate::block) codec: Option<Codec>,
     /// Whether the numeric codec wrote a column.
     pub(in crate::block) is_numeric: bool,
 }
 
 impl KnownFields {
-    /// Adds the fields of the frame header to the fields of the payload, which follows the
+    /// Combines the fields of the frame header with the fields of the payload, which follows the
     /// envelope.
     pub(in crate::block) fn new(payload_fields: &[NumericField]) -> Self {
         const { assert!(HEADER_AT == 24) };
@@ -104,8 +107,8 @@ impl EncodedMatrix {
 }
 
 impl MatrixEncoder {
-    /// Encodes rows of one length, except their raw ranges. `row` returns the row with a number
-    /// below `rows`.
+    /// Encodes rows that all have the same length, except their raw ranges. `row` returns the row
+    /// with the given number, which is lower than `rows`.
     pub(in crate::block) fn encode<'r>(
         &mut self,
         rows: usize,
@@ -122,14 +125,15 @@ impl MatrixEncoder {
         coded.is_numeric = false;
         let mut trial = std::mem::take(&mut self.finder.trial);
         let mut columns: Vec<BlockColumn> = Vec::with_capacity(self.fields.len());
-        // Columns that do not follow another column, by the hash of their differences and their
-        // length.
+        // The columns that do not follow another column. The key is the hash of a column's
+        // differences, together with the length of its values.
         let mut shapes: HashMap<(u64, u8), usize> = HashMap::new();
         for (number, field) in self.fields.iter().enumerate() {
             let values = self.values(number, rows);
             let (mut column, hash) = measure_column(*field, fields.has(*field), values);
-            // Equal hashes prove nothing, so all rows are compared. Only columns that do not follow
-            // another one are leaders: readers refuse others.
+            // Equal hashes do not prove that the differences are equal, so all rows are compared.
+            // Only a column that does not follow another column can be a leader, because readers
+            // refuse other leaders.
             let leader = shapes.get(&(hash, field.bytes)).copied();
             if let Some(leader) = leader.filter(|leader| self.differ_by_constant(*leader, number, rows)) {
                 column.follows = u16::try_from(leader).unwrap_or(FOLLOWS_NONE);
@@ -153,13 +157,13 @@ impl MatrixEncoder {
         write_directory(&self.raw_ranges, &columns, first, &mut coded.directory);
     }
 
-    /// Returns the raw ranges, for the caller to store.
+    /// Returns the raw ranges, which the caller has to store.
     pub(in crate::block) fn raw_ranges(&self) -> &[RawRange] {
         &self.raw_ranges
     }
 
-    /// Finds raw ranges in the first rows, then the changed bits of all rows outside of them. Bytes
-    /// in raw ranges are not compared in later rows.
+    /// Finds raw ranges in the first rows, and then finds the changed bits of all rows outside of
+    /// the raw ranges. Bytes in raw ranges are not compared in later rows.
     fn find_raw_ranges<'r>(
         &mut self,
         rows: usize,
@@ -173,9 +177,9 @@ impl MatrixEncoder {
         self.changed_bits.resize(words, 0);
         self.words_outside.clear();
         self.words_outside.push(0..words);
-        // The first rows decide. Measured with 2,300 kinds of rows in six codecs: by this and by
-        // small trials, one block was 6.8 % larger than with a decision by all rows, and no other
-        // more than 3 %.
+        // The first rows decide. This was measured with 2,300 kinds of rows and six codecs. Because
+        // of this and of small trials, one block was 6.8 % larger than with a decision by all rows.
+        // No other block was more than 3 % larger.
         let sampled = raw_ranges::sampled_rows(row_bytes).min(rows);
         self.add_changed_bits(1..sampled, row);
         let all = RowSet { count: rows, row, changed_bits: &self.changed_bits };
@@ -187,14 +191,14 @@ impl MatrixEncoder {
                 raw_range.at as usize / 8..usize::try_from(raw_range.end().div_ceil(8)).unwrap_or(words);
             self.words_outside.push(end..own.start);
             end = own.end;
-            // These words become no columns.
+            // The words of a raw range do not become columns.
             self.changed_bits.get_mut(own).unwrap_or_default().fill(0);
         }
         self.words_outside.push(end..words);
         self.add_changed_bits(sampled..rows, row);
     }
 
-    /// Adds the bits in which rows differ from the first one, outside of raw ranges.
+    /// Adds the bits in which these rows differ from the first row, outside of raw ranges.
     fn add_changed_bits<'r>(&mut self, rows: Range<usize>, row: &impl Fn(usize) -> &'r [u8]) {
         let first = row(0);
         let mut tile = Vec::with_capacity(TILE_ROWS);
@@ -226,8 +230,8 @@ impl MatrixEncoder {
             let (low, high) = (fields.field_at(at, 4), fields.field_at(at + 4, 4));
             let (has_low, has_high) = (*changed_bits << 32 != 0, *changed_bits >> 32 != 0);
             let sample = || (0..rows.min(HALVES_SAMPLE_ROWS)).map(|number| value_at(row(number), field));
-            // The schema has priority over a sample: a filter can use only the bounds of a column
-            // that is exactly its field.
+            // The schema has priority over a sample, because a filter can use the bounds of a
+            // column only if the column is exactly the field of the filter.
             if bytes < 8 || fields.has(field) {
                 self.fields.push(field);
             } else if !has_low
@@ -245,10 +249,10 @@ impl MatrixEncoder {
         }
     }
 
-    /// Transposes: copies the values of each column together.
+    /// Transposes the rows, that is, copies the values of each column to consecutive places.
     fn transpose<'r>(&mut self, rows: usize, row: &impl Fn(usize) -> &'r [u8]) {
-        // Nine more than the number of rows, so that columns do not all start in the same cache
-        // set.
+        // The stride is nine more than the number of rows, so that the columns do not all start in
+        // the same cache set.
         self.stride = rows + 9;
         self.columns.clear();
         self.columns.resize(self.fields.len() * self.stride, 0);
@@ -267,7 +271,7 @@ impl MatrixEncoder {
         self.columns.get(at * self.stride..).and_then(|rest| rest.get(..rows)).unwrap_or_default()
     }
 
-    /// Returns whether two columns differ by the same constant in each row.
+    /// Returns whether the difference between two columns is the same in all rows.
     fn differ_by_constant(&self, one: usize, other: usize, rows: usize) -> bool {
         let (one, other) = (self.values(one, rows), self.values(other, rows));
         let difference = |(one, other): (&u64, &u64)| other.wrapping_sub(*one);
@@ -277,16 +281,16 @@ impl MatrixEncoder {
     }
 }
 
-/// Splits rows into tiles. The rows of a tile stay in the first-level cache while all words are
-/// taken from them.
+/// Splits rows into tiles. The rows of a tile stay in the first-level cache while all words of
+/// these rows are read.
 fn tiles(rows: Range<usize>, row_bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = (TILE_BYTES / row_bytes.max(1)).clamp(1, TILE_ROWS);
     let end = rows.end;
     rows.step_by(count).map(move |from| from..(from + count).min(end))
 }
 
-/// Adds the bits in which rows differ from the first one to `changed_bits`, which begins at the
-/// word `from`.
+/// Adds the bits in which the rows differ from the first row to `changed_bits`. The first element
+/// of `changed_bits` is for the word `from`.
 fn add_changed_words(first: &[u8], rows: &[&[u8]], from: usize, changed_bits: &mut [u64]) {
     for (word, changed_bits) in
         (from..).step_by(WORDS_AT_A_TIME).zip(changed_bits.chunks_mut(WORDS_AT_A_TIME))
@@ -303,7 +307,7 @@ fn add_changed_words(first: &[u8], rows: &[&[u8]], from: usize, changed_bits: &m
             *changed_bits = all;
             continue;
         }
-        // Handles a range with fewer remaining words, or a row whose last word is incomplete.
+        // Handles the remaining words of a range, and rows whose last word is incomplete.
         for (word, changed_bits) in (word..).zip(changed_bits) {
             let field = FieldRef {
                 at: u32::try_from(8 * word).unwrap_or(u32::MAX),
@@ -316,15 +320,15 @@ fn add_changed_words(first: &[u8], rows: &[&[u8]], from: usize, changed_bits: &m
     }
 }
 
-/// Returns [`WORDS_AT_A_TIME`] words from `word` on, or `None` if the row does not contain all of
-/// them completely.
+/// Returns [`WORDS_AT_A_TIME`] words, starting with the word `word`. Returns `None` if the row does
+/// not contain all of these words completely.
 #[inline]
 fn words_at(row: &[u8], word: usize) -> Option<&[[u8; 8]; WORDS_AT_A_TIME]> {
     row.as_chunks().0.get(word..)?.first_chunk()
 }
 
-/// Returns whether the halves of a value are separate values: as such they take less than seven
-/// eighths of the whole value.
+/// Returns whether the halves of a value are separate values. This is so if both halves together
+/// take less than seven eighths of the bytes of the whole value.
 fn halves_are_smaller(values: impl Iterator<Item = u64>, [whole, low, high]: &mut [Vec<u64>; 3]) -> bool {
     whole.clear();
     whole.extend(values);
@@ -337,13 +341,13 @@ fn halves_are_smaller(values: impl Iterator<Item = u64>, [whole, low, high]: &mu
     8 * (bytes(low) + bytes(high)) < 7 * bytes(whole)
 }
 
-/// Returns a column with its bounds, and a hash of its differences from row to row.
+/// Returns a column with its bounds, and a hash of the differences between consecutive rows.
 fn measure_column(mut field: FieldRef, is_known: bool, values: &[u64]) -> (BlockColumn, u64) {
     let bounds = |(lowest, highest): (u64, u64), value: u64| (lowest.min(value), highest.max(value));
     let (mut lowest, mut highest) = values.iter().copied().fold((u64::MAX, 0), bounds);
     let sign = 1_u64 << (8 * u32::from(field.bytes) - 1);
     if (lowest ^ highest) & sign != 0 && !is_known {
-        // The sign changes, so bounds of unsigned numbers would not exclude any value.
+        // The sign changes, so bounds in the order of unsigned numbers would not exclude any value.
         field.kind = if is_float(values, field.bytes) { ValueType::Float } else { ValueType::Signed };
     }
     if field.kind != ValueType::Unsigned {
@@ -360,8 +364,8 @@ fn measure_column(mut field: FieldRef, is_known: bool, values: &[u64]) -> (Block
     (column, hash_of_differences(values))
 }
 
-/// Hashes the differences in four independent chains: a single chain would wait for each
-/// multiplication.
+/// Hashes the differences in four independent chains, because a single chain would have to wait for
+/// each multiplication.
 fn hash_of_differences(values: &[u64]) -> u64 {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |hash: &mut u64, from: &u64, to: &u64| {
@@ -382,8 +386,8 @@ fn hash_of_differences(values: &[u64]) -> u64 {
 mod tests {
     use super::*;
 
-    // Proves that columns which differ by a constant have the same hash, and that a change of any
-    // value changes the hash.
+    // Proves that two columns have the same hash if their difference is constant, and that a change
+    // of any value changes the hash.
     #[test]
     fn columns_a_constant_apart_have_one_hash() {
         for rows in 0..20_u64 {

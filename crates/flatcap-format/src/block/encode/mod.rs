@@ -1,4 +1,4 @@
-//! Encoding: frames become columns, columns become parts.
+//! Encoding of blocks. Frames become columns, and columns become parts.
 
 pub(super) mod block_builder;
 #[cfg(test)]

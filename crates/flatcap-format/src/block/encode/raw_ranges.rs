@@ -1,7 +1,8 @@
-//! Finds raw ranges: ranges of the rows' bytes that are stored row by row and not as columns.
+//! Finds raw ranges. A raw range is a range of bytes in each row that is stored row by row and not
+//! as columns.
 //!
-//! Text, hashes and padding are stored row by row if the codec compresses rows to fewer bytes than
-//! columns. A sample of the first rows decides.
+//! Text, hashes and padding are stored row by row if the codec compresses the rows to fewer bytes
+//! than the columns. A sample of the first rows decides this.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,43 +19,45 @@ use crate::schema::envelope::ENVELOPE_BYTES;
 
 /// Minimum number of words of a raw range.
 const WORDS_MIN: usize = RAW_RANGE_BYTES_MIN as usize / WORD;
-/// Maximum number of consecutive words within a raw range that do not change or would be small as
-/// columns.
+/// Maximum length of a gap in a raw range, in words. A gap consists of words that do not change or
+/// that would be small as columns.
 const GAP_MAX: usize = 2;
-/// Maximum number of words of a range that are sampled. In longer ranges, evenly spaced words are
-/// sampled.
+/// Maximum number of sampled words of a range. In longer ranges, the sample consists of evenly
+/// spaced words.
 const SAMPLE_WORDS_MAX: usize = 64;
-/// Bytes of rows that are sampled. Together, the trials take 3 to 6 % of encoding payloads of 1 KiB
-/// and more.
+/// Number of bytes of the sampled rows. For payloads of 1 KiB and more, all trials together take 3
+/// to 6 % of the time of encoding.
 const SAMPLE_BYTES: usize = 48 << 10;
-/// Minimum and maximum number of rows of a sample, as columns.
+/// Minimum and maximum number of rows of a sample that is read as columns.
 const SAMPLE_ROWS: (usize, usize) = (32, 256);
-/// Minimum and maximum number of rows of a trial, row by row, and its bytes: half of the sample.
+/// Minimum and maximum number of rows of a trial that compresses row by row. The next constant is
+/// the number of bytes of such a trial, which is half of the sample.
 const TRIAL_ROWS: (usize, usize) = (4, 256);
 const TRIAL_BYTES: usize = SAMPLE_BYTES / 2;
-/// Number of pieces that are tried of a row that is too long to be tried whole.
+/// Number of pieces of a row that a trial compresses if the row is too long to be compressed whole.
 const WINDOWS_MAX: usize = 4;
 const WORD: usize = 8;
-/// The golden ratio as a fraction of 2^32. Any number of its multiples are spread evenly.
+/// The golden ratio as a fraction of 2^32. Modulo 2^32, the multiples of this number are spread
+/// evenly, however many of them are used.
 const GOLDEN: u32 = 0x9E37_79B9;
 
-/// Rows of one length with some changed bytes.
+/// Rows that all have the same length and some changing bytes.
 pub(in crate::block) struct RowSet<'j, R> {
     pub(in crate::block) count: usize,
     pub(in crate::block) row: R,
-    /// For each word, the bits that change between rows. Bits that change only after the first rows
-    /// may be missing.
+    /// For each word, the bits that change between rows. Bits that change only in later rows may be
+    /// missing.
     pub(in crate::block) changed_bits: &'j [u64],
 }
 
-/// Returns the number of first rows in which raw ranges are searched.
+/// Returns how many of the first rows are searched for raw ranges.
 pub(in crate::block) fn sampled_rows(row_bytes: usize) -> usize {
     let (fewest, most) = SAMPLE_ROWS;
     (SAMPLE_BYTES / row_bytes.max(1)).clamp(fewest, most)
 }
 
-/// Tries the block's codec on rows and columns, to find raw ranges. A finder reuses the memory of
-/// the matrices before.
+/// Finds raw ranges by trying the block's codec on rows and on columns. A finder reuses the memory
+/// of earlier matrices.
 #[derive(Debug, Default)]
 pub(in crate::block) struct RawRangeFinder {
     pub(in crate::block) trial: CodecTrial,
@@ -69,7 +72,7 @@ enum WordRole {
     Border,
 }
 
-/// The data of a trial. Short rows are always tried whole.
+/// The part of each row that a trial compresses. Short rows are always compressed whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TrialScope {
     Small,
@@ -80,18 +83,18 @@ enum TrialScope {
 }
 
 impl TrialScope {
-    /// Returns how many bytes of rows to try.
+    /// Returns the number of bytes of rows that a trial compresses.
     fn bytes(self) -> usize {
         if self == Self::Small { TRIAL_BYTES / 4 } else { TRIAL_BYTES }
     }
 }
 
-/// Some rows of a range, as columns of evenly spread words.
+/// Some rows of a range, read as columns. The columns are evenly spaced words of the range.
 struct ColumnSample {
     first_word: usize, // first word of the range
     step: usize,
     rows: usize,
-    values: Vec<u64>, // of the columns (or their dictionary indices), `rows` for each column
+    values: Vec<u64>, // values or dictionary indices, `rows` for each column
     columns: Vec<SampledColumn>,
 }
 
@@ -105,8 +108,8 @@ struct SampledColumn {
 }
 
 impl RawRangeFinder {
-    /// Returns raw ranges in ascending order. `is_known` returns whether a known field is in the
-    /// word at an offset.
+    /// Returns raw ranges in ascending order. `is_known` returns whether the word at an offset
+    /// contains a known field.
     pub(in crate::block) fn find<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,
@@ -115,11 +118,11 @@ impl RawRangeFinder {
     ) -> Vec<RawRange> {
         self.trial.set_codec(codec);
         let mark = |(word, changed_bits): (usize, &u64)| match u32::try_from(WORD * word) {
-            // The envelope stays in columns: seeks need the bounds of wall times, and a raw range
-            // has no bounds.
+            // The envelope stays in columns, because seeks need the bounds of wall times and a raw
+            // range has no bounds.
             Ok(at) if *changed_bits != 0 && (at as usize) < ENVELOPE_BYTES => WordRole::Border,
-            // A known field always becomes a column: it may be constant in the first rows and
-            // change in others.
+            // A known field always becomes a column, even if the field is constant in the first
+            // rows, because it may change in later rows.
             Ok(at) if is_known(at) => WordRole::Border,
             _ if *changed_bits == 0 => WordRole::Gap,
             _ => WordRole::Member,
@@ -135,7 +138,7 @@ impl RawRangeFinder {
                 }
             }
         }
-        // The format limits the number of raw ranges. The longest ones are kept.
+        // The format limits the number of raw ranges. The longest raw ranges are kept.
         found.sort_by_key(|words| std::cmp::Reverse(words.len()));
         found.truncate(RAW_RANGES_MAX);
         found.sort_by_key(|words| words.start);
@@ -145,13 +148,14 @@ impl RawRangeFinder {
             let (from, to) = (WORD * words.start, (WORD * words.end).min(row_bytes));
             RawRange { at: number(from), bytes: number(to - from) }
         };
-        // The last word of a row may be incomplete, which makes a range of four words too short.
+        // The last word of a row may be incomplete. A range of four words is then too short for a
+        // raw range.
         found.into_iter().map(raw_range).filter(|raw_range| raw_range.bytes >= RAW_RANGE_BYTES_MIN).collect()
     }
 
-    /// Returns whether these words take less as rows than as columns.
+    /// Returns whether these words take less space as rows than as columns.
     ///
-    /// Columns that save less than a sixteenth are not used.
+    /// Columns that save less than a sixteenth of the bytes are not used.
     fn rows_are_smaller<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,
@@ -165,25 +169,25 @@ impl RawRangeFinder {
             return true;
         }
         if self.trial.codec() == Codec::None {
-            // Without a codec, only columns make data smaller. Columns must save two fifths to
-            // justify their time.
+            // Without a codec, only columns make data smaller. The columns must save two fifths of
+            // the bytes to justify the time that they take.
             return 3 * raw_bytes < 5 * lanes_bytes;
         }
         let is_less = |(by_rows, by_lanes): (u64, u64)| by_rows < by_lanes;
         let is_clearly_less = |(by_rows, by_lanes): (u64, u64)| 3 * by_rows < 2 * by_lanes;
-        // If a few rows take less than two thirds of the columns, no further trial is made. A
-        // margin of a fifth was wrong too often: with it, counters and enumerations in turns took
-        // 51,056 instead of 27,080 bytes. In pieces of a long row, the codec has less preceding
-        // data to match, and the beginning of a row may differ from the rest: neither decides
-        // alone.
+        // If a few rows take less than two thirds of the space of the columns, no further trial is
+        // made. A margin of a fifth was wrong too often. With that margin, alternating counters and
+        // enumerations took 51,056 instead of 27,080 bytes. The pieces of a long row give the codec
+        // less preceding data to match, and the beginning of a row may differ from the rest of the
+        // row. So neither of these two trials decides alone.
         is_clearly_less(self.compare(rows, words, sample, TrialScope::Small))
             || is_less(self.compare(rows, words, sample, TrialScope::Pieces))
                 && (WORD * words.len() <= TrialScope::Beginning.bytes() / TRIAL_ROWS.0
                     || is_less(self.compare(rows, words, sample, TrialScope::Beginning)))
     }
 
-    /// Compresses a part of the rows, and columns of the same words. Each result is multiplied by
-    /// the input length of the other, so that the two can be compared.
+    /// Compresses a part of the rows, and columns of the same words. Each compressed length is
+    /// multiplied by the input length of the other trial, so that the two results can be compared.
     fn compare<'r, R: Fn(usize) -> &'r [u8]>(
         &mut self,
         rows: &RowSet<'_, R>,
@@ -205,7 +209,7 @@ impl RawRangeFinder {
         let by_rows = self.compressed_bytes();
         self.bytes.clear();
         let columns = sample.columns_of(words);
-        // A small trial takes as many columns as possible, with fewer rows of each.
+        // A small trial uses as many columns as possible, and fewer rows of each column.
         let (count, step) = if part == TrialScope::Small {
             let count = sample.rows.min(CHUNK);
             (count, (WORD * columns.len() * count).div_ceil(bytes))
@@ -229,8 +233,8 @@ impl RawRangeFinder {
 
 impl ColumnSample {
     fn new<'r, R: Fn(usize) -> &'r [u8]>(rows: &RowSet<'_, R>, range: &Range<usize>) -> Self {
-        // Not rounded to whole chunks, although these are counted faster: with rounding, UUIDs took
-        // 105,716 instead of 79,392 bytes.
+        // The number of rows is not rounded to whole chunks, although whole chunks are estimated
+        // faster. With rounding, UUIDs took 105,716 instead of 79,392 bytes.
         let count = sampled_rows(WORD * range.len()).min(rows.count);
         let step = range.len().div_ceil(SAMPLE_WORDS_MAX).max(1);
         let (first, row_bytes) = (range.start, (rows.row)(0).len());
@@ -244,7 +248,7 @@ impl ColumnSample {
             let start = sample.values.len();
             sample.values.extend((0..count).map(|number| value_at((rows.row)(number), place)));
             let column = sample.values.get_mut(start..).unwrap_or_default();
-            // A column that follows another one takes no bytes.
+            // A column that follows another column takes no bytes.
             let first = column.first().copied().unwrap_or_default();
             let is_follower = !known.insert(column.iter().fold(0_u64, |hash, value| {
                 (hash.rotate_left(5) ^ value.wrapping_sub(first)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -257,21 +261,23 @@ impl ColumnSample {
                 halves += ColumnEncoding::smallest(&half, first_of(&half)).1;
                 are_floats &= is_float(&half, 4);
             }
-            // Numbers without a known field are left to the numeric codec, which compresses them
-            // better than these estimates show.
+            // Numbers that belong to no known field are left to the numeric codec, which compresses
+            // them better than these estimates show.
             let is_number = (are_floats || is_float(column, 8)) && !is_text(column);
             let (mut encoding, mut encoded_bytes) = ColumnEncoding::smallest(column, first_of(column));
-            // A word with few distinct values may become a dictionary, so its dictionary size is
-            // counted: rows of eight names took 12.5 instead of 58.0 KB with Snappy.
+            // A word with few distinct values may become a dictionary, so the size of its
+            // dictionary indices is used. For example, rows of eight names took 12.5 instead of
+            // 58.0 KB with Snappy.
             if let Some(indices) = encoding_choice::few_value_indices(column, encoded_bytes, rows.count) {
                 column.copy_from_slice(&indices);
                 (encoding, encoded_bytes) = ColumnEncoding::smallest(column, first_of(column));
             }
             let width = row_bytes.saturating_sub(WORD * word).min(WORD);
-            // A word that takes at least half of its bytes, as one column or as two, belongs in a
-            // raw range.
+            // A word belongs in a raw range if it takes at least half of its bytes, both as one
+            // column and as two columns.
             let mark = match encoded_bytes.min(halves) {
-                // With fewer rows the numeric codec is not tried, so numbers need not end a range.
+                // With fewer rows, the numeric codec is not tried, so numbers do not have to end a
+                // range.
                 _ if is_number && rows.count >= numeric_trial::ROWS_MIN => WordRole::Border,
                 _ if is_number => WordRole::Gap,
                 bytes if !is_follower && 2 * bytes >= width * count => WordRole::Member,
@@ -299,20 +305,21 @@ impl ColumnSample {
     }
 }
 
-/// Returns the first value of a column. The directory of a matrix contains this value.
+/// Returns the first value of a column. The directory of the matrix contains this value.
 fn first_of(column: &[u64]) -> u64 {
     column.first().copied().unwrap_or_default()
 }
 
-/// Returns windows of `length` words in total: evenly spaced, or only the beginning.
+/// Returns windows that have `length` words in total. The windows are evenly spaced, or there is a
+/// single window at the beginning.
 fn windows(words: &Range<usize>, length: usize, part: TrialScope) -> impl Iterator<Item = Range<usize>> {
     let count = if length < words.len() && part != TrialScope::Beginning { WINDOWS_MAX } else { 1 };
     let (start, apart, length) = (words.start, words.len() / count, length / count);
     (0..count).map(move |number| start + number * apart..start + number * apart + length)
 }
 
-/// Returns one number from each interval of `step` below `end`, at a varying position in the
-/// interval, because `step` may be a multiple of a period in the data.
+/// Returns one number from each interval of `step` numbers below `end`. The position in the
+/// interval varies, because `step` may be a multiple of a period in the data.
 fn evenly(end: usize, step: usize) -> impl Iterator<Item = usize> {
     (1_u32..).zip((0..end).step_by(step)).map(move |(number, from)| {
         let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;
@@ -320,14 +327,15 @@ fn evenly(end: usize, step: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns ranges with enough members, without borders, and with gaps of at most [`GAP_MAX`] words.
+/// Returns the ranges that have enough members, no borders, and only gaps of at most [`GAP_MAX`]
+/// words.
 fn member_ranges(marks: impl Iterator<Item = WordRole>) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut run = 0..0;
     let mut members = 0;
     for (word, mark) in marks.chain([WordRole::Border]).enumerate() {
-        // The gap before this word has `word - run.end` words. If this word is a gap too, it adds
-        // one.
+        // The gap before this word has `word - run.end` words. If this word belongs to the gap too,
+        // the gap is one word longer.
         if mark == WordRole::Border || word - run.end >= GAP_MAX + usize::from(mark == WordRole::Member) {
             if members >= WORDS_MIN {
                 found.push(run.clone());
@@ -349,7 +357,7 @@ mod tests {
     use super::*;
     use WordRole::{Border, Gap, Member};
 
-    /// Returns the raw ranges of rows made of an envelope and the output of `row_of`.
+    /// Returns the raw ranges of rows that consist of an envelope and the output of `row_of`.
     fn raw_ranges_of(codec: Codec, row_of: impl Fn(u64) -> Vec<u8>) -> Vec<(u32, u32)> {
         let mut rows: Vec<Vec<u8>> = (0..300).map(|_| vec![0; ENVELOPE_BYTES]).collect();
         (0..).zip(&mut rows).for_each(|(number, row)| row.extend(row_of(number)));
@@ -390,8 +398,8 @@ mod tests {
 
     #[test]
     fn samples_are_spread_evenly() {
-        // Proves that sampled numbers are one from each step, at varying distances, and that
-        // windows cover a row evenly without overlap.
+        // Proves that one number from each step is sampled, that the distances between these
+        // numbers vary, and that windows cover a row evenly without overlap.
         assert_eq!(evenly(5, 1).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         let some: Vec<usize> = evenly(64, 4).collect();
         assert_eq!(some.len(), 16);
@@ -409,8 +417,8 @@ mod tests {
     #[test]
     fn the_beginning_of_long_rows_does_not_decide() {
         // Proves that rows which begin with text and continue with numbers get columns for the
-        // numbers, even if the beginning is smaller as raw bytes. The words have lengths other than
-        // eight, so that any letter may occur at each offset of a row.
+        // numbers, even if the beginning is smaller as raw bytes. The words do not have eight
+        // letters, so any letter may occur at each offset of a row.
         let words = ["connection ", "accepted from host ", "refused by peer ", "flushed, as nobody waits "];
         let text = |number: u64, bytes: usize| {
             let word = move |at: u64| words[(noise(512 * number + at) >> 32) as usize % 4].bytes();
@@ -429,8 +437,8 @@ mod tests {
 
     #[test]
     fn text_and_hashes_stay_and_numbers_do_not() {
-        // Proves that text and hashes become raw ranges, up to the end of a row of any length, and
-        // that counters, floats and known fields do not.
+        // Proves that text and hashes become raw ranges up to the end of a row, for rows of any
+        // length. Proves that counters, floats and known fields do not become raw ranges.
         let word = |number: u64| {
             ["accepted ", "10.0.0.1 ", "refused ", "flushed in ", "of worker "]
                 [(noise(number) >> 32) as usize % 5]

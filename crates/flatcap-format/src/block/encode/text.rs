@@ -1,5 +1,5 @@
-//! Tests of rows with text among numbers: they round-trip, however late a byte changes, and stay
-//! small.
+//! Tests of rows that contain text between numbers. Such rows stay small. They round-trip even if a
+//! byte changes only in a late row.
 
 use flatcap_stream::{ChecksumKind, Framer};
 
@@ -10,7 +10,7 @@ use crate::block::*;
 use crate::frame::{Envelope, Incomplete, Stamp};
 use crate::schema::{NumericField, NumericKind, envelope};
 
-/// Makes samples of one source with these bodies, a microsecond apart.
+/// Makes samples of one source. The samples have these bodies and are a microsecond apart.
 pub(in crate::block) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
     let (mut frames, mut payload) = (Vec::new(), Vec::new());
     for row in 0..rows {
@@ -32,9 +32,9 @@ pub(in crate::block) fn samples(rows: u64, body: impl Fn(u64) -> Vec<u8>) -> Vec
 #[test]
 #[allow(clippy::cast_possible_truncation, reason = "small numbers")]
 fn late_changes_come_back() {
-    // Proves that no change after the sampled first rows is lost, in columns, in raw ranges,
-    // between them, or in the last partial word of a row. The test has words that start or stop
-    // changing at rows around every limit.
+    // Proves that no change after the sampled first rows is lost. The change may be in a column, in
+    // a raw range, between them, or in the last partial word of a row. The test has words that
+    // start or stop changing at rows around every limit.
     const LATE: [u64; 8] = [1, 31, 32, 33, 255, 256, 257, 299];
     let word = |kind: u64, row: u64, at: u64, late: u64| match kind {
         0..6 => text(131 * row + at),
@@ -79,8 +79,8 @@ fn late_changes_come_back() {
 
 #[test]
 fn text_of_few_words_is_small() {
-    // Proves that columns with few distinct words are as small as a codec or a dictionary makes
-    // them, whether or not they look like noise.
+    // Proves that columns with few distinct words are as small as a codec or a dictionary can make
+    // them, whether or not the words look like noise.
     let of_two = samples(4000, |row| {
         let one = |at: u64| if noise(131 * row + at).is_multiple_of(2) { b"connecti" } else { b"on from " };
         (0..6).flat_map(one).copied().collect()
@@ -109,8 +109,8 @@ fn text_of_few_words_is_small() {
 
 #[test]
 fn known_fields_are_in_no_raw_range() {
-    // Proves that a field of the schema becomes a column even if it is constant in the rows in
-    // which raw ranges are searched.
+    // Proves that a field of the schema becomes a column even if the field is constant in the rows
+    // that are searched for raw ranges.
     for late in [10, 300, 400] {
         let frames = samples(400, |row| {
             let words = (0..9).map(|at| if at == 4 { row.max(late) } else { text(9 * row + at) });

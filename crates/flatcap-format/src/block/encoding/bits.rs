@@ -1,6 +1,8 @@
-//! Bit packing: the integers of a chunk, each in as many bits as the largest one needs.
+//! Bit packing. Each integer of a chunk is stored in as many bits as the largest integer of the
+//! chunk needs.
 
-/// Integers in a chunk. With 64 of them, a chunk of `width` bits each is exactly `width` words.
+/// Number of integers in a chunk. With 64 integers of `width` bits each, a chunk is exactly `width`
+/// words long.
 pub(in crate::block) const CHUNK: usize = 64;
 
 /// One chunk of integers.
@@ -13,7 +15,7 @@ pub(in crate::block) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
-/// The lowest and highest of some signed numbers. The ranges determine the base and the width of a
+/// The lowest and the highest of some signed numbers. They determine the base and the width of a
 /// chunk.
 pub(in crate::block) struct SignedRange {
     lowest: i64,
@@ -27,7 +29,8 @@ impl SignedRange {
 
     #[inline]
     pub(in crate::block) fn add(&mut self, number: u64) {
-        // Signed, as differences lie around 0: unsigned, -1 would be far above 1.
+        // The comparison is signed because differences lie around 0. In an unsigned comparison, -1
+        // would be far above 1.
         self.lowest = self.lowest.min(number.cast_signed());
         self.highest = self.highest.max(number.cast_signed());
     }
@@ -37,13 +40,14 @@ impl SignedRange {
     }
 
     pub(in crate::block) fn width(&self) -> u32 {
-        // The difference may exceed an i64, but not a u64: after wrapping, its bits are correct.
+        // The difference may be too large for an i64, but not for a u64. So its bits are correct
+        // after wrapping.
         width_of(self.highest.wrapping_sub(self.lowest).cast_unsigned())
     }
 }
 
-// A constant width makes the word index and the shift of each position constants in an unrolled
-// loop.
+// If the width is a constant, the word index and the shift of each position are constants in an
+// unrolled loop.
 /// Calls a function with the bit width as a compile-time constant.
 macro_rules! by_width {
     (@one $function:ident, $known:literal, ($($argument:expr),*)) => { $function::<$known>($($argument),*) };
@@ -60,15 +64,16 @@ macro_rules! by_width {
     };
 }
 
-/// Returns the length of `count` integers (at most a chunk) of `width` bits each (at most 64), in
-/// bytes. Always whole 8-byte words.
+/// Returns the packed length of `count` integers in bytes. `count` is at most the length of a
+/// chunk. Each integer has `width` bits, at most 64. The length is always a multiple of eight
+/// bytes.
 #[inline]
 pub(in crate::block) fn packed_bytes(count: usize, width: u32) -> usize {
     8 * (count * width as usize).div_ceil(64)
 }
 
-/// Appends the first `count` integers of a chunk, `width` bits each, lowest bit first, as
-/// little-endian words. The integers after these must be 0.
+/// Appends the first `count` integers of a chunk as little-endian words. Each integer has `width`
+/// bits and begins with its lowest bit. The other integers of the chunk must be 0.
 pub(in crate::block) fn pack(chunk: &Chunk, count: usize, width: u32, out: &mut Vec<u8>) {
     let words = packed_bytes(count, width) / 8;
     by_width!(width, pack_known(chunk, words, out));
@@ -84,7 +89,8 @@ fn pack_known<const WIDTH: usize>(chunk: &Chunk, count: usize, out: &mut Vec<u8>
     if WIDTH == 0 {
         return;
     }
-    // The length of the loop is fixed. Later integers are 0, and `take` removes their words.
+    // The length of the loop is fixed. The integers after the first `count` are 0, and `take`
+    // removes their words.
     for (at, value) in chunk.iter().enumerate() {
         let (word, shift) = (at * WIDTH / 64, at * WIDTH % 64);
         if let Some(low) = words.get_mut(word) {
@@ -93,7 +99,8 @@ fn pack_known<const WIDTH: usize>(chunk: &Chunk, count: usize, out: &mut Vec<u8>
         if shift + WIDTH > 64
             && let Some(high) = words.get_mut(word + 1)
         {
-            // `shift` is above 0 here, because a width is at most 64. So this does not shift by 64.
+            // `shift` is above 0 here, because a width is at most 64. So this is never a shift by
+            // 64 bits.
             *high |= value >> (64 - shift);
         }
     }
@@ -111,7 +118,8 @@ fn unpack_known<const WIDTH: usize>(bytes: &[u8], chunk: &mut Chunk) {
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_le_bytes(*bytes);
     }
-    // The code above returns for a width of 0, which would shift by 64 here.
+    // The code above returns if the width is 0, because a width of 0 would be a shift by 64 bits
+    // here.
     let mask = u64::MAX >> (64 - WIDTH);
     for (at, value) in chunk.iter_mut().enumerate() {
         let (word, shift) = (at * WIDTH / 64, at * WIDTH % 64);

@@ -1,4 +1,4 @@
-//! Encodings of one column: the same field of every row, as a sequence of integers.
+//! Encodings of one column. A column is the same field of every row, as a sequence of integers.
 
 use super::bits::{CHUNK, Chunk, SignedRange, pack, packed_bytes, unpack, width_of};
 use super::numeric::{self, PcoType};
@@ -10,16 +10,17 @@ use crate::block::error::BlockError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::block) enum ColumnEncoding {
-    /// Frame of reference: each value minus the chunk's lowest, bit-packed.
+    /// Frame of reference: the difference between each value and the lowest value of its chunk,
+    /// bit-packed.
     Plain = 0,
-    /// The same for differences from row to row, for counters and gauges. The first difference is
-    /// relative to a value which the reader knows: the value of the first row, or 0 in a
-    /// dictionary.
+    /// Frame of reference of the differences between consecutive rows, for counters and gauges. The
+    /// first difference is relative to a value that the reader knows. This is the value of the
+    /// first row, or 0 in a dictionary.
     Delta = 1,
-    /// A bit for each row, set if its value differs from the previous one, and the nonzero
-    /// differences. For values that rarely change.
+    /// A bit for each row, followed by the nonzero differences, for values that rarely change. The
+    /// bit is set if the value of the row differs from the value of the previous row.
     Sparse = 2,
-    /// Each distinct value once, and an index for each row. For noise with few distinct values.
+    /// Each distinct value one time, and an index for each row, for noise with few distinct values.
     Dictionary = 3,
     /// The numeric codec pco, for unsigned integers that are noise.
     Integers = 4,
@@ -42,19 +43,19 @@ impl ColumnEncoding {
     }
 
     /// Returns the smallest of our own encodings and its size in bytes. `known` is the value before
-    /// the first one. Does not write the encoding.
+    /// the first value of the column. This function does not write the encoding.
     pub(in crate::block) fn smallest(values: &[u64], known: u64) -> (Self, usize) {
-        // The sizes have the order of `ALL`. `zip` ends after these three encodings.
+        // The sizes have the same order as `ALL`. `zip` ends after these three encodings.
         let sizes = size_estimate::encoded_sizes(values, known);
         Self::ALL.into_iter().zip(sizes).min_by_key(|(_, bytes)| *bytes).unwrap_or((Self::Plain, 0))
     }
 
-    /// Appends the values in this encoding. `known` is the value before the first one.
+    /// Appends the values in this encoding. `known` is the value before the first value.
     pub(in crate::block) fn encode(self, values: &[u64], known: u64, out: &mut Vec<u8>) {
         match self {
             Self::Plain => encode_chunks(values.iter().copied(), values.len(), out),
             Self::Delta => encode_chunks(deltas(values.iter().copied(), known), values.len(), out),
-            // The other encodings are written where they are tried: in `numeric_trial` and
+            // The other encodings are written by the modules that try them, `numeric_trial` and
             // `dictionary`.
             Self::Sparse | Self::Integers | Self::Floats | Self::Dictionary => {
                 encode_sparse(values, known, out);
@@ -63,8 +64,8 @@ impl ColumnEncoding {
     }
 
     /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. `known` is
-    /// the value before the first one. Refuses a dictionary: `dictionary::decode` decodes it, and
-    /// calls this function for its two columns.
+    /// the value before the first value. Refuses a dictionary, because `dictionary::decode` decodes
+    /// dictionaries and calls this function for the two columns of a dictionary.
     pub(in crate::block) fn decode(
         self,
         bytes: &[u8],
@@ -84,7 +85,8 @@ impl ColumnEncoding {
     }
 }
 
-/// Returns each number minus the previous one. `last` precedes the first number.
+/// Returns the difference between each number and the previous number. `last` is the number before
+/// the first one.
 fn deltas(numbers: impl Iterator<Item = u64>, mut last: u64) -> impl Iterator<Item = u64> {
     numbers.map(move |number| number.wrapping_sub(std::mem::replace(&mut last, number)))
 }
@@ -96,9 +98,9 @@ fn prefix_sum(values: &mut [u64], mut sum: u64) {
     }
 }
 
-/// Writes one byte for the width of each chunk, then the lowest number of each chunk as a varint,
-/// then the differences from the lowest numbers, bit-packed. Similar bytes lie together, so the
-/// codec compresses them better.
+/// Writes the width of each chunk as one byte, then the lowest number of each chunk as a varint,
+/// and then the bit-packed differences from the lowest numbers. In this order, similar bytes are
+/// next to each other, so the codec compresses them better.
 fn encode_chunks(mut numbers: impl Iterator<Item = u64>, count: usize, out: &mut Vec<u8>) {
     let chunks = count.div_ceil(CHUNK);
     let widths_at = out.len();
@@ -106,8 +108,8 @@ fn encode_chunks(mut numbers: impl Iterator<Item = u64>, count: usize, out: &mut
     let (mut bases, mut packed) = (Vec::new(), Vec::new());
     for at in 0..chunks {
         let (mut chunk, mut range, mut filled): (Chunk, _, _) = ([0; CHUNK], SignedRange::new(), 0);
-        // `zip` has the chunk first, so that it takes no number when the chunk is full: that number
-        // would be lost.
+        // The chunk comes first in `zip`, so that `zip` reads no number when the chunk is full.
+        // Otherwise this number would be lost.
         for (slot, number) in chunk.iter_mut().zip(&mut numbers) {
             *slot = number;
             range.add(number);
@@ -139,14 +141,15 @@ fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
     }
     let lengths = widths.iter().zip(values.chunks(CHUNK));
     let sum = lengths.map(|(width, values)| packed_bytes(values.len(), u32::from(*width))).sum::<usize>();
-    // The length of the bases is not stored: they take all bytes before the packed values.
+    // The length of the bases is not stored, because the bases take all bytes before the packed
+    // values.
     let bases_bytes = rest.len().checked_sub(sum).ok_or(BlockError::Column("ends before its values"))?;
     let (mut bases, mut packed) = rest.split_at(bases_bytes);
     let mut chunk = [0; CHUNK];
     for (width, values) in widths.iter().zip(values.chunks_mut(CHUNK)) {
         let base = unzigzag(take_varint(&mut bases).ok_or(BlockError::Column("has a truncated base"))?);
         let bytes = packed_bytes(values.len(), u32::from(*width));
-        // Never too short: the length of `packed` is the sum of these lengths.
+        // `packed` is never too short, because its length is the sum of these lengths.
         let (own, after) = packed.split_at_checked(bytes).unwrap_or((packed, &[]));
         packed = after;
         unpack(own, u32::from(*width), &mut chunk);

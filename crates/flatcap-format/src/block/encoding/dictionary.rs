@@ -1,7 +1,7 @@
-//! Dictionary encoding of noise with few distinct values: the sorted values once, and an index for
-//! each row.
+//! Dictionary encoding of noise with few distinct values. The sorted values are stored only one
+//! time, and an index is stored for each row.
 //!
-//! Samples of an analog-to-digital converter are such noise, with any scale factor.
+//! Samples of an analog-to-digital converter are such noise, whatever their scale factor.
 
 use super::bits::width_of;
 use super::column_encoding::ColumnEncoding;
@@ -12,38 +12,41 @@ use crate::block::selection::{FieldRef, ValueType};
 
 /// Maximum number of values of a dictionary.
 const VALUES_MAX: usize = 4096;
-/// Minimum average number of rows for each value. With fewer, the dictionary takes as many bytes as
-/// it saves.
+/// Minimum average number of rows for each value. With fewer rows, the dictionary takes as many
+/// bytes as it saves.
 const ROWS_PER_VALUE_MIN: usize = 2;
-/// Rows of the sample that shows whether a column has few distinct values.
+/// Number of rows of the sample. The sample shows whether a column has few distinct values.
 const SAMPLE_ROWS: usize = 1024;
 /// Maximum number of distinct values in the sample.
 const SAMPLE_VALUES_MAX: usize = 960;
-// A sample cannot distinguish words of 17 to 300 values from text. A forecast of their number by
-// Heaps' law made such words up to 2.5 times smaller, but records of 100 B took 2.6 times as long,
-// and a third more bytes with zstd:3.
-/// A number of values that counts as few, for any number of rows.
+// A sample cannot distinguish words of 17 to 300 values from text. A forecast of the number of
+// distinct values by Heaps' law made such words up to 2.5 times smaller. But records of 100 B then
+// took 2.6 times as long, and a third more bytes with zstd:3.
+/// Up to this number of distinct values, a column has few values, whatever the number of rows.
 const FEW_VALUES_MAX: usize = 16;
-/// The field type of dictionary indices.
+/// The field for dictionary indices, which have two bytes.
 const INDEX_FIELD: FieldRef = FieldRef { at: 0, bytes: 2, kind: ValueType::Unsigned };
 
 /// A column in dictionary encoding.
 #[derive(Debug)]
 pub(in crate::block) struct EncodedDictionary {
-    /// Values and indices in our own encodings.
+    /// The dictionary with values and indices in our own encodings.
     pub(in crate::block) own: Vec<u8>,
-    /// Values, indices or both, encoded by the numeric codec, if it makes them smaller.
+    /// The dictionary with values, indices or both encoded by the numeric codec. `None` if the
+    /// numeric codec makes neither smaller.
     pub(in crate::block) numeric: Option<Vec<u8>>,
 }
 
 /// Returns a column in dictionary encoding, or `None` if it has too many distinct values.
 pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<EncodedDictionary> {
-    // A column shorter than the sample is collected directly, so its sample is empty.
+    // If a column is shorter than the sample, all of its values are collected directly, so the
+    // sample is empty.
     let sample = column.get(..SAMPLE_ROWS).unwrap_or_default();
     DistinctValues::collect(sample, SAMPLE_VALUES_MAX)?;
     let mut distinct = DistinctValues::collect(column, VALUES_MAX.min(column.len() / ROWS_PER_VALUE_MIN))?;
-    // In ascending order, the indices of converter samples are nearly the converter's counts: 6.6
-    // bits a value with pco, compared with 11.4 with Parquet's dictionary and zstd:3.
+    // If the values are in ascending order, the indices of converter samples are nearly the numbers
+    // that the converter counted. They take 6.6 bits a value with pco, compared with 11.4 with
+    // Parquet's dictionary and zstd:3.
     distinct.sort();
     let indices: Vec<u64> = column.iter().map(|value| distinct.index(*value)).collect();
     let (own, _) = encode_parts(&distinct.values, field, &indices, false);
@@ -52,7 +55,7 @@ pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<Encode
 }
 
 /// Encodes the values of a dictionary and the indices of the rows. Also returns whether the numeric
-/// codec wrote one of them.
+/// codec wrote the values or the indices.
 fn encode_parts(values: &[u64], field: FieldRef, indices: &[u64], may_be_numeric: bool) -> (Vec<u8>, bool) {
     let (mut out, mut own) = (Vec::new(), Vec::new());
     let of_values = encode_without_dictionary(values, field, may_be_numeric, &mut own);
@@ -66,15 +69,15 @@ fn encode_parts(values: &[u64], field: FieldRef, indices: &[u64], may_be_numeric
     (out, of_values.is_numeric() || of_indices.is_numeric())
 }
 
-/// Returns the value index of each row, or `None` if there are more than [`FEW_VALUES_MAX`]
+/// Returns the dictionary index of each row, or `None` if there are more than [`FEW_VALUES_MAX`]
 /// distinct values.
 pub(in crate::block) fn few_value_indices(column: &[u64]) -> Option<Vec<u64>> {
     let distinct = DistinctValues::collect(column, FEW_VALUES_MAX.min(column.len() / ROWS_PER_VALUE_MIN))?;
     Some(column.iter().map(|value| distinct.index(*value)).collect())
 }
 
-/// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. Refuses parts by
-/// the numeric codec unless `may_be_numeric`.
+/// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. Refuses parts
+/// that the numeric codec wrote unless `may_be_numeric` is set.
 pub(in crate::block) fn decode(
     mut bytes: &[u8],
     value_bytes: u8,
@@ -120,12 +123,12 @@ struct DistinctValues {
 }
 
 impl DistinctValues {
-    /// Collects values in order of appearance. Returns `None` if there are more than `limit`, which
-    /// is at most [`VALUES_MAX`].
+    /// Collects the distinct values in the order of their first appearance. Returns `None` if there
+    /// are more than `limit` of them. `limit` must be at most [`VALUES_MAX`].
     fn collect(column: &[u64], limit: usize) -> Option<Self> {
-        // At least twice as many slots as values, so that a free one always exists.
+        // There are at least twice as many slots as values, so that a free slot always exists.
         let bits = width_of(2 * limit as u64);
-        // Callers have 32 rows or more, so `limit` is above 0 and `shift` is below 64.
+        // Callers pass 32 rows or more, so `limit` is above 0 and `shift` is below 64.
         let mut distinct = Self { slots: vec![0; 1 << bits], shift: u64::BITS - bits, values: Vec::new() };
         for value in column {
             let at = distinct.slot(*value);
@@ -154,7 +157,7 @@ impl DistinctValues {
         }
     }
 
-    /// Returns the slot of a value, or the free slot for it.
+    /// Returns the slot that contains this value, or the free slot in which this value belongs.
     #[inline]
     fn slot(&self, value: u64) -> usize {
         // Only the upper bits of the product depend on all bits of the value.
@@ -195,7 +198,8 @@ mod tests {
     #[test]
     fn few_values_come_back_in_few_bits() {
         // Proves that columns of 1 to 4,096 values round-trip in few more bits than an index needs.
-        // Columns with more values are refused, and so is the numeric codec if it is not allowed.
+        // Proves that columns with more values are refused, and that the numeric codec is refused
+        // if it is not allowed.
         for (rows, values) in [(300, 1), (300, 2), (5000, 300), (9000, 4096)] {
             let column = readings(rows, values);
             let EncodedDictionary { own, numeric } = encode(&column, PLACE).unwrap();

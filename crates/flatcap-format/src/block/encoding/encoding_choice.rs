@@ -1,7 +1,7 @@
 //! Chooses the encoding of a column.
 //!
-//! The sizes of our own encodings are computed without writing them. Columns that are noise for
-//! these encodings are also tried with the numeric codec and with a dictionary.
+//! The sizes of our own encodings are computed without writing them. If a column is noise for these
+//! encodings, the numeric codec and a dictionary are tried too.
 
 use super::column_encoding::ColumnEncoding;
 use super::dictionary;
@@ -9,10 +9,10 @@ use super::numeric_trial::{ROWS_MIN, saves_enough, try_numeric};
 use crate::block::codec_trial::CodecTrial;
 use crate::block::selection::FieldRef;
 
-/// A column with at least this many bits a value is noise.
+/// Minimum size of a noisy column, in bits a value in our own encodings.
 const NOISE_BITS_MIN: usize = 8;
-/// A dictionary is tried from this number of bits a value on. With fewer bits, an index is not much
-/// shorter than the value.
+/// Minimum size of a column for which a dictionary is tried, in bits a value. With fewer bits, an
+/// index is not much shorter than the value.
 const DICTIONARY_BITS_MIN: usize = 16;
 
 /// The encoding chosen for a column.
@@ -23,15 +23,16 @@ pub(in crate::block) struct EncodingChoice {
     pub(in crate::block) is_numeric: bool,
 }
 
-/// Appends a column in the smallest encoding and returns which. The numeric codec is used only if
-/// its output is small enough compared with the other encodings after the block's codec, `trial`.
+/// Appends a column in the smallest encoding and returns this encoding. The numeric codec is used
+/// only if its output is small enough compared with the output of the other encodings. `trial`
+/// compares the sizes after compression with the block's codec.
 pub(in crate::block) fn encode(
     column: &[u64],
     field: FieldRef,
     trial: &mut CodecTrial,
     out: &mut Vec<u8>,
 ) -> EncodingChoice {
-    // The directory contains the first row.
+    // The first value is known because the directory contains the first row.
     let known = column.first().copied().unwrap_or_default();
     let (encoding, bytes) = ColumnEncoding::smallest(column, known);
     if !is_noise(column, bytes) {
@@ -52,7 +53,8 @@ pub(in crate::block) fn encode(
     if own.is_empty() {
         encoding.encode(column, known, &mut own);
     }
-    // If the estimates are within a quarter of each other, all rows are encoded and compared.
+    // If the estimate for the numeric codec is at most a quarter above the smallest other size, all
+    // rows are encoded and compared.
     let least = numeric_dictionary.as_ref().map_or(own.len(), |numeric| own.len().min(numeric.len()));
     let numeric = numeric.filter(|numeric| numeric.bytes <= least + least / 4);
     let numeric = numeric.and_then(|numeric| numeric.encode(column));
@@ -61,8 +63,8 @@ pub(in crate::block) fn encode(
     if let Some((encoding, bytes)) = best
         && bytes.len() < own.len()
     {
-        // The numeric codec mostly saves enough even if the block's codec does not make its output
-        // smaller. Then one trial is enough.
+        // The output of the numeric codec is mostly small enough even before the block's codec
+        // compresses it. Then only our own encoding has to be compressed for the comparison.
         let own_bytes = trial.compressed_bytes(&own);
         if saves_enough(bytes.len(), own_bytes) || saves_enough(trial.compressed_bytes(&bytes), own_bytes) {
             out.extend_from_slice(&bytes);
@@ -73,9 +75,9 @@ pub(in crate::block) fn encode(
     EncodingChoice { encoding: own_encoding, is_numeric: false }
 }
 
-/// Returns the dictionary indices of the first rows (`column`) of a column that has `rows` rows, or
-/// `None` if its values are not few or too short. `bytes` is the size of the first rows in our own
-/// encoding.
+/// Returns the dictionary indices of `column`, which contains the first rows of a column that has
+/// `rows` rows. Returns `None` if there are too many distinct values, if the values are too short,
+/// or if there are too few rows. `bytes` is the size of the first rows in our own encoding.
 pub(in crate::block) fn few_value_indices(column: &[u64], bytes: usize, rows: usize) -> Option<Vec<u64>> {
     let is_wide = rows >= ROWS_MIN && 8 * bytes >= DICTIONARY_BITS_MIN * column.len();
     if is_wide { dictionary::few_value_indices(column) } else { None }
@@ -93,8 +95,8 @@ mod tests {
     use super::*;
     use crate::block::selection::ValueType;
 
-    // Proves that digits and letters are encoded as integers and take no more bytes than as floats,
-    // and that scaled samples of a converter are encoded as floats.
+    // Proves that digits and letters are encoded as integers, which take no more bytes than floats.
+    // Proves that scaled samples of a converter are encoded as floats.
     #[test]
     fn letters_are_read_as_integers() {
         let field = FieldRef { at: 64, bytes: 4, kind: ValueType::Unsigned };

@@ -1,4 +1,4 @@
-//! The encodings of columns: how the numbers of a column are stored.
+//! The encodings of columns. An encoding is a way to store the numbers of a column.
 
 pub(super) mod bits;
 pub(super) mod column_encoding;

@@ -1,9 +1,9 @@
-//! Encoding of noisy columns with pco, a numeric codec: bins of numbers, entropy coding, and
-//! factors of decimal floats.
+//! Encodes noisy columns with pco, a numeric codec. This codec uses bins of numbers, entropy
+//! coding, and factors of decimal floats.
 //!
-//! Uses pco's wrapped format: header, metadata of one chunk, one page. Only modes and delta
-//! encodings whose memory is bounded by the number of rows are accepted: no dictionaries, windows
-//! or convolutions.
+//! Uses pco's wrapped format, which consists of a header, the metadata of one chunk, and one page.
+//! Only modes and delta encodings whose memory is bounded by the number of rows are accepted. So
+//! dictionaries, windows and convolutions are refused.
 
 use pco::ChunkConfig;
 use pco::DeltaSpec;
@@ -32,22 +32,24 @@ impl PcoType {
     }
 }
 
-/// Compression level of pco, 0 to 12. From 5 on, pco makes more bins, which takes much time and
-/// saves little.
+/// Compression level of pco, 0 to 12. At level 5 and higher, pco makes more bins, which takes much
+/// time and saves little.
 const LEVEL: usize = 4;
-/// The mode number of a dictionary, in the lowest four bits of the chunk metadata. pco would
-/// allocate the dictionary's memory before this module could check the parsed mode.
+/// The mode number of a dictionary. The number is in the lowest four bits of the chunk metadata. It
+/// is checked before parsing, because pco would allocate the dictionary's memory before this module
+/// could check the parsed mode.
 const MODE_DICTIONARY: u8 = 4;
 
-/// Encodes the values (`order` 0), their differences (1), or differences of differences (2). Also
-/// returns the length of the header and metadata, which does not depend on the number of values.
-/// Returns `None` if pco refuses.
+/// Encodes the values if `order` is 0, the differences between the values if it is 1, or the
+/// differences of these differences if it is 2. Also returns the length of the header and the
+/// metadata, which does not depend on the number of values. Returns `None` if pco returns an error.
 pub(in crate::block) fn encode(values: &[u64], numbers: PcoType, order: usize) -> Option<(Vec<u8>, usize)> {
     let delta = if order == 0 { DeltaSpec::NoOp } else { DeltaSpec::TryConsecutive(order) };
     let config = ChunkConfig::default()
         .with_compression_level(LEVEL)
         .with_delta_spec(delta)
-        // A column is one page, independent of the library's default: `read` opens one page only.
+        // A column is always one page, whatever the library's default is, because `read` opens only
+        // one page.
         .with_paging_spec(PagingSpec::Exact(vec![values.len()]));
     match numbers {
         PcoType::Integers => write(values, &config),

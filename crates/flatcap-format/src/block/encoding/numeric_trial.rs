@@ -1,23 +1,25 @@
-//! Trials of the numeric codec: they find out whether it makes a column clearly smaller than our
-//! own encodings.
+//! Trials of the numeric codec. A trial finds out whether this codec makes a column clearly smaller
+//! than our own encodings do.
 
 use super::bits::width_of;
 use super::column_encoding::ColumnEncoding;
 use super::numeric::{self, PcoType};
 use crate::block::selection::{FieldRef, ValueType};
 
-/// With fewer rows, the header of the numeric codec outweighs its savings.
+/// Minimum number of rows. With fewer rows, the header of the numeric codec is longer than the
+/// bytes that the codec saves.
 pub(in crate::block) const ROWS_MIN: usize = 256;
-/// From this number of bits a value on, no codec makes our own encoding smaller: the bits are pure
-/// noise.
+/// Minimum size of pure noise, in bits a value. If our own encoding takes at least this size, no
+/// codec makes the encoding smaller.
 const PURE_NOISE_BITS_MIN: usize = 32;
-/// Rows on which the numeric codec is tried before it encodes all of them.
+/// Number of rows on which the numeric codec is tried before it encodes all rows.
 const SAMPLE_ROWS: usize = 1024;
-/// Rows that decide whether values look like floats or text.
+/// Number of rows that decide whether values look like floats or text.
 const TYPE_SAMPLE_ROWS: usize = 256;
 
-/// The numeric codec must save at least a 20th of a column: this is the divisor. Decoding it takes
-/// a reader more effort than all our own encodings together (docs/FORMAT.md, "Reader levels").
+/// The divisor of the least gain. The numeric codec must save at least a 20th of a column, because
+/// decoding this codec takes a reader more effort than decoding all our own encodings together
+/// (docs/FORMAT.md, "Reader levels").
 const LEAST_GAIN: usize = 20;
 
 /// A trial of the numeric codec.
@@ -25,7 +27,7 @@ pub(in crate::block) struct NumericTrial {
     numbers: PcoType,
     /// Order of the encoded differences: 0, 1 or 2.
     order: usize,
-    /// Estimated size of all rows, from the sample.
+    /// Estimated size of all rows in bytes, computed from the sample.
     pub(in crate::block) bytes: usize,
     /// The encoded sample.
     encoded_sample: Vec<u8>,
@@ -35,7 +37,7 @@ impl NumericTrial {
     /// Encodes all rows. Returns the encoding and its bytes.
     pub(in crate::block) fn encode(self, column: &[u64]) -> Option<(ColumnEncoding, Vec<u8>)> {
         let bytes = match column.len() {
-            // The sample was the whole column.
+            // The sample contains the whole column.
             ..=SAMPLE_ROWS => self.encoded_sample,
             _ => numeric::encode(column, self.numbers, self.order)?.0,
         };
@@ -44,7 +46,7 @@ impl NumericTrial {
     }
 }
 
-/// Returns whether the numeric codec saves enough: at least a 20th of `own_bytes`.
+/// Returns whether the numeric codec saves enough, that is, at least a 20th of `own_bytes`.
 pub(in crate::block) fn saves_enough(numeric_bytes: usize, own_bytes: usize) -> bool {
     LEAST_GAIN.saturating_mul(numeric_bytes) <= (LEAST_GAIN - 1).saturating_mul(own_bytes)
 }
@@ -58,7 +60,7 @@ pub(in crate::block) fn encode_without_dictionary(
     out: &mut Vec<u8>,
 ) -> ColumnEncoding {
     let (encoding, bytes) = ColumnEncoding::smallest(column, 0);
-    // These limits are lower than the limits for noise: a dictionary has few values, and its
+    // These limits are lower than the limits for noise, because a dictionary has few values and its
     // indices have few bits.
     let is_worth = may_be_numeric && column.len() >= ROWS_MIN / 4 && 2 * bytes >= column.len();
     let numeric = if is_worth { try_numeric(column, field, bytes) } else { None };
@@ -78,8 +80,8 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
     let sample = column.get(..SAMPLE_ROWS).unwrap_or(column);
     let in_all = |bytes: usize| bytes.saturating_mul(column.len()) / sample.len().max(1);
     let first = sample.first().copied().unwrap_or_default();
-    // Both sizes come from the same rows, so that a sample that differs from the other rows favours
-    // neither size.
+    // Both sizes are computed from the same rows. So a sample that differs from the other rows
+    // makes neither size look better.
     let own_bytes =
         if sample.len() < column.len() { in_all(ColumnEncoding::smallest(sample, first).1) } else { bytes };
     let attempt = |numbers, order| {
@@ -92,19 +94,19 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
             encoded_sample,
         })
     };
-    // The spread of the differences determines the order, which saves trials of the other orders.
+    // The spread of the differences determines the order, so that the other orders need no trials.
     let orders = match [0, 1, 2].map(|order| spread(sample, order)) {
         [values, differences, _] if values <= differences => 0..1,
         [_, differences, seconds] if 3 * differences <= 4 * seconds => 1..2,
-        // Second differences that spread less may still take more bytes: 2,798 instead of 1,937 for
-        // digits in log lines. So both orders are tried.
+        // Second differences with a smaller spread may still take more bytes. For digits in log
+        // lines, they took 2,798 instead of 1,937 bytes. So orders 1 and 2 are both tried.
         _ => 1..3,
     };
-    // Text is tried too: without this trial, and without a codec, log lines in columns took 26,308
-    // instead of 13,868 bytes.
+    // Text is tried too. Without this trial, and without a codec for the block, log lines in
+    // columns took 26,308 instead of 13,868 bytes.
     let integers = orders.filter_map(|order| attempt(PcoType::Integers, order));
     let integers = integers.min_by_key(|trial| trial.bytes)?;
-    // Text may look like floats, but encoding it as floats does not make it smaller.
+    // Text may look like floats, but encoding text as floats does not make the text smaller.
     let may_be_float = field.kind == ValueType::Float || is_float(column, field.bytes) && !is_text(column);
     let floats = PcoType::float_of_length(field.bytes).ok().filter(|_| may_be_float);
     let floats = floats.and_then(|numbers| attempt(numbers, integers.order));
@@ -112,17 +114,17 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
         Some(floats) if floats.bytes < integers.bytes => floats,
         _ => integers,
     };
-    // A codec does not make pco's output smaller, but sometimes makes our own encoding smaller. So
-    // pco must save an eighth here. A codec does not make pure noise smaller either: there a 20th
-    // is enough, as after the codec.
+    // The block's codec does not make pco's output smaller, but sometimes makes our own encoding
+    // smaller. So pco must save an eighth here, before the codec. The codec does not make pure
+    // noise smaller either, so for pure noise a 20th is enough, as it is after the codec.
     let is_pure = 8 * own_bytes >= PURE_NOISE_BITS_MIN * column.len();
     let is_smaller =
         if is_pure { saves_enough(best.bytes, own_bytes) } else { best.bytes < own_bytes - own_bytes / 8 };
     is_smaller.then_some(best)
 }
 
-/// Returns the spread of the differences of an order around their mean: the sum of the bits of all
-/// distances from the mean.
+/// Returns the spread of the differences of this order around their mean. The spread is the sum of
+/// the bits that the distances from the mean need.
 fn spread(column: &[u64], order: usize) -> u64 {
     let mut numbers: Vec<i64> = column.iter().map(|value| value.cast_signed()).collect();
     for _ in 0..order {
@@ -133,17 +135,18 @@ fn spread(column: &[u64], order: usize) -> u64 {
     }
     // The first `order` numbers are values, not differences.
     let numbers = numbers.get(order..).unwrap_or_default();
-    // The sum of many i64 may exceed an i64, but their mean does not.
+    // The sum of many i64 numbers may be too large for an i64, but their mean is not.
     let sum: i128 = numbers.iter().map(|number| i128::from(*number)).sum();
     let mean = i64::try_from(sum / numbers.len().max(1) as i128).unwrap_or_default();
     numbers.iter().map(|number| u64::from(width_of(number.abs_diff(mean)))).sum()
 }
 
-/// Returns whether values look like IEEE 754 numbers: zero, or finite and neither very large nor
-/// very small.
+/// Returns whether values look like IEEE 754 numbers. Such a value is zero, or it is finite and
+/// neither very large nor very small.
 pub(in crate::block) fn is_float(column: &[u64], bytes: u8) -> bool {
-    // Magnitudes of 2^-255 to 2^257 (f64) and 2^-63 to 2^65 (f32). The exponent bits of small
-    // integers are 0, and infinities and NaNs have the highest exponent: both are outside.
+    // The accepted magnitudes are 2^-255 to 2^257 for f64 and 2^-63 to 2^65 for f32. Small integers
+    // are outside because their exponent bits are 0. Infinities and NaNs are outside because they
+    // have the highest exponent.
     column.iter().take(TYPE_SAMPLE_ROWS).all(|value| match bytes {
         8 => *value == 0 || (0x300..0x500).contains(&(value >> 52 & 0x7FF)),
         4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),
@@ -151,8 +154,8 @@ pub(in crate::block) fn is_float(column: &[u64], bytes: u8) -> bool {
     })
 }
 
-/// Returns whether all nonzero values are text: letters, spaces and zero bytes. Zeros are skipped,
-/// as they prove nothing.
+/// Returns whether all nonzero values are text, that is, ASCII characters and zero bytes. Values of
+/// zero are skipped because they prove nothing.
 pub(in crate::block) fn is_text(column: &[u64]) -> bool {
     let is_letter = |byte: &u8| *byte == 0 || (0x09..0x7F).contains(byte);
     let mut nonzero = column.iter().filter(|value| **value != 0).take(TYPE_SAMPLE_ROWS).peekable();

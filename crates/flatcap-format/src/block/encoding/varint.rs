@@ -1,4 +1,4 @@
-//! Varints: small integers in few bytes.
+//! Varints, which store small integers in few bytes.
 
 use super::bits::width_of;
 
@@ -9,7 +9,7 @@ pub(in crate::block) fn zigzag(number: u64) -> u64 {
     (signed << 1 ^ signed >> 63).cast_unsigned()
 }
 
-/// Returns the number that [`zigzag`] has mapped to this one.
+/// Returns the number that [`zigzag`] maps to this number.
 #[inline]
 pub(in crate::block) fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()
@@ -22,7 +22,8 @@ pub(in crate::block) fn varint_bytes(number: u64) -> usize {
     width_of(number | 1).div_ceil(7) as usize
 }
 
-/// Appends a LEB128 varint: seven bits a byte, lowest first, high bit set if more follow.
+/// Appends a LEB128 varint. Each byte has seven bits of the number, the lowest bits first. The
+/// highest bit of a byte is set if more bytes follow.
 #[inline]
 pub(in crate::block) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 0x80 {
@@ -32,8 +33,8 @@ pub(in crate::block) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push((number & 0x7F) as u8);
 }
 
-/// Takes a varint from the front. Returns `None` if the varint does not end within ten bytes or the
-/// input.
+/// Removes a varint from the start of `bytes` and returns its number. Returns `None` if the varint
+/// does not end within ten bytes or within the input.
 #[inline]
 pub(in crate::block) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;

@@ -1,35 +1,35 @@
-//! The directory of a matrix: the offset, encoding and bounds of each column.
+//! The directory of a matrix. It contains the offset, the encoding and the bounds of each column.
 //!
-//! A reader needs only the directory to decide which columns need not be decompressed.
+//! A reader needs only the directory to decide which columns it does not have to decompress.
 
 use crate::block::encoding::column_encoding::ColumnEncoding;
 use crate::block::encoding::varint::{put_varint, take_varint};
 use crate::block::error::BlockError;
 use crate::block::selection::{FieldRef, ValueType};
 
-/// Marks a column that does not follow another column.
+/// The value of `follows` for a column that does not follow another column.
 pub(in crate::block) const FOLLOWS_NONE: u16 = u16::MAX;
-/// A bucket ends with the column that brings it to this length, in bytes before the codec. Reading
-/// one column costs the directory and one bucket.
+/// Length at which a bucket is full, in bytes before compression. The bucket ends with the column
+/// that reaches this length. To read one column, a reader must read the directory and one bucket.
 const BUCKET_BYTES: u32 = 16 << 10;
 /// Maximum number of columns of a matrix. Column numbers and [`FOLLOWS_NONE`] fit a `u16`.
 pub(in crate::block) const COLUMNS_MAX: u32 = 1 << 15;
 /// Maximum number of raw ranges of a matrix. Each raw range is a part of its block.
 pub(in crate::block) const RAW_RANGES_MAX: usize = 8;
-/// Shortest raw range, in bytes.
+/// Minimum length of a raw range, in bytes.
 pub(in crate::block) const RAW_RANGE_BYTES_MIN: u32 = 32;
 
 /// A field whose values differ between rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct BlockColumn {
-    /// The field's location in a row, and the order of its bounds.
+    /// The field's location in a row, and the type that determines the order of the bounds.
     pub(in crate::block) field: FieldRef,
-    /// The encoding of its values, unless it follows another column.
+    /// The encoding of the column's values. Not used if the column follows another column.
     pub(in crate::block) encoding: ColumnEncoding,
-    /// The column from which it differs by a constant, or [`FOLLOWS_NONE`]. The other column has a
-    /// lower number and follows no column itself.
+    /// The number of the column from which this column differs by a constant, or [`FOLLOWS_NONE`].
+    /// The other column has a lower number and follows no column itself.
     pub(in crate::block) follows: u16,
-    /// Length of its encoded values in their bucket, in bytes.
+    /// Length of the column's encoded values in the bucket, in bytes.
     pub(in crate::block) bytes: u32,
     /// Key of the column's lowest value.
     pub(in crate::block) lowest: u64,
@@ -37,8 +37,8 @@ pub(in crate::block) struct BlockColumn {
     pub(in crate::block) highest: u64,
 }
 
-/// A range of each row that is stored as it is, row by row. It overlaps no column and has no
-/// bounds.
+/// A range of bytes that is stored unchanged for each row, row by row. A raw range overlaps no
+/// column and has no bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct RawRange {
     /// Offset in a row.
@@ -47,7 +47,7 @@ pub(in crate::block) struct RawRange {
     pub(in crate::block) bytes: u32,
 }
 
-/// The contents of a matrix's directory, without the first row.
+/// The contents of a matrix's directory, except the first row.
 #[derive(Debug)]
 pub(in crate::block) struct MatrixDirectory {
     /// Ordered by offset.
@@ -94,22 +94,22 @@ pub(in crate::block) fn value_at(row: &[u8], field: FieldRef) -> u64 {
 /// Returns the first column of each bucket, then the number of columns.
 pub(in crate::block) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
     let mut starts = Vec::new();
-    // Starts with a full bucket, so that the first column begins a new one.
+    // The loop starts with a full bucket, so that the first column begins a new bucket.
     let mut bytes = BUCKET_BYTES;
     for (number, column) in columns.iter().enumerate() {
         if bytes >= BUCKET_BYTES {
             starts.push(number);
             bytes = 0;
         }
-        // Lengths may come from a malformed block.
+        // The addition saturates because lengths may come from a malformed block.
         bytes = bytes.saturating_add(column.bytes);
     }
     starts.push(columns.len());
     starts
 }
 
-/// Appends the raw ranges and columns, field by field. Similar bytes thus lie together, and the
-/// codec compresses them better.
+/// Appends the raw ranges and columns, field by field. Because of this order, similar bytes are
+/// next to each other, so the codec compresses them better.
 pub(in crate::block) fn write_directory(
     raw_ranges: &[RawRange],
     columns: &[BlockColumn],
@@ -136,7 +136,7 @@ pub(in crate::block) fn write_directory(
         end = column.field.at + u32::from(column.field.bytes);
     }
     for column in columns {
-        // FOLLOWS_NONE wraps to 0, so that a column without a leader takes one byte.
+        // FOLLOWS_NONE wraps around to 0, so that a column without a leader takes one byte.
         put_varint(u64::from(column.follows.wrapping_add(1)), out);
     }
     for column in columns {
@@ -155,7 +155,7 @@ pub(in crate::block) fn write_directory(
 
 const END: BlockError = BlockError::Group("has a directory that ends too early");
 
-/// Reads the raw ranges and columns of rows like the first one.
+/// Reads the raw ranges and columns of a matrix. `first` is its first row.
 pub(in crate::block) fn read_directory(
     mut bytes: &[u8],
     first: &[u8],
@@ -171,14 +171,15 @@ pub(in crate::block) fn read_directory(
     for number in 0..columns.len() {
         let Some(leader) = take_varint(&mut rest).ok_or(END)?.checked_sub(1) else { continue };
         let leader = usize::try_from(leader).unwrap_or(usize::MAX);
-        // Later columns have FOLLOWS_NONE until they are read, so the number is compared too.
+        // Later columns have FOLLOWS_NONE until their own leaders are read, so the number is
+        // compared too.
         let is_leader = columns.get(leader).is_some_and(|column| column.follows == FOLLOWS_NONE);
         if leader >= number || !is_leader {
             return Err(BlockError::Column(
                 "follows a column that does not precede it or follows another one",
             ));
         }
-        // Cannot fail: COLUMNS_MAX is lower than FOLLOWS_NONE.
+        // The conversion cannot fail, because COLUMNS_MAX is lower than FOLLOWS_NONE.
         columns.get_mut(number).ok_or(END)?.follows = u16::try_from(leader).map_err(|_| END)?;
     }
     for column in &mut columns {
@@ -209,7 +210,8 @@ fn read_raw_ranges(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<RawRange>, Blo
     let mut raw_ranges = Vec::new();
     let mut end = 0_u64;
     for _ in 0..count {
-        // Counted from the end of the last range: ranges are in order and cannot overlap.
+        // The offset counts from the end of the previous range, so ranges are in ascending order
+        // and cannot overlap.
         let at = end.saturating_add(take_varint(bytes).ok_or(END)?);
         let length = take_varint(bytes).ok_or(END)?;
         end = at.saturating_add(length);
@@ -236,7 +238,8 @@ fn read_columns(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<BlockColumn>, Blo
     let mut columns = Vec::with_capacity(count);
     let mut end = 0_u64;
     for (form, encoding) in forms.iter().zip(encodings) {
-        // Counted from the end of the last column: columns are in order and cannot overlap.
+        // The offset counts from the end of the previous column, so columns are in ascending order
+        // and cannot overlap.
         let at = end.saturating_add(take_varint(&mut rest).ok_or(END)?);
         let kind =
             ValueType::from_number(form >> 4).ok_or(BlockError::Column("has an unknown value type"))?;
@@ -271,8 +274,8 @@ mod tests {
 
     #[test]
     fn directories_come_back_and_wrong_ones_are_refused() {
-        // Proves that directories round-trip, and that raw ranges that are too short, too many or
-        // overlapping, columns within raw ranges, and truncated directories are refused.
+        // Proves that directories round-trip. Proves that too short, too many or overlapping raw
+        // ranges, columns within raw ranges, and truncated directories are refused.
         let first = [0; 400];
         let read = |raw_ranges: &[RawRange], columns: &[BlockColumn]| {
             let mut bytes = Vec::new();

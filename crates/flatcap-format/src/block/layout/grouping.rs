@@ -1,5 +1,5 @@
-//! Grouping of frames: frames of one source and length become the rows of a matrix, others are
-//! concatenated.
+//! Groups frames. Frames that have the same source and length become the rows of a matrix. Other
+//! frames are concatenated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,25 +12,26 @@ use crate::schema::envelope;
 
 /// Maximum number of rows of a matrix.
 pub(in crate::block) const ROWS_MAX: usize = 1 << 16;
-/// Maximum length of a row of a matrix: every four bytes of it may be a column. Longer frames are
-/// concatenated.
+/// Maximum length of a row of a matrix, in bytes. The limit exists because every four bytes of a
+/// row may become a column. Longer frames are concatenated.
 const ROW_BYTES_MAX: u32 = 4 * COLUMNS_MAX;
-/// A shape with fewer frames does not become a matrix.
+/// Minimum number of rows of a matrix. A shape with fewer frames does not become a matrix.
 const ROWS_MIN: usize = 8;
-/// A source gets its own group if its payloads outside of matrices have at least this many bytes. A
-/// query of other sources skips that group. A group takes about 100 bytes of the block.
+/// Minimum number of bytes for which a source gets its own group. The payloads of the source
+/// outside of matrices are counted. A query of other sources skips that group. Each group takes
+/// about 100 bytes of the block.
 const ONE_SOURCE_BYTES_MIN: u64 = 4 << 10;
 /// Maximum number of groups of a block. Frames of further shapes are concatenated.
 const GROUPS_MAX: usize = 4096;
-/// The identifier of a Block, in its payload.
+/// The identifier in the payload of a Block.
 const BLOCK: &[u8] = b"FCBK";
 
-/// The common property of a group's frames.
+/// The property that all frames of a group have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::block) enum GroupKey {
     /// Source and payload length.
     Rows { source: u16, row_bytes: u32 },
-    /// The compression options, and the source if all frames are samples of one.
+    /// The compression options, and the source if all frames are samples of the same source.
     Mixed { options: CompressionOptions, source: Option<u16> },
 }
 
@@ -39,7 +40,7 @@ pub(in crate::block) enum GroupKey {
 pub(in crate::block) struct FrameGroup {
     pub(in crate::block) key: GroupKey,
     pub(in crate::block) options: CompressionOptions,
-    /// Offsets and lengths of their payloads.
+    /// Offsets and lengths of the payloads of these frames.
     pub(in crate::block) rows: Vec<(u32, u32)>,
     /// The group of the frame that followed the latest frame of this group.
     next: usize,
@@ -60,7 +61,7 @@ impl FrameGroup {
     }
 }
 
-/// The frames of the last source that belong to the last group without a lookup.
+/// The frames of the last source for which the last group is known to be right without a lookup.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SameGroup {
     #[default]
@@ -78,7 +79,7 @@ struct FrameInfo {
     source: Option<u16>,
 }
 
-/// Groups frames. A grouping reuses the memory of the blocks before.
+/// A grouper of frames. It reuses the memory of earlier blocks.
 #[derive(Debug, Default)]
 pub(in crate::block) struct FrameGrouper {
     by_key: HashMap<GroupKey, usize>,
@@ -88,7 +89,7 @@ pub(in crate::block) struct FrameGrouper {
     pub(in crate::block) order: Vec<u16>,
     /// Length of whole frames, by source.
     pub(in crate::block) sources: Vec<(u16, u64)>,
-    last: usize,                    // group of the last frame
+    last: usize,                    // group number of the last frame
     source: Option<u16>,            // source of the last frame
     same_group: SameGroup,          // frames that go to the same group
     spare_rows: Vec<(u32, u32)>,    // the largest returned row list
@@ -123,7 +124,7 @@ impl FrameGrouper {
         while at < frames.len() {
             let (header, payload) = split(frames, at, header_bytes)?;
             let right = checksum.calculate(payload).to_le_bytes();
-            // Checksums are not stored, so a wrong one could not be restored.
+            // A block does not store checksums, so a wrong checksum could not be restored.
             if !header.iter().skip(4).eq(right.iter().take(header_bytes - 4)) {
                 return Err(invalid(format!(
                     "the frame at offset {at} has a wrong checksum: a block consists of intact frames"
@@ -189,7 +190,7 @@ impl FrameGrouper {
         }
         if let (Some(source), GroupKey::Mixed { .. }) = (frame.source, group.key) {
             let frame_bytes = (header_bytes + frame.bytes) as u64;
-            // Frames of a source often follow each other, so the map is updated only when the
+            // Consecutive frames often have the same source, so the map is updated only when the
             // source changes.
             match &mut self.latest_sum {
                 Some((running, sum)) if *running == source => *sum += frame_bytes,
@@ -203,8 +204,8 @@ impl FrameGrouper {
         Ok(())
     }
 
-    /// Returns the group of a frame. Frames of a shape often follow each other, or sources
-    /// alternate, so the successor of the last group is tried first.
+    /// Returns the group of a frame. Consecutive frames often have the same shape, or the sources
+    /// alternate. So the successor of the last group is tried first.
     #[inline]
     fn group_of(&mut self, frame: FrameInfo, row_bytes: u32, compression: &SourceCompression) -> usize {
         let options = compression.options_of(frame.source);
@@ -212,7 +213,7 @@ impl FrameGrouper {
             Some(source) if options.layout == Layout::Columnar && row_bytes <= ROW_BYTES_MAX => {
                 GroupKey::Rows { source, row_bytes }
             }
-            // The layout row keeps the frames of all sources together.
+            // In the layout `row`, the frames of all sources are in one group.
             source => {
                 GroupKey::Mixed { options, source: source.filter(|_| options.layout == Layout::Columnar) }
             }
@@ -226,7 +227,8 @@ impl FrameGrouper {
 
     /// Returns the group of a shape. Creates the group if necessary.
     fn find_group(&mut self, mut key: GroupKey, options: CompressionOptions) -> usize {
-        // Mixed groups and successors of full groups may exceed the limit: readers allow 65,536.
+        // Mixed groups and the successors of full groups may exceed this limit, because readers
+        // allow 65,536 groups.
         if self.groups.len() >= GROUPS_MAX && !self.by_key.contains_key(&key) {
             key = GroupKey::Mixed { options, source: None };
         }
@@ -237,7 +239,7 @@ impl FrameGrouper {
             number = next;
         }
         if number == next {
-            // A group is its own successor until another one follows it.
+            // A group is its own successor until another group follows.
             self.groups.push(FrameGroup { key, options, rows: std::mem::take(&mut self.spare_rows), next });
         }
         if let Some(group) = self.groups.get_mut(self.last) {
@@ -251,8 +253,8 @@ impl FrameGrouper {
         if let Some((source, sum)) = self.latest_sum.take() {
             *self.sums.entry(source).or_default() += sum;
         }
-        // Counts before groups are merged, because mixed groups have no source. Mixed frames were
-        // counted in `add`.
+        // Matrices are counted before groups are merged, because mixed groups have no source.
+        // Frames of mixed groups were already counted in `add`.
         for group in &self.groups {
             if let GroupKey::Rows { source, row_bytes } = group.key {
                 let sum = group.rows.len() * (header_bytes + row_bytes as usize);
@@ -263,8 +265,8 @@ impl FrameGrouper {
         self.merge_small_groups();
     }
 
-    /// Merges groups with too few rows for a matrix, by source, and then the groups of sources with
-    /// few bytes.
+    /// Merges the groups of each source that have too few rows for a matrix. Then merges the groups
+    /// of all sources that have few bytes.
     fn merge_small_groups(&mut self) {
         self.merge(|group| match group.key {
             GroupKey::Rows { source, .. } if group.rows.len() < ROWS_MIN => {
@@ -343,10 +345,10 @@ mod tests {
 
     #[test]
     fn uneven_samples_of_a_source_share_a_group() {
-        // Proves that samples that fit no matrix get a group of their source from 4 KiB on, and
-        // that all other frames share one group. Proves that all frames round-trip with equal
-        // sizes. Also proves that each reader refuses a group that names a source and has a frame
-        // that is not a sample of it.
+        // Proves that samples that fit no matrix get a group of their source if they have at least
+        // 4 KiB. Proves that all other frames share one group. Proves that all frames round-trip
+        // with equal sizes. Also proves that each reader refuses a group that names a source if a
+        // frame of the group is not a sample of that source.
         let kind = ChecksumKind::Xxh3;
         let mut frames = Vec::new();
         for row in 0..300_u64 {

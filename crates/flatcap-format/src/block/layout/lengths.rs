@@ -1,5 +1,5 @@
-//! Payload lengths: the lowest length, then for each payload the excess over it, in 0, 1, 2 or 4
-//! bytes.
+//! Encodes payload lengths. The lowest length comes first. For each payload, the excess over the
+//! lowest length follows, in 0, 1, 2 or 4 bytes.
 
 use crate::block::error::BlockError;
 
@@ -8,7 +8,8 @@ pub(in crate::block) fn encode(lengths: impl Iterator<Item = u32> + Clone, out: 
     let bounds = lengths.clone().fold((u32::MAX, 0), |(lowest, highest): (u32, u32), length| {
         (lowest.min(length), highest.max(length))
     });
-    // Without any length, the lowest is still u32::MAX. The smaller bound makes it 0.
+    // If there are no lengths, the lowest bound is still u32::MAX. Taking the smaller of the two
+    // bounds makes it 0.
     let (lowest, highest) = (bounds.0.min(bounds.1), bounds.1);
     let above = lengths.map(|length| length - lowest);
     out.clear();
@@ -30,7 +31,7 @@ pub(in crate::block) fn encode(lengths: impl Iterator<Item = u32> + Clone, out: 
     }
 }
 
-/// Decodes `count` lengths from exactly these bytes. The caller has checked `count` against a
+/// Decodes `count` lengths from exactly these bytes. The caller must have checked `count` against a
 /// limit.
 pub(in crate::block) fn decode(bytes: &[u8], count: usize, lengths: &mut Vec<u32>) -> Result<(), BlockError> {
     const LENGTH: BlockError = BlockError::Part("does not have the length that its frames need");
@@ -43,7 +44,7 @@ pub(in crate::block) fn decode(bytes: &[u8], count: usize, lengths: &mut Vec<u32
     if column.len() != count * usize::from(*width) {
         return Err(LENGTH);
     }
-    // An overflow becomes a length that no block can have, and later code refuses it.
+    // An overflow becomes a length that no block can have, and later code refuses this length.
     let length = |above: u32| lowest.saturating_add(above);
     lengths.clear();
     match width {
@@ -62,8 +63,8 @@ mod tests {
 
     #[test]
     fn lengths_come_back_in_few_bytes() {
-        // Proves that lengths round-trip in the least width, and that columns which are truncated,
-        // too long or of an unknown width are refused.
+        // Proves that lengths round-trip in the smallest possible width, and that a list is refused
+        // if it is truncated, too long or has an unknown width.
         let cases: [(&[u32], usize); 8] = [
             (&[], 0),
             (&[7], 0),

@@ -1,4 +1,4 @@
-//! The contents of a block: its directory, its groups, and the lengths of its frames.
+//! The contents of a block, that is, directories, groups, and the lengths of frames.
 
 pub(super) mod directory;
 pub(super) mod grouping;
