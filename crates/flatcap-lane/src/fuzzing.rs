@@ -134,6 +134,12 @@ impl Taken {
 pub fn ring(data: &[u8]) {
     let (choice, data) = data.split_first().map_or((0, data), |(choice, data)| (*choice, data));
     let (steps, changes) = data.split_at(data.len() / 2);
+    changed_ring(choice, steps, changes);
+}
+
+/// Like [`ring`], with the steps and the changes of bytes apart. Without changes, each sample that
+/// was begun must be taken or missing.
+pub(crate) fn changed_ring(choice: u8, steps: &[u8], changes: &[u8]) {
     let mut ring = Ring::new(choice);
     let mut taken = Taken::default();
     for &step in steps {
