@@ -70,6 +70,7 @@ keywords! {
 pub struct PerfConfig {
     /// The counted events; never empty, without duplicates.
     pub events: Vec<PerfEvent>,
-    /// Processes that are also counted one by one: numbers, or names as in /proc/PID/comm.
+    /// Processes that are also counted one by one, given as process ids or as names as in
+    /// /proc/PID/comm.
     pub processes: Vec<String>,
 }
