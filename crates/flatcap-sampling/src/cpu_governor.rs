@@ -65,7 +65,7 @@ pub struct CpuGovernor {
     before: Option<CpuUsage>,
     last_interval: Option<IntervalUsage>, // of the last interval, unless the cap has changed since it began
     allowance: Allowance,
-    raise_since: Option<(u64, Allowance)>, // time since which the cap could rise, lowest such cap
+    raise_since: Option<(u64, Allowance)>, // when a rise became possible, and the lowest new cap
     excess: Option<BudgetExcess>,          // the last excess, unless the cap has risen since
     demands: Vec<u64>,                     // reused; sorted in ascending order while in use
 }

@@ -86,8 +86,8 @@ pub struct ProcessConfig {
     pub cgroups: Vec<Pattern>,
     /// Interval at which all processes are read.
     pub full_interval: Duration,
-    /// Number of processes to read in between. This many are chosen by CPU time, and as many by
-    /// I/O.
+    /// Number of processes to read between two full passes. This many are chosen by CPU time, and
+    /// as many by I/O.
     pub busiest: u32,
     /// Number of processes to record, which are the top ones by `by`. 0 means all, but at most
     /// 16,384 processes are recorded.

@@ -6,9 +6,9 @@
 /// compensates.
 const LATE_ONE_IN: u64 = 250;
 /// A sleep that ended too late lengthens the margin by one part in this many of the margin. Any
-/// other sleep shortens the margin by this part divided by `LATE_ONE_IN`. The two effects balance
-/// when exactly one sleep in `LATE_ONE_IN` is too late. A single long sleep changes the margin only
-/// little.
+/// other sleep shortens the margin by this part divided by `LATE_ONE_IN - 1`. The two effects
+/// balance when exactly one sleep in `LATE_ONE_IN` is too late. A single long sleep changes the
+/// margin only little.
 const STEP_PART: u64 = 32;
 /// Time that is added to the lateness of sleeps, for reading the clock and leaving the spin loop.
 const OVERHEAD_NS: u64 = 1_000;

@@ -17,8 +17,8 @@ use crate::{
 
 /// Value of the byte before a payload that belongs to another run.
 const NEW_RUN: u8 = u8::MAX;
-/// A window that contains all events. The next constant is a window that excludes some events near
-/// time 0.
+/// A window that contains all events. The next constant is a window that cuts off some of the
+/// events near time 0.
 const ALL_NS: std::ops::Range<u64> = 0..u64::MAX;
 const CUT_NS: std::ops::Range<u64> = 150..1_000;
 /// Interval between the samples of steps. The next constant is their maximum number in a payload of

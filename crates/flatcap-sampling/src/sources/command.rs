@@ -190,7 +190,7 @@ mod tests {
         format!("command = [\"/bin/sh\", \"-c\", '''{script}''']\n{more}")
     }
 
-    /// Returns the kind of end, two numbers of the sample, the values, and the reasons why the
+    /// Returns the kind of end, the exit status and the signal, the values, and the reasons why the
     /// sample is incomplete.
     fn sampled(script: &str, more: &str) -> (CommandEnd, [u64; 2], Vec<(f64, i64)>, Incomplete) {
         let mut sampler = open_sampler(&SPEC, &keys(script, more), Path::new("/")).unwrap();

@@ -55,7 +55,7 @@ const PSEUDO: [&[u8]; 24] = [
 const WITH_OWN_DEVICES: [&[u8]; 2] = [b"bcachefs", b"btrfs"];
 
 /// `include` and `exclude` match the mount point. A mount whose server does not answer has no
-/// figures, and is tried again with growing intervals. Without `include`, pseudo file systems and
+/// values, and is tried again with growing intervals. Without `include`, pseudo file systems and
 /// file systems without blocks are skipped.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "filesystem",
@@ -225,7 +225,7 @@ impl FilesystemSampler {
     }
 }
 
-/// Returns the row of a mount, without its figures. `path_bytes` is reused.
+/// Returns the row of a mount, without its values. `path_bytes` is reused.
 fn row_of(line: &MountLine<'_>, path_bytes: &mut Vec<u8>) -> (MountRoom, Incomplete) {
     unescape(line.mount_point, path_bytes);
     let mount_point = text::name(path_bytes);

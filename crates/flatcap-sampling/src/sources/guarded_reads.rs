@@ -58,7 +58,7 @@ struct SharedElement<E> {
 #[derive(Debug)]
 struct Suspension {
     retry_at_ns: u64,
-    retry_after_ns: u64, // the next delay, which doubles
+    retry_after_ns: u64, // the last delay, which the next retry doubles
     is_tried: bool,      // whether a thread of its own reads it or has read it
 }
 

@@ -17,8 +17,8 @@ pub const STEP_NS_MIN: u64 = 100_000;
 /// Interval between samples that contain all threads.
 const ALL_NS: u64 = 1_000_000_000;
 /// Maximum number of parts of steps that are kept. If there are more, their time is counted for no
-/// thread. With the shortest step, a payload of 100 ms takes a thousand parts for each thread that
-/// is always active.
+/// thread. With the shortest step, a payload of 100 ms with a hundred threads that are always
+/// active takes a thousand parts per thread.
 const PARTS_MAX: usize = 1 << 20;
 /// Maximum number of known threads, in addition to the active threads.
 const THREADS_MAX: usize = 1 << 17;

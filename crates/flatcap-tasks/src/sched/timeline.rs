@@ -33,8 +33,8 @@ pub struct Timeline {
     next_seq: Option<u64>,
     /// The last range without missing payloads and stops.
     stretch: Range<u64>,
-    /// Number of lost records in the last payload. The next fields are other counters and the state
-    /// of that payload.
+    /// The counter of lost records in the last payload. The next fields are another counter and the
+    /// state of that payload.
     lost: u64,
     stopped_ns: u64,
     is_stopped: bool,
@@ -288,7 +288,7 @@ impl Timeline {
     }
 
     /// Processes a wakeup. A running or ready thread keeps its state, because the kernel also
-    /// reports a wakeup if the thread is already awake.
+    /// reports wakeups of threads that are already awake.
     fn wake(
         &mut self,
         thread: ThreadInfo,
@@ -523,7 +523,8 @@ impl Timeline {
         self.ready.remove(&thread);
     }
 
-    /// Removes the sleeping threads or, if there are only few of them, all threads.
+    /// Removes the sleeping threads. If at least half of the maximum number of threads remains,
+    /// removes all threads.
     fn forget_sleeping(&mut self, observer: &mut impl TimelineObserver) {
         for interval in self.sleeping().collect::<Vec<_>>() {
             let interval = Interval { end: IntervalEnd::Lost, ..interval };

@@ -155,8 +155,8 @@ impl BlockDevices {
         }
     }
 
-    /// Records the devices directly below one device in `lies_on`. Returns `None` if the devices
-    /// below it are not visible.
+    /// Records the devices directly below one device in `edges`. Returns `None` if these devices
+    /// are not visible.
     fn list_below(&mut self, number: DeviceNumber) -> Option<()> {
         let Self { directory, names, edges, .. } = self;
         let is_disk = DISK_MAJORS.contains(&number.0);

@@ -26,7 +26,7 @@ pub(super) struct IoStatReader {
 /// One line: a device, and its values if it has had any I/O.
 #[derive(Debug)]
 struct DeviceLine {
-    device: Option<DeviceNumber>, // `None` for a path to a device with its own line
+    device: Option<DeviceNumber>, // `None` for a hidden path to a device with its own line
     values: [Option<u64>; KEY_COUNT], // ABSENT if it cannot be read
     incomplete: Incomplete,
 }

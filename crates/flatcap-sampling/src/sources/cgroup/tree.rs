@@ -33,7 +33,8 @@ const OPEN_FILES_SHARE: usize = 4;
 const ENODEV: i32 = 19;
 /// Error of a pressure file if pressure accounting is off for the group.
 const EOPNOTSUPP: i32 = 95;
-/// The process, or the whole host, has reached its limit of open files.
+/// Error of an open if the whole host has reached its limit of open files. The next constant is the
+/// error if the process has reached its limit.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
@@ -47,7 +48,7 @@ pub(super) struct CgroupTree {
     free: Vec<usize>,
     order: Vec<usize>,      // indices of groups by path; a group precedes its descendants
     next_order: Vec<usize>, // the next order; empty between listings
-    old_order_at: usize,    // position in the current order during a listing
+    old_order_at: usize,    // position in `order` during a listing
     names: Vec<u8>,
     children: Vec<ListedChild>,
     path: Vec<u8>,

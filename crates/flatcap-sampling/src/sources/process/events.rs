@@ -11,13 +11,13 @@ use crate::sources::text::ABSENT;
 
 /// Maximum number of exits in one sample.
 pub(super) const EXITS_MAX: usize = 4096;
-/// The part of a status of wait(2) that has the signal.
+/// The bits of a status of wait(2) that have the signal. The next constants describe its exit code.
 const SIGNAL_BITS: u32 = 0x7F;
 const CODE_SHIFT: u32 = 8;
 const CODE_BITS: u32 = 0xFF;
 
-/// Number of recent exits among which an exit is searched. They are few, because a thread that runs
-/// another program ends the first thread just before.
+/// Number of recent exits among which an exit is searched. A small number is enough, because a
+/// thread that runs another program ends the first thread just before.
 const EXITS_SEARCHED: usize = 64;
 
 /// The kernel's process events and their effects since the last sample.
@@ -34,7 +34,7 @@ struct EventLog {
     counts: EventCounts,
     execs: Vec<ProcessExec>,  // since the last sample
     exits: Vec<ProcessExit>,  // since the last sample
-    forks_before: Vec<usize>, // forks before each exit
+    forks_before: Vec<usize>, // number of forks reported before each exit; one per exit
     has_lost_events: bool,
     incomplete: Incomplete,
 }

@@ -230,8 +230,8 @@ impl Sampler for ProcessSampler {
 
 impl ProcessSampler {
     /// Reads all processes one time and logs those whose I/O the kernel refuses to show. Samples
-    /// have only the number of these processes, because an I/O that is refused one time is refused
-    /// each time.
+    /// have only the number of these processes, because I/O that is refused once is refused each
+    /// time.
     fn log_denied(&mut self) -> io::Result<()> {
         self.table.read(monotonic_ns(), PassScope::All, false)?;
         let Self { table, filter, .. } = self;

@@ -11,8 +11,8 @@ use crate::sources::text::ABSENT;
 
 /// Maximum length of the content of `schedstat`, which is three numbers.
 const SCHEDSTAT_BYTES_MAX: usize = 64;
-/// Value of `detail_due_ns` if the details of a process are due in any pass. The next value means
-/// that they are due in the next full pass.
+/// Value of `detail_due_ns` if the details of a process are due in any pass. The next constant
+/// means that they are due in the next full pass.
 pub(super) const DUE_IN_ANY_PASS: u64 = 0;
 pub(super) const DUE_IN_FULL_PASS: u64 = 1;
 

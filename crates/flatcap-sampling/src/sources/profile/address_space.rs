@@ -75,8 +75,8 @@ impl AddressSpace {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Adds a mapping, which replaces earlier mappings at the same addresses. If the limit is
-    /// exceeded, the mappings with the highest addresses are forgotten.
+    /// Adds a mapping, which replaces earlier mappings at the same addresses. If there are then too
+    /// many mappings, this one is not stored, and its addresses are unknown.
     pub(super) fn insert(&mut self, mapping: CodeMapping) {
         if mapping.start >= mapping.end {
             return;
@@ -100,7 +100,8 @@ impl AddressSpace {
             inserted = Some(mapping);
         }
         self.mappings.splice(from..to, before.into_iter().chain(inserted).chain(after));
-        // There may be more mappings now, because a mapping that has lost its middle becomes two.
+        // The limit may be exceeded even then, because a mapping that has lost its middle becomes
+        // two.
         self.mappings.truncate(SPACE_MAPPINGS_MAX);
     }
 }

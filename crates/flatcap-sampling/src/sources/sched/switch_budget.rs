@@ -34,7 +34,7 @@ pub(super) struct SwitchBudget {
     window_ns: u64,
     spent_ns: u64, // cost since `window_ns`
     stopped_since_ns: Option<u64>,
-    stopped_ns: u64, // total time without switches before the current stop
+    stopped_ns: u64, // total stopped time, without the current stop
     is_over: bool,   // whether the last window with switches exceeded the budget
 }
 
