@@ -1,15 +1,15 @@
-//! The CPU budget of one source: how much longer its period must become to stay within it. The code
-//! is pure, since times are passed in.
+//! The CPU budget of one source, which determines by how much the source's period must become
+//! longer. The code is pure, since times are passed in.
 
 use flatcap_metrics::LimitingBudget;
 use flatcap_os::clock::NS_PER_S;
 
-/// Shortest window over which costs are averaged.
+/// Minimum length of the window over which costs are averaged.
 const WINDOW_NS: u64 = NS_PER_S;
 /// Minimum number of samples in a window, so that one interrupted read does not decide.
 const WINDOW_SAMPLES: u64 = 10;
-/// A period is shortened only after all windows have asked for a shorter one for this long, so that
-/// a cost that oscillates around the limit does not make the period oscillate.
+/// Time for which all windows must ask for a shorter period before the period is shortened.
+/// Therefore a cost that oscillates around the limit does not make the period oscillate.
 const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
 /// Maximum stride. A source that would need a longer stride is read at this stride and exceeds its
 /// budget.
@@ -33,8 +33,8 @@ pub(super) struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// Returns the cost of the work from `begin_ns` to `end_ns`; `cpu_ns` reads the thread's CPU
-    /// time.
+    /// Returns the cost of the work from `begin_ns` to `end_ns`. The function `cpu_ns` reads the
+    /// thread's CPU time.
     #[inline]
     pub(super) fn cost(&mut self, begin_ns: u64, end_ns: u64, cpu_ns: impl FnOnce() -> u64) -> u64 {
         let took_ns = end_ns.saturating_sub(begin_ns);
@@ -103,8 +103,8 @@ pub(super) struct BudgetDecision {
     pub(super) demand: u64,
 }
 
-/// The budget of one source: its own share of a core, and the cap that the recorder's budget sets
-/// for each source.
+/// The budget of one source. It consists of the source's own share of a core, and of the cap that
+/// the recorder's budget sets for each source.
 #[derive(Debug, Clone)]
 pub(super) struct SourceBudget {
     share: u64,            // of a core, in basis points; > 0
@@ -266,8 +266,8 @@ mod tests {
     }
 
     // Proves that a source keeps its period within its budget, gets exactly the period that it
-    // needs beyond the budget, and returns to its period once it is cheap again. 2 % of 1 ms are 20
-    // us.
+    // needs if it exceeds the budget, and returns to its period when it is cheap again. 2 % of 1 ms
+    // are 20 us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;
@@ -389,8 +389,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the returned stride keeps the budget and that the next shorter one would not,
-        // for any cost, share and period.
+        // Proves that the returned stride keeps the budget and that the next shorter stride would
+        // not, for any cost, share and period.
         #[test]
         fn strides_are_as_short_as_can_be(ns in 1..10_000_000_u64, share in 1..=10_000_u32, period in 50_000..NS_PER_S) {
             let mut budget = SourceBudget::new(share, period, 0);

@@ -1,11 +1,11 @@
 //! The CPU governor throttles sources to keep the whole recorder within its share of the
 //! processors. The code is pure, since times and costs are passed in.
 //!
-//! Every source gets the same cap, the highest one at which total usage fits the budget. The most
-//! expensive sources are therefore throttled first, and sources that cost less than the cap are not
-//! affected. CPU time that belongs to no source is called overhead, and the recorder thread uses
-//! most of it. This overhead may or may not shrink when the sources do less. The governor considers
-//! both cases, so that the cap is neither lowered too far nor raised too far.
+//! Every source gets the same cap, which is the highest cap at which total usage fits the budget.
+//! The most expensive sources are therefore throttled first, and sources that cost less than the
+//! cap are not affected. CPU time that belongs to no source is called overhead, and the recorder
+//! thread uses most of it. This overhead may or may not shrink when the sources do less. The
+//! governor considers both cases, so that the cap is neither lowered too far nor raised too far.
 
 use flatcap_os::clock::NS_PER_S;
 

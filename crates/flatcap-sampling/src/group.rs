@@ -40,29 +40,29 @@ const OFFLOADED_KILL_NS: u64 = NS_PER_S / 10;
 const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
 /// Interval at which latencies are made visible to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
-/// Poll interval of a group without sources, which waits for a command.
+/// Poll interval of a group that has no sources and so waits only for a command.
 const IDLE_NS: u64 = 3600 * NS_PER_S;
 
 /// The parts of a group. The `Arc`s are shared with the recorder and the daemon.
 #[derive(Debug)]
 pub struct GroupSettings {
-    /// The sources that it samples.
+    /// The sources that the group samples.
     pub sources: Vec<GroupSource>,
-    /// The group's name.
+    /// The name of the group.
     pub name: GroupName,
-    /// The timing, priority and CPUs of its thread.
+    /// The timing, priority and CPUs of the group's thread.
     pub thread: ThreadSettings,
     /// Time of the first ticks, in monotonic nanoseconds.
     pub start_ns: u64,
     /// The offset from monotonic to wall time.
     pub wall_offset: Arc<WallOffset>,
-    /// The producer's end of the slab queue.
+    /// The producer's side of the slab queue.
     pub producer: SlabProducer,
-    /// Counters.
+    /// The counters that the group updates.
     pub metrics: Arc<Metrics>,
     /// Makes latencies visible to the recorder.
     pub latencies: Producer<GroupLatencies>,
-    /// Poll interval of a group that has no sources and so waits only for a command.
+    /// Receives commands and the request to stop.
     pub commands: CommandReceiver,
 }
 
@@ -515,7 +515,7 @@ impl SamplerGroup {
     }
 
     /// Retires sources while the group continues. The sample of a read that is still in flight is
-    /// lost, because its time is up. A command that this read waits for is killed.
+    /// lost, because the wait for reads is over. A command that this read waits for is killed.
     fn retire(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
         for source in &mut *sources {
             source.offloaded().inspect(|offloaded| offloaded.interrupt());
@@ -604,7 +604,7 @@ mod tests {
     }
 
     // Proves that a source that was stopped by the recorder's budget is read again as soon as the
-    // cap is lifted, and not after the 100 s that its longest stride takes.
+    // cap is lifted. It does not wait for the 100 s that its longest stride takes.
     #[test]
     fn a_lifted_cap_applies_at_once() {
         let (group, metrics, stop) = group();

@@ -26,8 +26,8 @@ pub struct GroupHandle {
     wake: Arc<WakeEvent>,
 }
 
-/// The group's side of the channel. The group stops when the stop event is set and then the wake-up
-/// event.
+/// The group's side of the channel. The group stops when first the stop event and then the wake-up
+/// event is set.
 #[derive(Debug)]
 pub struct CommandReceiver {
     commands: Receiver<GroupCommand>,

@@ -1,5 +1,5 @@
-//! Updates of a running group: sources are added, removed or replaced, and the thread's settings
-//! change.
+//! Updates of a running group. An update adds, removes or replaces sources, and changes the
+//! thread's settings.
 //!
 //! The daemon prepares everything beforehand. The group swaps its parts and sends back the parts
 //! that it no longer needs, so that nothing is opened, started or closed on its thread. Sources
@@ -269,9 +269,10 @@ mod tests {
         }
     }
 
-    // Proves that a kept source keeps its numbers and deadlines, a replaced one continues its
-    // numbers (even with another period), a new one starts at 0, and a removed one is not read
-    // again. The recorder sees no number twice or out of order, and receives the last latencies.
+    // Proves that a kept source keeps its numbers and deadlines, and that a replaced source
+    // continues its numbers, even with another period. A new source starts at 0, and a removed
+    // source is not read again. The recorder sees no number twice or out of order, and receives the
+    // last latencies.
     #[test]
     fn numbers_go_on() {
         let (mut group, mut rig) = group(|metrics| vec![source(metrics, 0, MS), source(metrics, 1, MS)]);
@@ -375,7 +376,7 @@ mod tests {
         assert_eq!(next, [2, others.begun.get(), quick.begun.get()]);
     }
 
-    // Proves that a removed source whose read is blocked is retired after one second; its sample is
+    // Proves that a removed source whose read is blocked is retired after one second. Its sample is
     // lost with its cause, and the group continues.
     #[test]
     fn a_blocked_read_is_given_up() {

@@ -44,7 +44,7 @@ pub(super) struct OffloadedRead {
     thread: Option<JoinHandle<()>>,  // joined only after it has panicked
     timeout_ns: u64,
     kill_handle: Option<KillHandle>,
-    is_retired: bool, // the source is removed: no further reads
+    is_retired: bool, // the source is removed, so there are no further reads
 }
 
 #[derive(Debug)]

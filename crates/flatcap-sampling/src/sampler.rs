@@ -44,10 +44,10 @@ pub trait Sampler: Debug + Send {
 /// The group copies the template to the frame's final location and the sampler writes the values
 /// there, so that nothing is built and nothing is copied twice.
 pub trait FixedSampler: Debug + Send {
-    /// As [`Sampler::read`].
+    /// Reads the source, as [`Sampler::read`] does.
     ///
     /// # Errors
-    /// The same errors as [`Sampler::read`].
+    /// Returns the same errors as [`Sampler::read`].
     fn read(&mut self) -> Result<(), ReadError>;
 
     /// Returns the template, which is a finished FlatBuffer. The template never changes.
@@ -82,7 +82,7 @@ impl OpenedSampler {
     /// Reads the source.
     ///
     /// # Errors
-    /// The same errors as [`Sampler::read`].
+    /// Returns the same errors as [`Sampler::read`].
     #[inline]
     pub fn read(&mut self) -> Result<(), ReadError> {
         match self {
@@ -91,7 +91,7 @@ impl OpenedSampler {
         }
     }
 
-    /// As [`Sampler::helper_cpu_ns`].
+    /// Returns the same as [`Sampler::helper_cpu_ns`].
     pub(crate) fn helper_cpu_ns(&self) -> u64 {
         match self {
             Self::Built(sampler) => sampler.helper_cpu_ns(),
@@ -99,7 +99,7 @@ impl OpenedSampler {
         }
     }
 
-    /// As [`Sampler::kill_handle`].
+    /// Returns the same as [`Sampler::kill_handle`].
     pub fn kill_handle(&self) -> Option<KillHandle> {
         match self {
             Self::Built(sampler) => sampler.kill_handle(),

@@ -121,9 +121,9 @@ impl Schedule {
     }
 
     /// Serves only one in `stride` (at least 1) ticks of a source from its next sample on. The
-    /// ticks between count as missed once they have passed. If the new stride is shorter, the next
-    /// sample is moved to the time that the new stride requires, but not before `now_ns`, because
-    /// with the old stride it may have been hours away.
+    /// ticks in between count as missed when they have passed. If the new stride is shorter, the
+    /// next sample is moved to the time that the new stride requires, but not before `now_ns`. With
+    /// the old stride, this sample may have been hours away.
     pub fn set_stride(&mut self, index: usize, stride: u64, now_ns: u64) {
         let Some(tick) = self.ticks.get_mut(index) else { return };
         tick.stride = stride.max(1);
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(Schedule::new([], 0).next_ns(), None);
     }
 
-    // Proves that a longer stride stays on the grid and counts the skipped ticks once they have
+    // Proves that a longer stride stays on the grid and counts the skipped ticks when they have
     // passed.
     #[test]
     fn a_stride_counts_what_it_leaves_out() {
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(schedule.take_due(800), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
     }
 
-    // Proves that no tick is lost when the period of a source changes during a run: every interval
+    // Proves that no tick is lost when the period of a source changes during a run. Every interval
     // has exactly the ticks of its period on the grid of the run.
     #[test]
     fn ticks_of_changed_periods_add_up() {
@@ -240,7 +240,7 @@ mod tests {
 
     proptest! {
         // Proves that the number of begun ticks plus the number of missed ticks is the number of
-        // ticks up to now, for any clock and any strides, and that no tick is served early.
+        // ticks up to now, for any clock and any strides. No tick is served early.
         #[test]
         fn begun_plus_missed_is_every_tick(
             periods in proptest::collection::vec(1_u64..1000, 1..5),

@@ -16,7 +16,7 @@ pub struct SourceSettings<'a> {
     pub period: Duration,
     /// Share of one core that the source may use, in basis points.
     pub budget: u32,
-    /// Patterns of the items to record; empty for all.
+    /// Patterns of the items to record. Empty for all items.
     pub include: &'a [Pattern],
     /// Patterns of items not to record, even if included.
     pub exclude: &'a [Pattern],
@@ -80,9 +80,9 @@ keywords! {
 /// Settings of the `process` source, besides `include` and `exclude` for process names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
-    /// Patterns of user names or numbers; empty for all.
+    /// Patterns of user names or numbers. Empty for all users.
     pub users: Vec<Pattern>,
-    /// Patterns of control group paths; empty for all.
+    /// Patterns of control group paths. Empty for all control groups.
     pub cgroups: Vec<Pattern>,
     /// Interval at which all processes are read.
     pub full_interval: Duration,

@@ -30,13 +30,13 @@ pub struct SourceSpec {
     /// at a small cost, and for instances, which exist only if configured.
     pub is_on_by_default: bool,
     /// Whether something other than the kernel may delay a sample, such as a server, a device's
-    /// firmware, a bus. The source then belongs to group `blocking`. For example, the temperature
+    /// firmware or a bus. The source then belongs to group `blocking`. For example, the temperature
     /// sensor of a hanging disk queries that disk.
     pub may_block: bool,
     /// Interval at which the kernel updates the values. A period that is shorter than this gains
     /// nothing.
     pub refresh: &'static str,
-    /// The things that `include` and `exclude` match; empty if there is nothing to select.
+    /// The things that `include` and `exclude` match. Empty if there is nothing to select.
     pub selects: &'static str,
     /// Capabilities that the source needs for complete samples.
     pub needs: &'static [&'static str],
@@ -108,7 +108,7 @@ impl SourceSpec {
         opener: SourceOpener::Recorder,
     };
 
-    /// Returns whether the configuration defines the instances of this source:
+    /// Returns whether the configuration defines the instances of this source, as in
     /// `[source.file.NAME]`.
     pub fn has_instances(&self) -> bool {
         matches!(self.keys, OwnKeys::File | OwnKeys::Command)
@@ -169,12 +169,12 @@ impl OpenContext<'_> {
 #[derive(Debug, thiserror::Error)]
 #[error("{}{file}{}{error}{hint}", if file.is_empty() { "" } else { "/" }, if file.is_empty() { "" } else { ": " })]
 pub struct Unavailable {
-    /// Path of the file without the leading slash; empty if the error itself names it.
+    /// Path of the file without the leading slash. Empty if the error itself names the file.
     pub file: &'static str,
     /// The kernel's error.
     #[source]
     pub error: io::Error,
-    /// Usual cause or remedy; may be empty.
+    /// Usual cause or remedy. May be empty.
     pub hint: &'static str,
 }
 

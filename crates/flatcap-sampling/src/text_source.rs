@@ -1,4 +1,5 @@
-//! Text sources: the files and commands that instances read, and the format of their values.
+//! Text sources, that is, the files and commands that instances read, and the format of their
+//! values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// Maximum length of a regular expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
-/// Maximum number of elements of a command: program and arguments.
+/// Maximum number of elements of a command, which are the program and its arguments.
 pub const ARGV_MAX: usize = 64;
 /// Maximum length of one element of a command, in bytes.
 pub const ARG_BYTES_MAX: usize = 4096;

@@ -275,10 +275,10 @@ fn sample(spec: &SourceSpec, root: &Path) -> (Vec<u64>, Value, Incomplete, Optio
     (found, value, incomplete, odd_text::take().map(|odd| odd.to_string()))
 }
 
-// Proves that a bad value or line costs a sample only the values in it or in its element. No other
-// value is missing, and none is invented. The file and line, or the element, are named. The test
-// damages each number and each line of the files of a host in turn. Missing values must come from
-// the damaged line, its element, or the line below a damaged heading.
+// Proves that a bad value or line costs a sample only the values that are in the line or belong to
+// its element. No other value is missing, and none is invented. The file and line, or the element,
+// are named. The test damages each number and each line of the files of a host in turn. Missing
+// values must come from the damaged line, its element, or the line below a damaged heading.
 #[test]
 fn bad_text_costs_only_itself_and_is_named() {
     let (_folder, root) = host_to_damage();

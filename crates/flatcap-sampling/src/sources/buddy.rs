@@ -135,8 +135,8 @@ mod tests {
         assert_eq!((free.get(0), free.get(1), free.get(2), free.get(3)), (4381, 1093, 185, ABSENT));
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {

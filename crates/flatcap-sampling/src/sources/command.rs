@@ -297,8 +297,8 @@ mod tests {
         assert!(error.contains(&format!("{} is writable", bad.path().display())), "{error}");
     }
 
-    // Proves that no other user can redirect the path to a program between check and run, either by
-    // a link in a directory that others can write to, or by another user's link in a sticky
+    // Proves that no other user can redirect the path to a program between check and run. The test
+    // tries a link in a directory that others can write to, and another user's link in a sticky
     // directory. Both links initially lead to a safe program.
     #[test]
     fn links_on_the_way_are_ours() {

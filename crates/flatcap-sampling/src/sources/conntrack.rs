@@ -18,7 +18,7 @@ const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";
 /// reader, so it is read only together with [`FILE`].
 const COUNT: &str = "proc/sys/net/netfilter/nf_conntrack_count";
 const COUNT_MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
-/// Maximum number of cores in one sample; Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 
 /// There is nothing to select with `include` and `exclude`.
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(origins.len() * 8, size_of::<ConntrackCore>());
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {

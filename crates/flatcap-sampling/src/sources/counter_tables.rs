@@ -1,4 +1,4 @@
-//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`: whose payload is one struct of
+//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`. Their payload is one struct of
 //! counters that files list by name.
 
 use std::iter::repeat_n;
@@ -144,8 +144,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and a number too large is
-    // absent.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and a number too
+    // large is absent.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b"MemTotal:  123 kB\nMemFree:  456 kB\n", |text| {

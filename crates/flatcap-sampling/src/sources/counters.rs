@@ -1,4 +1,4 @@
-//! Structs of counters that are filled by name. The schema is the only list of names: each field's
+//! Structs of counters that are filled by name. The schema is the only list of names. Each field's
 //! `origin` attribute, or its own name, identifies its value.
 
 use flatbuffers_reflection::reflection::BaseType;
@@ -29,7 +29,7 @@ struct CounterKey {
 }
 
 impl CounterKeys {
-    /// Returns the counters of a struct that the field `counters` of a source's root table holds.
+    /// Returns the counters of a struct that is in the field `counters` of a source's root table.
     /// The selection matches the names of its fields.
     pub(super) fn of(spec: &SourceSpec, counters: &str, selection: &NameFilter) -> Self {
         let mut keys: Vec<(u16, CounterKey)> = by_schema::struct_of(spec, counters)
@@ -447,7 +447,8 @@ pub(super) mod tests {
         );
     }
 
-    // Proves that damaged text never panics and a cut file is always marked, in each layout.
+    // Proves that damaged text never causes a panic and a cut file is always marked, in each
+    // layout.
     #[test]
     fn damaged_text_is_marked() {
         let headed = keys(&["Tcp:MaxConn", "Ip:InReceives", "Tcp:RtoMin", "Ip:Forwarding"]);

@@ -13,7 +13,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/stat";
-/// Maximum number of cores in one sample; Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 /// Mask with one bit for each kind of line that has one number.
 const ALL_LINES: u8 = (1 << 7) - 1;
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics and a cut file is always marked.
+    // Proves that damaged text never causes a panic and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -233,8 +233,8 @@ mod tests {
         assert_eq!((totals.times.user(), totals.times.nice(), totals.times.system()), (1, ABSENT, ABSENT));
     }
 
-    // Proves that a count which the kernel prints as negative is read modulo 2^32, and that any
-    // other odd number costs only itself and is not reported as a cut file. Its text is noted.
+    // Proves that a count that the kernel prints as negative is read modulo 2^32. Any other invalid
+    // number costs only itself and is not reported as a cut file. Its text is noted.
     #[test]
     fn an_odd_number_costs_only_itself() {
         let text = String::from_utf8(TEXT.to_vec()).unwrap();

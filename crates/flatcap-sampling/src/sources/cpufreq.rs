@@ -254,7 +254,7 @@ mod tests {
     }
 
     // Proves that a core that goes offline disappears at once although its policy stays, and that
-    // it returns at once.
+    // the core also returns at once.
     #[test]
     fn cores_come_and_go() {
         let host = hybrid();

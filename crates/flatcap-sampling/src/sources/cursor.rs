@@ -70,8 +70,8 @@ impl<'a> Cursor<'a> {
         self.until(|byte| matches!(byte, b' ' | b'\t'))
     }
 
-    /// Returns the text up to the first byte of this line for which `is_end` holds, or up to the
-    /// end of the line. Returns `None` if this text is empty.
+    /// Returns the text up to the first byte of this line for which `is_end` returns true, or up to
+    /// the end of the line. Returns `None` if this text is empty.
     #[inline]
     pub(super) fn until(&mut self, is_end: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
         let length = self.rest.iter().position(|byte| *byte == b'\n' || is_end(*byte));
@@ -124,7 +124,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the next word like [`number`](Self::number), but for a 32-bit count that some
-    /// kernels print as negative once it is above 2^31. The count is returned modulo 2^32.
+    /// kernels print as negative when it is above 2^31. The count is returned modulo 2^32.
     #[inline]
     pub(super) fn wrapped_number(&mut self, lacks: &mut Incomplete) -> u64 {
         self.skip_spaces();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes panic.
+        // Proves that no bytes cause a panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
             let (mut cursor, mut lacks) = Cursor::of(&bytes);

@@ -345,7 +345,7 @@ impl NumberFile {
         self.incomplete_reason() == Incomplete::DENIED
     }
 
-    /// Returns the error number of the last read; 0 if it succeeded.
+    /// Returns the error number of the last read, or 0 if it succeeded.
     pub(super) fn error(&self) -> u64 {
         u64::from(self.error.unsigned_abs())
     }
@@ -381,8 +381,8 @@ impl NumberFile {
             return None;
         }
         // The kernel writes such a file in one piece, so a missing newline does not mean that the
-        // file was cut: not every driver adds one. If the content fills the buffer, the file may be
-        // longer.
+        // file was cut. Not every driver adds a newline. If the content fills the buffer, the file
+        // may be longer.
         let content = self.content.get(..self.length).map(<[u8]>::trim_ascii);
         let line = content.filter(|content| !content.is_empty() && self.length < NUMBER_BYTES);
         *incomplete |= Incomplete::CUT.unless(line.is_some());

@@ -184,8 +184,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", |text| {
@@ -221,8 +221,7 @@ mod tests {
     }
 
     // Proves that loop devices and RAM disks without a request are left out unless `include` names
-    // them, and that neither other idle devices nor devices whose names only begin alike are left
-    // out.
+    // them. Neither other idle devices nor devices whose names only begin alike are left out.
     #[test]
     fn unused_loop_devices_are_left_out() {
         let folder = tempfile::tempdir().unwrap();

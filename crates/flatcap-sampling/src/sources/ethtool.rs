@@ -30,8 +30,8 @@ const STATISTICS_MAX: usize = 65_536;
 
 /// `include` and `exclude` match interfaces. Interfaces without statistics are skipped. The names
 /// of statistics are read again when their number changes or when another interface has taken the
-/// name of an interface. While a driver answers, the kernel holds the lock of the interface; before
-/// Linux 6.15 it holds a lock of all interfaces. Some drivers query their device, which takes
+/// name of an interface. While a driver answers, the kernel holds the lock of the interface. Before
+/// Linux 6.15, it holds a lock of all interfaces. Some drivers query their device, which takes
 /// milliseconds. An interface whose driver does not answer is left out, and tried again with
 /// growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     // Proves that counters and gauges of the Prometheus format are kept apart and identified by
-    // name and labels, that patterns select names, and that series that do not fit are counted.
+    // name and labels, and that patterns select names. Series that do not fit are counted.
     #[test]
     fn the_prometheus_format_is_recorded() {
         let text = "# TYPE http_requests_total counter\n\

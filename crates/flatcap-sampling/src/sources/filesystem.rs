@@ -23,7 +23,7 @@ const FILE_OF_HOST: &str = "proc/1/mountinfo";
 const FILE_OF_SELF: &str = "proc/self/mountinfo";
 /// Maximum number of mounts in one sample.
 const MOUNTS_MAX: usize = 4096;
-/// Types of file systems that hold no files of users. They are skipped unless `include` is set.
+/// Types of file systems that contain no files of users. They are skipped unless `include` is set.
 const PSEUDO: [&[u8]; 24] = [
     b"autofs",
     b"binfmt_misc",
@@ -433,7 +433,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged lists never panic and a cut list is always marked.
+    // Proves that damaged lists never cause a panic and a cut list is always marked.
     #[test]
     fn damaged_text_is_marked() {
         let (folder, _) = host("1 0 DEVICE / /data rw - ext4 /dev/a rw\n");

@@ -195,7 +195,7 @@ impl Sensors {
                 }
             })
         });
-        // A chip that disappeared since it was listed has no files; the next listing drops it.
+        // A chip that disappeared since it was listed has no files. The next listing drops it.
         if !matches!(listed, Some(Ok(()))) {
             files.clear();
         }

@@ -11,7 +11,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/interrupts";
-/// Maximum number of cores in one sample; Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 /// Maximum number of lines in one sample.
 const LINES_MAX: usize = 8192;
@@ -280,8 +280,8 @@ mod tests {
         assert_eq!(rows(&table), expected);
     }
 
-    // Proves that damaged text never panics, that offsets stay within the counts, and that a cut
-    // file is always marked.
+    // Proves that damaged text never causes a panic, that offsets stay within the counts, and that
+    // a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {

@@ -46,7 +46,7 @@ impl JsonParser {
     }
 }
 
-/// The position in a document, which is its current value.
+/// Visits the values of a document, and keeps the path of the current value.
 struct JsonWalk<'w, F> {
     path: &'w mut String,
     default_name: &'w str,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes panic, and that there are no more values than bytes.
+        // Proves that no bytes cause a panic, and that there are no more values than bytes.
         #[test]
         fn no_bytes_panic(text in prop::collection::vec(
             prop_oneof![prop::sample::select(b"{}[]\":,019.eE-truefalsn\\u \n".to_vec()), any::<u8>()], 0..200)) {

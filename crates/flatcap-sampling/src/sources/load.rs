@@ -99,7 +99,7 @@ mod tests {
         assert_eq!([args.runnable, args.tasks, args.last_pid], [3, 456, 78901]);
     }
 
-    // Proves that damaged text never panics and a cut file is always marked.
+    // Proves that damaged text never causes a panic and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1.is_none());

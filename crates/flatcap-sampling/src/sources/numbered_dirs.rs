@@ -75,7 +75,7 @@ struct DirFile {
 }
 
 impl<const FILES: usize> NumberedDirs<FILES> {
-    /// Opens the directory and reads all files once. `include` and `exclude` match the numbered
+    /// Opens the directory and reads all files one time. `include` and `exclude` match the numbered
     /// directories.
     pub(super) fn open(context: &OpenContext<'_>, kind: NumberedDirKind<FILES>) -> Result<Self, Unavailable> {
         let unavailable = |error| Unavailable { file: kind.directory, error, hint: kind.hint };

@@ -79,7 +79,7 @@ struct PowerSampler {
     supplies: PowerDevices<Supply>,
 }
 
-/// The devices of one class, of devices, if the host has this class.
+/// The devices of one class, which the host may lack.
 #[derive(Debug)]
 struct PowerDevices<Device: PowerDevice> {
     listing: Option<DeviceListing>,

@@ -332,8 +332,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes panic, and that the names and labels that are found are not longer
-        // than the text.
+        // Proves that no bytes cause a panic, and that the names and labels that are found are not
+        // longer than the text.
         #[test]
         fn no_bytes_panic(text in prop::collection::vec(
             prop_oneof![prop::sample::select(b"a1{}\"\\=,# \n+.e".to_vec()), any::<u8>()], 0..200)) {

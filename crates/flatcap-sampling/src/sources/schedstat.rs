@@ -14,7 +14,7 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 const FILE: &str = "proc/schedstat";
 const VERSION_HINT: &str = ": 15 to 17 are supported";
-/// Maximum number of cores in one sample; Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 /// Versions of the file with the same columns in the lines of cores, which Linux 2.6.39 and later
 /// have. In another version, the columns may have any meaning.
@@ -163,9 +163,9 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics and a truncated file is always marked. A file that ends
-    // after its first core looks like the file of a host with one core, so the test counts the
-    // cores.
+    // Proves that damaged text never causes a panic and a truncated file is always marked. A file
+    // that ends after its first core looks like the file of a host with one core, so the test
+    // counts the cores.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {

@@ -246,8 +246,8 @@ mod tests {
         assert!(counters["icmp_in_msgs"].is_null() && counters["tcp_rto_min"] == 8, "{counters}");
     }
 
-    // Proves that damaged text never panics and a cut file is always marked, in lines of message
-    // types.
+    // Proves that damaged text never causes a panic and a cut file is always marked, in lines of
+    // message types.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"IcmpMsg: InType3 OutType3\nIcmpMsg: 5 6\n";

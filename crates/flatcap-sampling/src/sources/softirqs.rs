@@ -11,7 +11,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/softirqs";
-/// Maximum number of cores in one sample; Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 
 /// A function that sets a count in its field.
@@ -193,8 +193,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, and that cut files and lines with a count too many or
-    // too few are always marked.
+    // Proves that damaged text never causes a panic, and that cut files and lines with a count too
+    // many or too few are always marked.
     #[test]
     fn damaged_text_is_marked() {
         let all = parse(TEXT, &mut SoftirqColumns::default()).0;

@@ -13,7 +13,7 @@ use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 /// Path of the file. It has the same content in each network namespace.
 const FILE: &str = "proc/net/softnet_stat";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/softnet_stat";
-/// Maximum number of cores in one sample; Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 /// Number of supported columns. The next constant has the numbers of columns that kernels print
 /// since 6.4, 5.10, 3.11 and 2.6.35, and before 2.6.35.
@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"00000001 00000002 00000003 00000004 00000005 00000006 00000007 00000008 00000009\n";

@@ -354,7 +354,7 @@ mod tests {
             prop_assert_eq!(read(text.as_bytes()), Some((value >> shift, digits.len())));
         }
 
-        // Proves that no bytes panic, and that only numbers are read as numbers.
+        // Proves that no bytes cause a panic, and that only numbers are read as numbers.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
             if let Some((value, length)) = read(&bytes) {

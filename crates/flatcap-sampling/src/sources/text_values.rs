@@ -239,7 +239,7 @@ mod tests {
 
     type TestRow = (String, f64, i64);
 
-    /// Returns the fields of the structs and tables that hold values, without the source's name.
+    /// Returns the fields of the structs and tables that contain values, without the source's name.
     fn layouts(spec: &SourceSpec, source: &str) -> Vec<String> {
         let schema = root_as_schema(spec.schema).unwrap();
         let mut layouts = Vec::new();
@@ -340,8 +340,8 @@ mod tests {
         }
     }
 
-    // Proves that no text panics, that a cut text is always marked, and that the number of values
-    // is limited, in both formats.
+    // Proves that no text causes a panic, that a cut text is always marked, and that the number of
+    // values is limited, in both formats.
     #[test]
     fn damaged_text_is_marked() {
         for keys in ["", "format = \"regex\"\npattern = '^(\\w+) (\\d+)$'"] {

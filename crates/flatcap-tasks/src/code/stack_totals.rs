@@ -329,7 +329,7 @@ impl StackTotals {
     /// Returns the index of a call chain of a process, or `None` if the limit is reached.
     fn place(&mut self, process: u32, frames: &[u32]) -> Option<usize> {
         // A box is allocated per lookup. This is acceptable because samples are rare, a hundred per
-        // second and CPU.
+        // second on each CPU.
         let key = (process, Box::from(frames));
         if let Some(place) = self.stack_numbers.get(&key) {
             return usize::try_from(*place).ok();

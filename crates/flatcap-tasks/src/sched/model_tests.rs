@@ -260,8 +260,8 @@ fn any_simulation() -> impl Strategy<Value = (Simulation, BTreeSet<u64>)> {
 }
 
 proptest! {
-    // Proves that the times of threads and CPUs in any window, and the threads that ran while
-    // others waited, are the same as in the simulation, wherever the events are cut into payloads.
+    // Proves that the times of threads and CPUs in any window are the same as in the simulation,
+    // wherever the events are cut into payloads. So are the threads that ran while others waited.
     #[test]
     fn times_are_exact((simulation, cuts) in any_simulation(), from in 0..600_000_u64, length in 1..600_000_u64) {
         let window = from..from + length;
@@ -298,7 +298,7 @@ proptest! {
     }
 
     // Proves that the intervals of each thread are consecutive without a hole or an overlap from
-    // its begin to its end, and do not depend on where the events are cut into payloads.
+    // its begin to its end. They do not depend on where the events are cut into payloads.
     #[test]
     fn intervals_are_whole((simulation, cuts) in any_simulation()) {
         let intervals = |cuts: &BTreeSet<u64>| {
@@ -346,8 +346,8 @@ proptest! {
     }
 
     // Proves that the counters of each sample equal the counters of the simulation at the time of
-    // the sample, and that a thread that was active in a step is in the samples before and after
-    // it. Above a limit this holds up to the first sample that is marked.
+    // the sample. A thread that was active in a step is in the samples before and after this step.
+    // Above a limit this holds up to the first sample that is marked.
     #[test]
     fn steps_are_exact(
         (simulation, cuts) in any_simulation(),

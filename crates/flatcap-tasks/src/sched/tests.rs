@@ -53,7 +53,7 @@ fn intervals(payloads: &[(u64, SchedPayload)]) -> (Vec<String>, RecordingFaults)
 }
 
 // Proves that a thread that stops running on a CPU with unknown state is assumed to have run there
-// from the begin of the payload, and that without wakeups a wait counts as sleep.
+// from the begin of the payload. Without wakeups, a wait counts as sleep.
 #[test]
 fn the_first_switch_says_who_ran() {
     let switches = vec![(30, 0, 1, 0, false), (60, 0, 0, 1, false)];

@@ -21,7 +21,7 @@ pub(super) const DIRECTORY: &str = "sys/dev/block";
 /// Major number of loop devices. They read and write a file, and the device that holds this file
 /// counts the I/O.
 const LOOP: u64 = 7;
-/// Maximum number of devices; further devices are not examined.
+/// Maximum number of devices. Further devices are not examined.
 const DEVICES_MAX: usize = 8192;
 /// Maximum number of layers above the lowest one.
 const HEIGHT_MAX: usize = 32;
@@ -71,7 +71,7 @@ pub(super) enum DeviceRole {
     Repeated,
     /// The devices below this one are not visible.
     Unknown,
-    /// The device was not examined yet; [`BlockDevices::learn`] does so.
+    /// The device was not examined yet. [`BlockDevices::learn`] examines it.
     New,
 }
 

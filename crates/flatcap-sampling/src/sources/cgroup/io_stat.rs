@@ -23,7 +23,7 @@ pub(super) struct IoStatReader {
     layer_sums: Vec<Values>,        // reused; one per layer of `devices`
 }
 
-/// One line: a device, and its values if it has had any I/O.
+/// One line, which has a device, and the values of the device if it has had any I/O.
 #[derive(Debug)]
 struct DeviceLine {
     device: Option<DeviceNumber>, // `None` for a hidden path to a device with its own line
@@ -335,7 +335,8 @@ mod tests {
         assert_eq!(read(&mut reader, &content).0, [10; KEY_COUNT]);
     }
 
-    // Proves that devices without I/O, on lines of their own or on an unfinished one, cost nothing.
+    // Proves that devices without I/O, on lines of their own or on an unfinished line, cause no
+    // loss.
     #[test]
     fn idle_devices_cost_nothing() {
         let host = host();
@@ -411,7 +412,7 @@ mod tests {
             prop_assert_eq!(found, (vec![expected; KEY_COUNT], Incomplete::NONE));
         }
 
-        // Proves that no bytes panic.
+        // Proves that no bytes cause a panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b':'), Just(b'='), Just(b'\n'), any::<u8>()], 0..60)) {
             let mut places = [0; KEY_COUNT];

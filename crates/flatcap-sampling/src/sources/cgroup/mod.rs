@@ -49,7 +49,7 @@ const _: () = assert!(size_of::<CgroupCounters>() == ROW_BYTES);
 // All groups fit into a frame of the default `frame_max`, with space for its envelope.
 const _: () = assert!(GROUPS_MAX * ROW_BYTES + (64 << 10) <= 16 << 20);
 
-/// `include` and `exclude` match a group's path below the root, without a leading slash; the root
+/// `include` and `exclude` match a group's path below the root, without a leading slash. The root
 /// itself is `/`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cgroup",
@@ -370,8 +370,8 @@ mod tests {
         assert_eq!((memory_by_path(&cut)[2].1, incomplete), (ABSENT, Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Proves that odd and long paths are kept apart and never cut within a character, and that a
-    // thousand groups are read.
+    // Proves that unusual and long paths are kept apart and never cut within a character, and that
+    // a thousand groups are read.
     #[test]
     fn odd_trees_are_read() {
         let folder = tempfile::tempdir().unwrap();

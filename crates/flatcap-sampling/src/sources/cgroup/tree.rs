@@ -67,9 +67,10 @@ pub(super) struct CgroupTree {
 pub(super) struct ControlGroup {
     /// Inode of the group's directory.
     pub(super) id: u64,
-    /// Inode as listed by the parent; some file systems number a directory in two ways.
+    /// Inode as the parent lists it. It may differ, because some file systems number a directory in
+    /// two ways.
     listed_inode: u64,
-    /// Path from the root, ended by a zero byte; `.` for the root.
+    /// Path from the root, ended by a zero byte. The root has the path `.`.
     path: Vec<u8>,
     node: Option<DirectoryHandle>, // `None` if too many files are open
     files: [Option<FileHandle>; FILE_COUNT],
@@ -422,7 +423,7 @@ fn reopen(root: &DirectoryHandle, group: &ControlGroup) -> io::Result<DirectoryH
     if node.ownership()?.inode == group.id { Ok(node) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Returns the reason why a group is skipped; empty if the group is gone.
+/// Returns the reason why a group is skipped, which is empty if the group is gone.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Incomplete::NONE,

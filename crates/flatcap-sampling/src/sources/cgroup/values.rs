@@ -1,4 +1,4 @@
-//! The files of one control group, with the values that each file holds and the way in which it is
+//! The files of one control group, with the values that each file has and the way in which it is
 //! parsed.
 
 use std::ffi::CStr;
@@ -251,8 +251,8 @@ mod tests {
         assert_eq!(read(at(c"cpu.pressure"), some), (vec![4, ABSENT], Incomplete::NONE));
     }
 
-    // Proves that damaged text never panics, a cut text is always marked, and a number too large is
-    // absent.
+    // Proves that damaged text never causes a panic, a cut text is always marked, and a number too
+    // large is absent.
     #[test]
     fn damaged_text_is_marked() {
         let events = b"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n";

@@ -75,7 +75,7 @@ impl ProcessMonitor {
         }
     }
 
-    /// Takes the events since the last sample. Returns whether none were lost.
+    /// Reads the events since the last sample. Returns whether all events were received.
     pub(super) fn drain(&mut self, table: &mut ProcessTable) -> bool {
         let Self { events, exec_watcher, log } = self;
         log.clear();

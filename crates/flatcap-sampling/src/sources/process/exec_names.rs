@@ -62,7 +62,7 @@ impl ExecWatcher {
     }
 
     /// Replaces `execs` by the execs since the last call, in the order in which they occurred.
-    /// Returns whether none of them is missing.
+    /// Returns whether all of them are included.
     pub(super) fn drain(&self, execs: &mut Vec<ProcessExec>) -> bool {
         execs.clear();
         let has_lost = self.shared.has_lost.swap(false, Ordering::Relaxed);
@@ -126,9 +126,9 @@ mod tests {
     use super::*;
     use crate::sources::tests::fixed_text;
 
-    // Proves that a program that has ended before anyone asks is recorded with its name and time.
-    // The test runs a program that ends at once, in a process that stays until its parent waits for
-    // it. The test is skipped if the kernel sends no process events.
+    // Proves that a program that has ended before the recorder reads its name is recorded with its
+    // name and time. The test runs a program that ends at once, in a process that stays until its
+    // parent waits for it. The test is skipped if the kernel sends no process events.
     #[test]
     fn a_program_that_ended_has_its_name() {
         let watcher = match ExecWatcher::start(&HostRoot::new(Path::new("/"))) {

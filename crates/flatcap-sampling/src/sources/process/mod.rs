@@ -367,7 +367,7 @@ impl ProcessSampler {
         incomplete
     }
 
-    /// Fills the command lines and groups of the chosen processes.
+    /// Fills the command lines and groups of the selected processes.
     fn fill_texts(&mut self) {
         let Self { table, ranking, rows, command_lines, groups, .. } = self;
         command_lines.clear();
@@ -546,7 +546,7 @@ mod tests {
         assert_eq!((group.pid(), text(group.path())), (100, "/large.slice/x".to_owned()));
     }
 
-    // Proves that name, user, group and rank choose processes, and that ranks use the change
+    // Proves that name, user, group and rank select processes, and that ranks use the change
     // between two samples.
     #[test]
     fn processes_are_chosen() {
@@ -577,10 +577,9 @@ mod tests {
         assert_eq!(pids(&next(&mut *sampler).0), [30]);
     }
 
-    // Proves that a sample between two full ones contains the busiest and the new processes and the
-    // number of skipped processes, and that idle processes are in the next full sample. In the
-    // test, one process is busy by CPU time and one by I/O, and an interval ends only when the test
-    // ends it.
+    // Proves that a sample between two full ones contains the busiest and the new processes, and
+    // the number of skipped processes. Idle processes are in the next full sample. In the test, one
+    // process is busy by CPU time and one by I/O, and an interval ends only when the test ends it.
     #[test]
     fn samples_say_what_they_skip() {
         let folder = tree();
@@ -719,7 +718,7 @@ mod tests {
         let mut brief = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
         brief.wait().unwrap();
         assert_eq!(recorded_exit(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
-        // A program that no sample has seen, so only its name is known.
+        // Only the events can have the name of this program, because no sample has seen it.
         let mut unseen = Command::new("true").spawn().unwrap();
         unseen.wait().unwrap();
         let mut names = Vec::new();
@@ -756,7 +755,7 @@ mod tests {
             let mut first = sleeper();
             let pid = first.id();
             let before = start(&next(&mut *sampler).0, pid).unwrap();
-            // The kernel reports the start of a process in ticks of 10 ms: within one tick, the
+            // The kernel reports the start of a process in ticks of 10 ms. Within one tick, the
             // starts of both processes would be equal.
             WakeEvent::new().wait_until(monotonic_ns() + 30_000_000);
             first.kill().unwrap();

@@ -1,5 +1,5 @@
-//! The state of one process between samples: its open files, and the data that decides when to read
-//! them again.
+//! The state of one process between samples, which consists of its open filesand of the data that
+//! decides when to read them again.
 
 use std::io::{self, ErrorKind};
 

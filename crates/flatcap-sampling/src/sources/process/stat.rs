@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(unified_group(b"9:cpu:/x\n"), (None, Incomplete::NONE));
     }
 
-    // Proves that damaged text never panics, a cut text is always marked, and numbers that are too
-    // large are absent.
+    // Proves that damaged text never causes a panic, a cut text is always marked, and numbers that
+    // are too large are absent.
     #[test]
     fn damaged_text_is_marked() {
         for name in [&b"sh"[..], b"a) S 1 2\n("] {

@@ -349,7 +349,7 @@ impl ProcessTable {
         Ok(())
     }
 
-    /// Updates the order from events: removes processes that are gone, and adds new ones.
+    /// Updates the order from events. Removes processes that are gone, and adds new ones.
     fn apply_events(&mut self) {
         let Self { listed, forked_pids, order, slots, .. } = self;
         let is_there = |process: &&ListedProcess| slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
@@ -545,8 +545,8 @@ mod tests {
         assert_eq!((table.order().len(), table.count()), (4, 2));
     }
 
-    // Proves that between two full passes, active and new processes are read, that the others are
-    // skipped and counted, and that a skipped process is read after a change or an exit.
+    // Proves that between two full passes, active and new processes are read, and that the others
+    // are skipped and counted. A skipped process is read after a change or an exit.
     #[test]
     fn only_active_processes_are_read_between_full_passes() {
         let folder = tempfile::tempdir().unwrap();

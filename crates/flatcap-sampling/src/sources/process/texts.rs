@@ -1,4 +1,5 @@
-//! Strings of a process that are read only on request: its control group and its command line.
+//! Strings of a process that are read only on request, which are its control group and its command
+//! line.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write};

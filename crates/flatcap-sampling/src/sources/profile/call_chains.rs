@@ -69,7 +69,7 @@ impl CallChains {
     /// Reads the mappings of processes that already run.
     ///
     /// # Errors
-    /// The same errors as [`existing_processes::read`].
+    /// Returns the same errors as [`existing_processes::read`].
     pub(super) fn read_processes(&mut self, host: &HostRoot) -> io::Result<ReadProcesses> {
         existing_processes::read(host, &mut self.files, &mut self.tasks)
     }
@@ -258,8 +258,7 @@ mod tests {
     }
 
     // Proves that each address becomes an offset in its mapping, including the address after a call
-    // at the end of a mapping, and that a thread keeps the name that it had before the source was
-    // opened.
+    // at the end of a mapping. A thread keeps the name that it had before the source was opened.
     #[test]
     fn addresses_become_offsets() {
         let (_host, mut chains) = chains();

@@ -199,8 +199,8 @@ mod tests {
         assert_eq!(table.mappings, spaces.iter().map(|(_, mappings)| mappings).sum::<usize>());
     }
 
-    // Proves that a child has the code and the name of its parent until it runs another program,
-    // and that code which one of them maps later does not belong to the other.
+    // Proves that a child has the code and the name of its parent until it runs another program.
+    // Code that one of them maps later does not belong to the other.
     #[test]
     fn code_is_inherited() {
         let mut table = TaskTable::default();

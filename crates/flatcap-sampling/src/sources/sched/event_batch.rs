@@ -328,8 +328,8 @@ mod tests {
         (lines, taken)
     }
 
-    // Proves that events of several CPUs are in the order of time, that events after the end are
-    // left for the next sample, and that each sample begins with the running threads.
+    // Proves that events of several CPUs are in the order of time, and that events after the end
+    // are left for the next sample. Each sample begins with the running threads.
     #[test]
     fn samples_follow_each_other() {
         let mut batch = batch();

@@ -18,7 +18,7 @@ pub(super) enum BudgetStep {
     Stop {
         /// Cost of the switches in the last second, in basis points of a core.
         share: u64,
-        /// Whether switches were within the budget at some time since the last stop.
+        /// Whether the switches were within the budget at some time since the last stop.
         is_new: bool,
     },
     /// Start to record switches again.
@@ -107,8 +107,8 @@ mod tests {
         None
     }
 
-    // Proves that switches within the budget are recorded, that more switches stop the recording
-    // after one second and for ten seconds, that this time is counted, and that a stop is new only
+    // Proves that switches within the budget are recorded, and that more switches stop the
+    // recording after one second and for ten seconds. This time is counted, and a stop is new only
     // after the switches were within the budget.
     #[test]
     fn switches_stop_and_resume() {

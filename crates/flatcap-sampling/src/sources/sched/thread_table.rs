@@ -155,8 +155,8 @@ impl ThreadTable {
     /// Handles the new name of a thread.
     pub(super) fn set_name(&mut self, id: ThreadId, name: ThreadName) {
         if let Some(thread) = self.known(id) {
-            // The thread lives, even if an end was recorded: a thread that runs another program
-            // takes over the id of the first thread, which has ended.
+            // The thread lives, even if an end was recorded, because a thread that runs another
+            // program takes over the id of the first thread, which has ended.
             (thread.process, thread.name, thread.ended_ns) = (id.process, name, 0);
         }
     }
