@@ -378,7 +378,7 @@ mod tests {
         }
 
         // Proves that within a while after any change of the demands the budget is kept or the
-        // sources are stopped, and that later most of the budget is used.
+        // sources are stopped, and that after that most of the budget is used.
         #[test]
         fn the_budget_is_kept_and_used(
             budget in 10_u32..100_000,

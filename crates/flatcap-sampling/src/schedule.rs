@@ -41,7 +41,7 @@ impl Tick {
         Self { period_ns, next_ns, stride: 1, skipped: 0, counted: 0 }
     }
 
-    /// Returns the period, in nanoseconds.
+    /// Returns the period of the ticks, in nanoseconds.
     pub(super) fn period_ns(&self) -> u64 {
         self.period_ns
     }
@@ -73,7 +73,8 @@ impl Schedule {
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
         let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
-        // The division takes longer than the rest of this function.
+        // The division is skipped if possible, because it takes longer than the rest of this
+        // function.
         let late = if lateness_ns < tick.period_ns { 0 } else { lateness_ns / tick.period_ns };
         let missed = late + tick.skipped - tick.counted;
         (tick.skipped, tick.counted) = (tick.stride - 1, 0);

@@ -149,7 +149,8 @@ fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, l
 fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Incomplete) -> CpuTimes {
     let mut own = Incomplete::NONE;
     let [user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice] = cursor.numbers(&mut own);
-    // Kernels before 2.6.33 have no guest_nice, and kernels before 2.6.24 have no guest.
+    // Kernels before 2.6.33 have no value guest_nice, and kernels before 2.6.24 have no value
+    // guest.
     if own == Incomplete::CUT && steal != ABSENT {
         own = Incomplete::NONE;
         let _complete = odd_text::take();

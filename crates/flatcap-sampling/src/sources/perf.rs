@@ -373,8 +373,8 @@ mod tests {
         }
     }
 
-    // Proves that context switches counted on this host agree with /proc/stat, which the test reads
-    // around and between two samples.
+    // Proves that the context switches that are counted on this host agree with /proc/stat, which
+    // the test reads around and between two samples.
     #[test]
     fn agrees_with_proc_stat() {
         if !can_count() {

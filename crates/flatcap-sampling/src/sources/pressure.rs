@@ -13,7 +13,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 /// Paths of the files, in the order of the schema. The file `irq` exists since Linux 6.1, if the
-/// kernel accounts the time of interrupts.
+/// kernel accounts for the time of interrupts.
 const FILES: [&str; 4] =
     ["proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io", "proc/pressure/irq"];
 const IRQ: usize = 3;

@@ -1,8 +1,8 @@
 //! The text format of Prometheus, version 0.0.4, and the parts that `OpenMetrics` has in common
 //! with it. <https://prometheus.io/docs/instrumenting/exposition_formats/>
 //!
-//! Series follow the `# TYPE` of their metric, so only the last `# TYPE` is kept. Exemplars are
-//! ignored.
+//! Series follow the `# TYPE` of their metric, so only the last `# TYPE` line is kept. Exemplars
+//! are ignored.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ struct LabelPlace {
     value: Range<usize>,
 }
 
-/// The metric that the last `# TYPE` declares.
+/// The metric that the last `# TYPE` line declares.
 #[derive(Debug, Default)]
 struct DeclaredMetric<'t> {
     name: &'t str,

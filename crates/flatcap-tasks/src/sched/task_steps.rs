@@ -54,8 +54,8 @@ pub struct TaskSteps {
 /// A sample of the source `tasks`.
 #[derive(Debug)]
 pub struct TaskSample<'s> {
-    /// The number of the sample, which is its time divided by the step. The clock is the one on
-    /// which samples are at multiples of the step.
+    /// The number of the sample, which is its time divided by the step. This time is on the clock
+    /// on which samples are at multiples of the step.
     pub number: u64,
     /// The sample's time, in monotonic nanoseconds.
     pub time_ns: u64,

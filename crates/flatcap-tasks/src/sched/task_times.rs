@@ -84,7 +84,7 @@ pub struct ProcessTimes {
     pub migrations: u64,
 }
 
-/// A thread or process that ran while others waited, and the time of this.
+/// A thread or process that ran while others waited, with the time for which it did so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocker {
     /// The thread that ran. This is the idle loop if the CPU did not switch to the waiting thread

@@ -11,7 +11,7 @@ use crate::{NameFilter, Pattern, ProcessConfig};
 
 /// The file with the names of users.
 pub(super) const PASSWD: &str = "etc/passwd";
-/// Maximum number of users whose names are read.
+/// Maximum number of users whose names are read from the file.
 const USERS_MAX: usize = 1 << 16;
 
 /// The filter of the configuration. A decision on a process is kept until the process has another

@@ -348,8 +348,8 @@ impl ProcessSampler {
         busiest(activities, self.busiest, |slot| table.set_active(slot, true));
     }
 
-    /// Keeps the rows with the highest rank, in the order of pids. `chosen` is left empty if all
-    /// rows are kept.
+    /// Keeps the rows with the highest rank, ordered by pid. `chosen` is left empty if all rows are
+    /// kept.
     fn choose(&mut self) -> Incomplete {
         let Self { top, rows, ranking, chosen, .. } = self;
         if (1..ranking.len()).contains(top) {

@@ -1,4 +1,4 @@
-//! The state of one process between samples, which consists of its open filesand of the data that
+//! The state of one process between samples, which consists of its open files and of the data that
 //! decides when to read them again.
 
 use std::io::{self, ErrorKind};
@@ -27,7 +27,7 @@ pub(super) struct ProcessSlot {
     pub(super) is_active: bool,
     pub(super) detail_due_ns: u64,
     pub(super) exit: ExitState,
-    /// Whether the files of the process reported at the last sample that it is gone.
+    /// Whether the files of the process reported at the last sample that the process is gone.
     pub(super) is_gone: bool,
     /// The process's start time at the last sample.
     pub(super) start: u64,

@@ -243,7 +243,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    /// Returns the frames of the chain of this sampleas pairs of path and offset.
+    /// Returns the frames of the chain of this sample as pairs of path and offset.
     fn frames(profile: &Profile<'_>, sample: usize) -> Vec<(String, u64)> {
         let stack = profile.stacks().get(usize::from(profile.samples().get(sample).stack()));
         let frame = |index| {

@@ -194,7 +194,7 @@ mod tests {
 7ffd00000000-7ffd00002000 rw-p 00000000 00:00 0                          [stack]
 ";
 
-    // Proves that memory with code is found with its file, and that other lines and malformed ones
+    // Proves that memory with code is found with its file, and that other lines and malformed lines
     // are skipped.
     #[test]
     fn lines_are_parsed() {

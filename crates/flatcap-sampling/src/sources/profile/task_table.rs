@@ -64,8 +64,8 @@ impl TaskTable {
         let _has_space = self.note(process, thread);
     }
 
-    /// Records that a thread was started by another one. The first thread of a process inherits the
-    /// code of its parent.
+    /// Records that a thread was started by another thread. The first thread of a process inherits
+    /// the code of its parent.
     pub(super) fn fork(&mut self, (process, thread): (u32, u32), parent: (u32, u32)) {
         if process != parent.0 {
             // Earlier threads with these numbers have ended, even if the records of their ends were
