@@ -265,9 +265,9 @@ mod tests {
         None
     }
 
-    // Proves that a source keeps its period within its budget, gets exactly the period that it
-    // needs if it exceeds the budget, and returns to its period when it is cheap again. 2 % of 1 ms
-    // are 20 us.
+    // Proves that a source keeps its period within its budget. Beyond the budget, the source gets
+    // exactly the period that it needs, and it returns to its period when it is cheap again. 2 % of
+    // 1 ms are 20 us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;

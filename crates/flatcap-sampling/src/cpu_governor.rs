@@ -331,8 +331,9 @@ mod tests {
         assert_eq!(allowances.len(), 2, "{allowances:?}");
     }
 
-    // Proves that one busy second does not throttle the sources, that a lasting overhead beyond the
-    // budget stops them, that they come back, and that skipped intervals do not count.
+    // Proves that one busy second does not throttle the sources, but that a lasting overhead beyond
+    // the budget stops the sources. They start again afterwards, and skipped intervals do not
+    // count.
     #[test]
     fn lasting_overhead_stops_sources() {
         let mut process = SimulatedProcess::new(5_000);
@@ -377,8 +378,8 @@ mod tests {
             }
         }
 
-        // Proves that within a while after any change of the demands the budget is kept or the
-        // sources are stopped, and that after that most of the budget is used.
+        // Proves that within a while after any change of the demands, the budget is kept or the
+        // sources are stopped. After that, most of the budget is used.
         #[test]
         fn the_budget_is_kept_and_used(
             budget in 10_u32..100_000,

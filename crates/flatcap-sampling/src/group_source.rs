@@ -125,7 +125,8 @@ impl ActiveSource {
         metrics.explain_incomplete(detail);
     }
 
-    /// Gives up the read in flight, if there is one. Counts it as timed out and returns its sample.
+    /// Gives up the read in flight, if there is one. Counts the read as timed out and returns the
+    /// sample of the read.
     pub(super) fn abandon_read(&mut self) -> Option<SampleMeta> {
         let ReadMode::Offloaded(offloaded) = &mut self.read_mode else { return None };
         let sample = offloaded.abandon()?;

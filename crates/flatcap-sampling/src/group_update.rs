@@ -38,8 +38,8 @@ pub enum SourceUpdate {
         /// The new CPU budget in basis points of a core, if it changes.
         budget: Option<u32>,
     },
-    /// A newly opened source. If the group has a source with the same id, this one replaces it and
-    /// continues its sequence numbers.
+    /// A newly opened source. If the group has a source with the same id, the new source replaces
+    /// that source and continues its sequence numbers.
     Open(Box<ReadySource>),
 }
 

@@ -184,8 +184,8 @@ impl OffloadedRead {
     }
 
     /// Raises the panic of the reading thread again on the caller's thread, because the end of the
-    /// caller's thread is noticed. The reading thread ends before its channel is closed only if it
-    /// panics.
+    /// caller's thread is noticed. Only a panic ends the reading thread before its channel is
+    /// closed.
     #[cold]
     fn propagate_panic(&mut self) {
         if let Some(thread) = self.thread.take()
@@ -256,8 +256,8 @@ mod tests {
         }
     }
 
-    // Proves that a blocked read times out exactly once, at its deadline, and that a sampler that
-    // returns late serves the next read, without mixing up the two samples.
+    // Proves that a blocked read times out exactly once, at its deadline. A sampler that returns
+    // late serves the next read, and the two samples are not mixed up.
     #[test]
     fn a_late_reading_is_given_up_once() {
         let lock = Arc::new(Mutex::new(()));

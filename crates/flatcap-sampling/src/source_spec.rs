@@ -73,7 +73,7 @@ pub enum OwnKeys {
     Command,
 }
 
-/// Opens a source, and reads it once to prove that it can be read.
+/// Opens a source, and reads it one time to prove that the source can be read.
 pub type OpenSource = fn(&OpenContext<'_>) -> Result<OpenedSampler, Unavailable>;
 
 /// The function that opens a source, by the origin of its values.

@@ -227,8 +227,8 @@ mod tests {
         assert_eq!(sampled("true", "").3, Incomplete::CUT, "nothing printed");
     }
 
-    // Proves that a program that others can change is not run, and that the error names the program
-    // and the remedy, even if it changes between two samples.
+    // Proves that a program that others can change is not run, even if the program changes between
+    // two samples. The error names the program and the remedy.
     #[test]
     fn a_program_that_others_can_change_is_not_run() {
         let folder = tempfile::tempdir().unwrap();

@@ -102,7 +102,7 @@ impl CpufreqSampler {
     }
 }
 
-/// Opens a core. Returns `None` if it has no frequency, for example because it is offline.
+/// Opens a core. Returns `None` if the core has no frequency, for example because it is offline.
 fn core(directory: &HostDirectory, key: DeviceKey, selection: &NameFilter) -> Option<FrequencyCore> {
     let name = key.name.bytes();
     let file = |file: &[u8]| NumberFile::open(directory, &[name, b"/cpufreq/", file]);

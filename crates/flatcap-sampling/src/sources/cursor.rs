@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
         Some(before)
     }
 
-    /// Skips `name`, and a colon after it, if it is the next word.
+    /// Skips the next word, and a colon after it, if the word is `name`.
     #[inline]
     pub(super) fn skip_name(&mut self, name: &[u8]) -> bool {
         let after = strip_name(self.rest, name).map(|behind| (behind, behind.split_first()));

@@ -174,7 +174,7 @@ mod tests {
     }
 
     // Proves that a negative count of requests in flight, which the kernel prints without a sign,
-    // is absent, and that nothing else is.
+    // is absent, while all other values are present.
     #[test]
     fn a_negative_count_is_absent() {
         for (count, expected) in [(0, 0), (2_147_483_647, 2_147_483_647), (4_294_967_295_u64, ABSENT)] {

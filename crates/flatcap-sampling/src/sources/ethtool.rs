@@ -208,8 +208,8 @@ impl EthtoolSampler {
 }
 
 impl KnownInterface {
-    /// Creates an interface that was not there before, with the buffers of an interface that is
-    /// gone, unless a query to that interface hangs.
+    /// Creates an interface that was not there before. It reuses the buffers of an interface that
+    /// is gone, unless a query to that interface hangs.
     fn of(name: [u8; INTERFACE_BYTES], pool: &Arc<QueryPool>, spare: &mut Vec<Self>) -> Self {
         let reset = |query: &mut InterfaceQuery| (query.name, query.index) = (name, 0);
         let reused = spare.pop().filter(|spare| spare.query.with(reset).is_some());
@@ -336,7 +336,7 @@ fn fill(
 }
 
 impl InterfaceQuery {
-    /// Adds the interface and its statistics, if it has any.
+    /// Adds the interface and its statistics, if the interface has any statistics.
     fn fill(&self, interfaces: &mut Vec<EthtoolInterface>, statistics: &mut Vec<EthtoolStatistic>) {
         let Self { name, index, info, names, values, .. } = self;
         if values.is_empty() {
@@ -550,9 +550,9 @@ mod tests {
         }
     }
 
-    // Proves that interfaces come and go without a restart, and that another interface of the same
-    // name, or an interface with changed queues, has its own names of statistics. The test runs
-    // itself again in a network namespace of its own, where it creates pairs of interfaces.
+    // Proves that interfaces come and go without a restart. Another interface of the same name, or
+    // an interface with changed queues, has its own names of statistics. The test runs itself again
+    // in a network namespace of its own, where it creates pairs of interfaces.
     #[test]
     fn interfaces_come_and_go() {
         const WITHIN: &str = "FLATCAP_TEST_WITHIN_A_NAMESPACE";

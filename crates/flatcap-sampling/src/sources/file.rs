@@ -98,8 +98,8 @@ mod tests {
         String::from_utf8(json).unwrap()
     }
 
-    // Proves that a file is followed when it is replaced, cut, removed and restored, and that
-    // values that are not numbers are absent for readers.
+    // Proves that a file is followed when it is replaced, cut, removed and restored. Values that
+    // are not numbers are absent for readers.
     #[test]
     fn a_file_is_followed_by_its_name() {
         let folder = tempfile::tempdir().unwrap();
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(sampled(keys, text), (expected, Incomplete::UNREADABLE));
     }
 
-    // Proves that numbers and booleans of JSON are gauges named by their paths, that strings are
-    // counted without a mark, and that a document may be truncated.
+    // Proves that numbers and booleans of JSON are gauges named by their paths. Strings are counted
+    // without a mark, and a document may be cut.
     #[test]
     fn json_is_recorded() {
         let gauge = |name: &str, value: f64| serde_json::json!({"name": name, "labels": "", "value": value});

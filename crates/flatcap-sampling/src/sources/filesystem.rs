@@ -18,8 +18,8 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 
 /// The list of mounts of the host's first process, which is used under another root.
 const FILE_OF_HOST: &str = "proc/1/mountinfo";
-/// The list of mounts of the recorder, which is used under its own root, so that a path means the
-/// same in the list and for the recorder.
+/// The list of mounts of the recorder, which is used under the recorder's own root, so that paths
+/// in the list are paths of the recorder.
 const FILE_OF_SELF: &str = "proc/self/mountinfo";
 /// Maximum number of mounts in one sample.
 const MOUNTS_MAX: usize = 4096;
@@ -447,8 +447,8 @@ mod tests {
         });
     }
 
-    // Proves that mounts come and go, that escaped names are found, that a device that is mounted
-    // twice is recorded twice, and that unreachable mounts are absent and marked.
+    // Proves that mounts come and go, that escaped names are found, and that a device that is
+    // mounted twice is recorded twice. Unreachable mounts are absent and marked.
     #[test]
     fn mounts_come_and_go() {
         let first = "1 0 DEVICE / /data rw - ext4 /dev/a rw\n2 0 0:3 / /proc rw - proc proc rw\n";

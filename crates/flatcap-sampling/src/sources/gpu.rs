@@ -649,8 +649,8 @@ mod tests {
         }
     }
 
-    // Proves that the error of a host without a driver names the places searched, and that the
-    // error of a host with only NVIDIA's driver names the missing library. The second part is
+    // Proves that the error of a host without a driver names the places that were searched. If a
+    // host has only NVIDIA's driver, the error names the missing library. The second part is
     // skipped if the library is present.
     #[test]
     fn what_is_missing_is_named() {
@@ -759,7 +759,7 @@ mod tests {
     }
 
     // Proves that NVIDIA's values are converted to the same units, that patterns apply, and that
-    // values a card lacks are absent.
+    // values that a card lacks are absent.
     #[test]
     fn figures_of_nvidia_are_converted() {
         let identity = |address: &str| CardIdentity { address: address.to_owned(), name: "H100".to_owned() };

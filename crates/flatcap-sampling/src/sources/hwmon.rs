@@ -374,7 +374,7 @@ mod tests {
     }
 
     // Proves that each sensor is in the vector of its kind, with label and sign, in the order of
-    // chips and numbers, and that other files are ignored.
+    // chips and numbers. Other files are ignored.
     #[test]
     fn every_value_is_in_its_place() {
         let host = host_with(&[]);

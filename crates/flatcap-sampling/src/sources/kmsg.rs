@@ -194,8 +194,8 @@ mod tests {
         assert_eq!((payload, incomplete), (expected, Incomplete::NONE));
     }
 
-    // Proves that lost lines are counted by their numbers, whether the kernel reports them or not,
-    // and that a malformed record is marked and affects no other record.
+    // Proves that lost lines are counted by their numbers, whether the kernel reports them or not.
+    // A malformed record is marked and affects no other record.
     #[test]
     fn lost_lines_are_counted() {
         let line = |sequence: u64| Ok(format!("6,{sequence},1,-;a line"));

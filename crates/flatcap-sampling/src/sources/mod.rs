@@ -1,6 +1,6 @@
-//! The sources, each in a file of its own. The file states the host's files that the source reads,
-//! how the source parses these files, and how it fills its schema (schemas/host/).
-//! docs/ARCHITECTURE.md shows how to add one.
+//! The sources, each in a file of its own. Such a file states the host's files that the source
+//! reads. It also has the parser of these files, and the code that fills the source's schema
+//! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
 use flatcap_os::host::HostRoot;
 use flatcap_tasks::schema::TASKS_NAME;

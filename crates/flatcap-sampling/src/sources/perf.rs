@@ -339,8 +339,9 @@ mod tests {
         );
     }
 
-    // Proves that counters which the kernel has stopped, as after a suspend that leaves the list of
-    // cores the same, are opened again, and that the other counters continue.
+    // Proves that counters that the kernel has stopped are opened again, and that the other
+    // counters continue. The kernel stops counters in a suspend, which leaves the list of cores the
+    // same.
     #[test]
     fn stopped_counters_are_opened_again() {
         if !can_count() {

@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(found[3].1, "h_bucket{le=\"+Inf\"}");
     }
 
-    // Proves that a value that is not finite is absent, a time is dropped, an exemplar is ignored,
-    // and a line of another form is skipped, each with a reason.
+    // Proves that values that are not finite are absent, and that exemplars are ignored without a
+    // mark. Times are dropped and lines of another form are skipped, each with a reason.
     #[test]
     fn what_does_not_fit_is_counted() {
         for line in ["m NaN", "m{a=\"b\"} +Inf", "m -inf", "m 1e999"] {

@@ -49,7 +49,8 @@ pub enum SchedEventKind {
     Woken {
         /// The thread.
         thread: ThreadInfo,
-        /// The thread that woke this thread, or that was interrupted by the interrupt that did.
+        /// The thread that woke this thread. If an interrupt woke it, the thread that was
+        /// interrupted.
         waker: ThreadInfo,
         /// The CPU on which the waker ran.
         cpu: u16,

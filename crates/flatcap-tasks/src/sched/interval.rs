@@ -65,7 +65,7 @@ pub struct TaskWakeup {
     pub time_ns: u64,
     /// The thread that became ready.
     pub task: Task,
-    /// The thread that woke this thread, or that was interrupted by the interrupt that did.
+    /// The thread that woke this thread. If an interrupt woke it, the thread that was interrupted.
     pub waker: Task,
     /// The CPU on which the waker ran.
     pub cpu: u16,

@@ -103,8 +103,8 @@ fn a_thread_may_wait_while_it_exits() {
     assert_eq!(found, ["1 Running 0-20 Exited", "1 Ready 50-60 Ran", "1 Running 60-70 Exited"]);
 }
 
-// Proves that a switch that contradicts the known state ends that state at the time when it was
-// last known.
+// Proves that a switch that contradicts the known state ends that state at the time at which the
+// state was last known.
 #[test]
 fn lost_records_end_what_they_contradict() {
     let first = SchedPayload { running: vec![(0, 1)], ..payload(0, 100) };
@@ -266,9 +266,9 @@ fn payloads_are_checked() {
     );
 }
 
-// Proves that a thread that is preempted while it exits is not ready forever, although the kernel
-// may release its id before it runs for the last time. If the thread runs again under its id, this
-// is recorded.
+// Proves that a thread that is preempted while it exits does not stay ready forever. The kernel may
+// release the id of such a thread before the thread runs for the last time. If the thread runs
+// again under its id, this is recorded.
 #[test]
 fn a_thread_that_exits_does_not_wait() {
     let events = vec![(40, 1, TaskEventKind::Exit)];

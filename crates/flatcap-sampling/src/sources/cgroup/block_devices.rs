@@ -7,8 +7,9 @@
 //! directly or indirectly, form a *stack*, and only one layer of each stack is added up.
 //!
 //! For each value, the layer with the largest sum is used. Usually this is the lowest layer, the
-//! disks. But the kernel charges some I/O to no group, if one of its own threads executes it (RAID
-//! 5, writes of dm-crypt). Then the sum of the disks is less than the group wrote.
+//! disks. But if a thread of the kernel executes the I/O, the kernel charges this I/O to no group.
+//! This is the case for RAID 5 and for writes of dm-crypt. Then the sum of the disks is less than
+//! the group wrote.
 
 use std::io::{ErrorKind, Write};
 
@@ -254,8 +255,9 @@ impl BlockDevices {
     }
 }
 
-/// Returns the number of layers of a stack, which are one per height and, as the last, the layer of
-/// devices of any height on which no other lies.
+/// Returns the number of layers of a stack. There is one layer per height. If the stack has more
+/// than one height, there is an additional last layer, which has the devices on which no other
+/// lies, whatever their height.
 fn layers_of(stack_height: usize) -> usize {
     if stack_height == 0 { 1 } else { stack_height + 2 }
 }

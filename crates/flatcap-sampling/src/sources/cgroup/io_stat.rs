@@ -371,8 +371,8 @@ mod tests {
         assert_eq!(read(&mut reader, &mixed), (vec![3, 4, 5, 6, ABSENT, ABSENT], Incomplete::MISSING));
     }
 
-    // Proves that a value that cannot be read costs only its own sum, and that a cut line is marked
-    // unless it consists of a name alone.
+    // Proves that a value that cannot be read costs only its own sum. A cut line is marked unless
+    // the line consists of a name alone.
     #[test]
     fn a_bad_value_costs_itself() {
         let host = host();
@@ -398,8 +398,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the layer with the largest sum counts for any values and any order of lines,
-        // and that a naive computation over all layers gives the same sum.
+        // Proves that the layer with the largest sum counts for any values and any order of lines.
+        // A naive computation over all layers gives the same sum.
         #[test]
         fn the_largest_layer_counts(values in proptest::array::uniform7(0..1000_u64), rotation in 0..7_usize) {
             let host = host();

@@ -339,8 +339,8 @@ mod tests {
         assert_eq!(paths("include = [\"/\"]"), [""]);
     }
 
-    // Proves that groups come and go without a restart, that a new group with the name of a removed
-    // one is another group, and that a cut file is marked.
+    // Proves that groups come and go without a restart. A new group with the name of a removed
+    // group is another group, and a cut file is marked.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a directory of the host gets another name")]
     fn groups_come_and_go() {
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!((cgroup.groups().get(0).written_bytes(), incomplete), (4000, Incomplete::NONE));
     }
 
-    // Proves that the error of a host with version 1 or without groups names what is missing, and
-    // that a host with both versions uses the unified tree.
+    // Proves that the error of a host with version 1 or without groups names the missing part. On a
+    // host with both versions, the unified tree is used.
     #[test]
     fn missing_version_2_is_reported() {
         let folder = tempfile::tempdir().unwrap();
@@ -425,8 +425,8 @@ mod tests {
     }
 
     // Proves that the groups of this host agree with cpu.stat, which the test reads before and
-    // after, and that a removed group is skipped at once. The test creates a group of its own if
-    // the host allows that.
+    // after. A removed group is skipped at once. The test creates a group of its own if the host
+    // allows that.
     #[test]
     fn agrees_with_this_host() {
         let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];

@@ -231,9 +231,9 @@ mod tests {
         log.exits.iter().map(|exit| (exit.pid(), exit.start())).collect()
     }
 
-    // Proves that a process whose first thread ends because another thread runs a program has not
-    // ended, and that its real exit is recorded with its start. A process that reuses the pid of an
-    // ended one is another process.
+    // Proves that a process does not count as ended if its first thread ends because another thread
+    // runs a program. The real exit of the process is recorded with the start of the process. A
+    // process that reuses the pid of an ended one is another process.
     #[test]
     fn exec_by_a_thread_is_no_exit() {
         let host = host(&[7]);

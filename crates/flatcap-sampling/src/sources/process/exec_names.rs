@@ -38,8 +38,8 @@ struct Shared {
 }
 
 impl ExecWatcher {
-    /// Starts the thread. It uses no CPU time while no program starts, and about 65 us for each
-    /// program that starts, which is a small part of the cost of the start itself.
+    /// Starts the thread. It uses no CPU time while no program starts. For each program that
+    /// starts, it uses about 65 us, which is a small part of the cost of the start itself.
     ///
     /// # Errors
     /// Fails as [`ProcessEvents::subscribe_to_execs`] does, or if the kernel refuses another

@@ -123,8 +123,8 @@ mod tests {
         naming.resolve(shown.as_bytes(), &mut path).then(|| String::from_utf8(path).unwrap())
     }
 
-    // Proves that paths relative to another group become paths of the tree, and that a path which
-    // leads out of the tree is unknown.
+    // Proves that paths relative to another group become paths of the tree. A path that leads out
+    // of the tree is unknown.
     #[test]
     fn paths_become_those_of_the_tree() {
         let below = GroupNaming::Below(b"/fcns.slice/agent.scope".to_vec());

@@ -117,9 +117,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each address belongs to the last mapping that had it, at the right offset,
-        // and that mappings stay in order and do not overlap. The test compares the mappings with a
-        // list of addresses.
+        // Proves that each address belongs to the last mapping that had it, at the right offset.
+        // Mappings stay in order and do not overlap. The test compares the mappings with a list of
+        // addresses.
         #[test]
         fn the_last_mapping_counts(
             inserted in proptest::collection::vec((0_u64..64, 0_u64..24, 0_u64..4, 0_usize..3), 0..40),

@@ -103,8 +103,8 @@ impl StackTables {
         if let Some(index) = self.object_indexes.get(&file.id) {
             return Some(*index);
         }
-        // Compares the recorded values, because the same file may be mapped from two places, or be
-        // known by its build id in one process and by its inode in another.
+        // The recorded values are compared, because the same file may be mapped from two places. A
+        // file may also be known by its build id in one process and by its inode in another.
         let content = file.content();
         let hash = self.hasher.hash_one((file.kind.0, &file.path, content));
         let index = if let Some(index) = self.equal_object_indexes.get(&hash) {

@@ -218,8 +218,8 @@ mod tests {
         assert_sound(&table);
     }
 
-    // Proves that a process is known until its last thread ends, whichever thread this is, and that
-    // only one thread is left after it runs another program.
+    // Proves that a process is known until its last thread ends, whichever thread this is. Only one
+    // thread is left after the process runs another program.
     #[test]
     fn a_process_ends_with_its_last_thread() {
         let mut table = TaskTable::default();

@@ -424,9 +424,9 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1");
     }
 
-    // Proves that a preemption within an exec does not count as a loss, if it is after the thread
-    // got the id of its process and before the kernel reports this. Any other switch without a
-    // record counts as a loss.
+    // Proves that a preemption within an exec does not count as a loss. The thread is preempted
+    // after it got the id of its process and before the kernel reports this. Any other switch
+    // without a record counts as a loss.
     #[test]
     fn a_switch_within_an_exec_is_no_loss() {
         let end = |thread| record(2, thread, RecordedEvent::Exit { thread: id(thread), parent: 1 });

@@ -258,8 +258,8 @@ mod tests {
         rows.map(|row| (row.thread(), row.process(), fixed_text(row.name()))).collect()
     }
 
-    // Proves that each sample has its own indexes, that names are inherited and replaced, and that
-    // a new thread gets its process as soon as the process is known.
+    // Proves that each sample has its own indexes, that names are inherited and replaced. A new
+    // thread gets its process as soon as the process is known.
     #[test]
     fn samples_mention_threads() {
         let mut table = ThreadTable::new();
@@ -327,8 +327,8 @@ mod tests {
         assert_eq!(table.threads.len(), 3, "those that nothing mentions are forgotten");
     }
 
-    // Proves that a program keeps its name if a thread runs it that was not the first thread of its
-    // process. The first thread ends, but its id continues to exist.
+    // Proves that a program keeps its name if the thread that runs it was not the first thread of
+    // the process. The first thread ends, but the id of the first thread continues to exist.
     #[test]
     fn a_new_program_lives_on() {
         let mut table = ThreadTable::new();
