@@ -1,17 +1,17 @@
-//! The CPU budget of one source: how much longer its period must become to stay within it. Pure:
-//! times are passed in.
+//! The CPU budget of one source, which determines by how much the source's period must become
+//! longer. The code is pure, since times are passed in.
 
 use flatcap_metrics::LimitingBudget;
 use flatcap_os::clock::NS_PER_S;
 
-/// Shortest window over which costs are averaged.
+/// Minimum length of the window over which costs are averaged.
 const WINDOW_NS: u64 = NS_PER_S;
 /// Minimum number of samples in a window, so that one interrupted read does not decide.
 const WINDOW_SAMPLES: u64 = 10;
-/// All windows must ask for a shorter period for this long before it is shortened: a cost that
-/// oscillates around the limit does not make the period oscillate.
+/// Time for which all windows must ask for a shorter period before the period is shortened.
+/// Therefore a cost that oscillates around the limit does not make the period oscillate.
 const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
-/// Maximum stride. A source that would need a longer stride is read at this one and exceeds its
+/// Maximum stride. A source that would need a longer stride is read at this stride and exceeds its
 /// budget.
 pub(crate) const STRIDE_MAX: u64 = 10_000;
 /// Basis points in one core.
@@ -19,21 +19,22 @@ const BASIS_POINTS: u64 = 10_000;
 
 /// Work that took longer than this may have been preempted, so the thread's CPU time is read.
 const LONG_WORK_NS: u64 = 500_000;
-/// The thread's CPU time is read at least this often, so that a difference includes little work
-/// other than the measured work.
+/// The thread's CPU time is read at least this often, so that the difference between two readings
+/// includes little work other than the measured work.
 const CPU_TIME_INTERVAL_NS: u64 = 200_000_000;
 
-/// CPU cost of pieces of work on one thread: their elapsed time, but at most the CPU time of the
-/// thread. Reading the CPU time takes longer than most pieces of work, so it is read rarely.
+/// Measures the CPU cost of pieces of work on one thread. The cost is the elapsed time, but at most
+/// the CPU time of the thread. Reading the CPU time takes longer than most pieces of work, so the
+/// CPU time is read rarely.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CpuMeter {
     read_ns: u64, // when the CPU time was last read
-    cpu_ns: u64,  // of the thread at `read_ns`
+    cpu_ns: u64,  // CPU time of the thread at `read_ns`
 }
 
 impl CpuMeter {
-    /// Returns the cost of the work from `begin_ns` to `end_ns`; `cpu_ns` reads the thread's CPU
-    /// time.
+    /// Returns the cost of the work from `begin_ns` to `end_ns`. The function `cpu_ns` reads the
+    /// thread's CPU time.
     #[inline]
     pub(super) fn cost(&mut self, begin_ns: u64, end_ns: u64, cpu_ns: impl FnOnce() -> u64) -> u64 {
         let took_ns = end_ns.saturating_sub(begin_ns);
@@ -50,9 +51,9 @@ impl CpuMeter {
 /// equally among the samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Overhead {
-    cpu_ns: u64,        // of the thread at the start of the interval
+    cpu_ns: u64,        // CPU time of the thread at the start of the interval
     costs_ns: u64,      // of samples read on this thread since then
-    samples: u64,       // since then, those read on other threads included
+    samples: u64,       // samples since then, including those read on other threads
     per_sample_ns: u64, // overhead per sample in the last full interval
 }
 
@@ -74,12 +75,12 @@ impl Overhead {
     }
 }
 
-/// Cost of one sample, in nanoseconds of a core.
+/// CPU cost of one sample, in nanoseconds of CPU time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleCost {
-    /// Reading and building, which the source's own budget limits.
+    /// Cost of reading and building. The source's own budget limits this cost.
     pub(super) own_ns: u64,
-    /// The same plus its share of the overhead, which the recorder's budget limits.
+    /// `own_ns` plus the sample's share of the overhead. The recorder's budget limits this cost.
     pub(super) all_ns: u64,
 }
 
@@ -88,25 +89,25 @@ pub(super) struct SampleCost {
 pub(super) struct StrideChange {
     /// Number of ticks per sample, 1 to [`STRIDE_MAX`].
     pub(super) stride: u64,
-    /// The budget that requires it.
+    /// The budget that requires this stride.
     pub(super) limit: LimitingBudget,
 }
 
 /// The decision at the end of a window, or when the cap changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BudgetDecision {
-    /// The new stride, if it changes.
+    /// The new stride, or `None` if it stays the same.
     pub(super) change: Option<StrideChange>,
     /// Cost of the source at the rate that its own budget allows, in nanoseconds of a core per
-    /// second; 0 until it is known.
+    /// second, or 0 until this cost is known.
     pub(super) demand: u64,
 }
 
-/// The budget of one source: its own share of a core, and the cap that the recorder's budget sets
-/// for each source.
+/// The budget of one source. It consists of the source's own share of a core, and of the cap that
+/// the recorder's budget sets for each source.
 #[derive(Debug, Clone)]
 pub(super) struct SourceBudget {
-    share: u64,            // of a core, in basis points, > 0
+    share: u64,            // of a core, in basis points; > 0
     period_ns: u64,        // > 0
     current: StrideChange, // the last one returned
     own_stride: u64,       // required by its own budget, as of the last window
@@ -114,14 +115,14 @@ pub(super) struct SourceBudget {
     cap: u64,              // set by the recorder's budget, in nanoseconds per second, > 0
     window_ns: u64,        // when the open window began
     samples: u64,
-    spent_ns: u64, // own
+    spent_ns: u64, // own cost of the samples in the open window
     all_ns: u64,
     shorten_since_ns: Option<u64>, // start of the first consecutive window that allows a shorter period
 }
 
 impl SourceBudget {
-    /// Creates the budget of a source with this period, in basis points of a core, from `start_ns`
-    /// on.
+    /// Creates the budget of a source with this period, and this share of a core in basis points.
+    /// The first window begins at `start_ns`.
     pub(super) fn new(basis_points: u32, period_ns: u64, start_ns: u64) -> Self {
         Self {
             share: u64::from(basis_points).max(1),
@@ -152,7 +153,7 @@ impl SourceBudget {
         Some(self.decide(now_ns, is_open, cap.max(1)))
     }
 
-    /// Applies a new cap between two samples: the next sample may be far off.
+    /// Applies a new cap between two samples, because the next sample may be hours away.
     pub(super) fn set_cap(&mut self, now_ns: u64, cap: u64) -> Option<BudgetDecision> {
         let cap = cap.max(1);
         (cap != self.cap).then(|| self.decide(now_ns, true, cap))
@@ -191,7 +192,7 @@ impl SourceBudget {
         Some(needed)
     }
 
-    /// The shortest stride that keeps both budgets.
+    /// Returns the shortest stride that keeps both budgets.
     fn required(&self) -> StrideChange {
         let capped = self.rate.div_ceil(self.cap).clamp(1, STRIDE_MAX);
         if capped > self.own_stride {
@@ -201,7 +202,8 @@ impl SourceBudget {
         }
     }
 
-    /// The shortest stride at which samples of this cost stay within the source's own budget.
+    /// Returns the shortest stride at which samples of this cost stay within the source's own
+    /// budget.
     fn own_required_stride(&self) -> u64 {
         let allowed_ns = u128::from(self.samples) * u128::from(self.period_ns) * u128::from(self.share);
         let spent = u128::from(self.spent_ns) * u128::from(BASIS_POINTS);
@@ -224,12 +226,12 @@ mod tests {
     const MS: u64 = 1_000_000;
     const NO_CAP: u64 = u64::MAX;
 
-    /// A cost without overhead.
+    /// Returns a cost without overhead.
     fn cost(ns: u64) -> SampleCost {
         SampleCost { own_ns: ns, all_ns: ns }
     }
 
-    /// The stride change that a sample causes.
+    /// Returns the stride change that a sample causes.
     fn spend(budget: &mut SourceBudget, now_ns: u64, cost: SampleCost, cap: u64) -> Option<StrideChange> {
         budget.spend(now_ns, cost, cap)?.change
     }
@@ -238,7 +240,8 @@ mod tests {
         budget.rate / budget.own_stride
     }
 
-    /// The stride after a window of samples of this cost, at a period of 1 ms and under this cap.
+    /// Returns the stride after a window of samples of this cost, at a period of 1 ms and under
+    /// this cap.
     fn window(budget: &mut SourceBudget, now_ns: &mut u64, cost: SampleCost, cap: u64) -> StrideChange {
         let end_ns = *now_ns + NS_PER_S.max(WINDOW_SAMPLES * MS * budget.current.stride);
         while *now_ns < end_ns {
@@ -248,8 +251,8 @@ mod tests {
         budget.current
     }
 
-    /// Spends samples of this cost, at a period of 1 ms, until the stride changes; at most for this
-    /// many seconds.
+    /// Spends samples of this cost, at a period of 1 ms, until the stride changes, but for at most
+    /// this many seconds.
     fn next_stride(budget: &mut SourceBudget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
         while *from_ns < end {
@@ -262,9 +265,9 @@ mod tests {
         None
     }
 
-    // Proves that a source keeps its period within its budget, gets exactly the period that it
-    // needs beyond the budget, and returns to its period once it is cheap again. 2 % of 1 ms are 20
-    // us.
+    // Proves that a source keeps its period within its budget. Beyond the budget, the source gets
+    // exactly the period that it needs, and it returns to its period when it is cheap again. 2 % of
+    // 1 ms are 20 us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;
@@ -318,7 +321,7 @@ mod tests {
         assert_eq!(time.cost(901 * MS, 902 * MS, || 90 * MS), 0);
     }
 
-    // Proves that a new cap applies at once in both directions, is named as the limit and counts
+    // Proves that a new cap applies at once in both directions, is named as the limit, and includes
     // overhead, while the source's own budget still holds.
     #[test]
     fn the_agent_takes_and_gives_at_once() {
@@ -328,7 +331,7 @@ mod tests {
         let at = |stride, limit| StrideChange { stride, limit };
         assert_eq!(window(&mut budget, &mut now, cost, 3 * percent), at(1, LimitingBudget::Source));
         assert_eq!(demand(&budget), 3 * percent);
-        // The known cost is enough: no window has to end first.
+        // The known cost is enough, so no window has to end first.
         now += MS;
         assert_eq!(spend(&mut budget, now, cost, percent), Some(at(3, LimitingBudget::Recorder)));
         assert_eq!(
@@ -342,14 +345,15 @@ mod tests {
             "no CPU time is left"
         );
 
-        // Both limits: the stricter one is named, and the demand is what the own budget allows.
+        // If both limits apply, the stricter one is named, and the demand is what the own budget
+        // allows.
         let (mut now, mut budget) = (0, SourceBudget::new(100, MS, 0));
         assert_eq!(window(&mut budget, &mut now, cost, 2 * percent), at(2, LimitingBudget::Source));
         assert_eq!(demand(&budget), 3 * percent / 2);
         assert_eq!(window(&mut budget, &mut now, cost, percent), at(3, LimitingBudget::Recorder));
     }
 
-    // Proves that a changed cap applies between two samples, and once.
+    // Proves that a changed cap applies between two samples, and only one time.
     #[test]
     fn the_agent_needs_no_reading() {
         let (mut now, mut budget) = (0, SourceBudget::new(10_000, MS, 0));
@@ -369,8 +373,8 @@ mod tests {
         );
     }
 
-    // Proves that the overhead of a thread is shared among its samples once, also if there are none
-    // or if they are read on other threads.
+    // Proves that the overhead of a thread is shared among its samples exactly once, even if there
+    // are no samples or if they are read on other threads.
     #[test]
     fn overhead_is_shared_out() {
         let mut overhead = Overhead::default();
@@ -385,8 +389,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the returned stride keeps the budget and that the next shorter one would not,
-        // for any cost, share and period.
+        // Proves that the returned stride keeps the budget and that the next shorter stride would
+        // not, for any cost, share and period.
         #[test]
         fn strides_are_as_short_as_can_be(ns in 1..10_000_000_u64, share in 1..=10_000_u32, period in 50_000..NS_PER_S) {
             let mut budget = SourceBudget::new(share, period, 0);

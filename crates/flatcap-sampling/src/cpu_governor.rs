@@ -1,22 +1,22 @@
 //! The CPU governor throttles sources to keep the whole recorder within its share of the
-//! processors. Pure: times and costs are passed in.
+//! processors. The code is pure, since times and costs are passed in.
 //!
-//! Every source gets the same cap, the highest one at which total usage fits the budget. So the
-//! most expensive sources are throttled first, and sources that cost less than the cap are not
-//! affected. CPU time that belongs to no source (mostly the recorder thread's), called overhead,
-//! may or may not shrink when the sources do less. The governor considers both cases, so that the
-//! cap is neither lowered too far nor raised too far.
+//! Every source gets the same cap, which is the highest cap at which total usage fits the budget.
+//! The most expensive sources are therefore throttled first, and sources that cost less than the
+//! cap are not affected. CPU time that belongs to no source is called overhead, and the recorder
+//! thread uses most of it. This overhead may or may not shrink when the sources do less. The
+//! governor considers both cases, so that the cap is neither lowered too far nor raised too far.
 
 use flatcap_os::clock::NS_PER_S;
 
 /// Interval between two updates.
 pub const GOVERN_INTERVAL_NS: u64 = NS_PER_S;
-/// The cap targets this share of the budget and stays until the whole budget is exceeded, so that
-/// it does not follow every small change.
+/// Share of the budget that the cap aims at, in percent. The cap then stays until the whole budget
+/// is exceeded, so that the cap does not follow every small change.
 const TARGET_PERCENT: u64 = 95;
-/// A higher cap must have been possible for this long before it is applied...
+/// Time for which a higher cap must have been possible before it is applied.
 const RAISE_DELAY_NS: u64 = 10 * NS_PER_S;
-/// ...and must be higher by at least one part in this many.
+/// A higher cap is applied only if it is higher by at least one part in this many.
 const RISE_PART: u64 = 20;
 /// If the sources use at most one part in this many of the overhead, throttling them does not help.
 const NEGLIGIBLE_PART: u64 = 20;
@@ -29,7 +29,7 @@ pub struct CpuUsage {
     pub now_ns: u64,
     /// Processor time of the process, in nanoseconds.
     pub process_ns: u64,
-    /// The part of it that belongs to sources, in nanoseconds.
+    /// The part of `process_ns` that belongs to sources, in nanoseconds.
     pub sources_ns: u64,
 }
 
@@ -40,7 +40,7 @@ pub enum Allowance {
     All,
     /// Each source may use this many nanoseconds of a core per second, at least 1.
     Cap(u64),
-    /// Sources may use no CPU time: the overhead alone uses the whole budget.
+    /// Sources may use no CPU time, because the overhead alone uses the whole budget.
     Nothing,
 }
 
@@ -48,7 +48,7 @@ pub enum Allowance {
 #[derive(Debug, Clone, Copy)]
 struct IntervalUsage {
     used: u64,     // by the process
-    overhead: u64, // the overhead; <= used
+    overhead: u64, // <= used
 }
 
 /// Usage that exceeded the budget, in nanoseconds of a core per second.
@@ -65,7 +65,7 @@ pub struct CpuGovernor {
     before: Option<CpuUsage>,
     last_interval: Option<IntervalUsage>, // of the last interval, unless the cap has changed since it began
     allowance: Allowance,
-    raise_since: Option<(u64, Allowance)>, // since when the cap could rise, and the lowest possible one
+    raise_since: Option<(u64, Allowance)>, // when a rise became possible, and the lowest new cap
     excess: Option<BudgetExcess>,          // the last excess, unless the cap has risen since
     demands: Vec<u64>,                     // reused; sorted in ascending order while in use
 }
@@ -97,7 +97,7 @@ impl CpuGovernor {
         self.last_interval.map_or(0, |seen| seen.overhead)
     }
 
-    /// Ignores CPU time used since the last call. For intervals with temporary work.
+    /// Ignores CPU time used since the last call. This is meant for intervals with temporary work.
     pub fn skip_interval(&mut self, spent: CpuUsage) {
         self.before = Some(spent);
         self.last_interval = None;
@@ -115,8 +115,8 @@ impl CpuGovernor {
             used: per_second(process_ns),
             overhead: per_second(process_ns.saturating_sub(sources_ns)),
         };
-        // Two intervals decide: one second of compressing and syncing must not, nor one in which a
-        // change takes effect.
+        // Two intervals decide, so that neither one second of compressing and syncing nor an
+        // interval in which a change takes effect does.
         let Some(last) = self.last_interval.replace(usage) else { return self.allowance };
         self.demands.clear();
         self.demands.extend(demands);
@@ -144,9 +144,10 @@ impl CpuGovernor {
         allowance
     }
 
-    /// Lowers the cap after the budget was exceeded. `usage` is the lower bound of the last two
-    /// intervals. First assumes that the overhead shrinks with the sources. If usage is still too
-    /// high two seconds later, uses the reduction measured since then.
+    /// Lowers the cap after the budget was exceeded. For each value, `usage` has the lower one of
+    /// the last two intervals. The function first assumes that the overhead shrinks with the
+    /// sources. If usage is still too high two seconds later, it uses the reduction measured since
+    /// then.
     fn lower_cap(&mut self, usage: IntervalUsage) -> Allowance {
         let now = BudgetExcess { sources: total_usage(&self.demands, self.allowance), used: usage.used };
         let before = self.excess.replace(now);
@@ -164,9 +165,9 @@ impl CpuGovernor {
         .min(self.allowance)
     }
 
-    /// Raises the cap, if possible, while the budget is kept. `usage` is the upper bound of the
-    /// last two intervals. Assumes that the overhead stays constant or grows with the sources,
-    /// whichever leaves less.
+    /// Raises the cap, if possible, while the budget is kept. For each value, `usage` has the
+    /// higher one of the last two intervals. The function assumes that the overhead stays constant
+    /// or grows with the sources, whichever leaves less CPU time.
     fn raise_cap(&mut self, usage: IntervalUsage, now_ns: u64) -> Allowance {
         let taken = total_usage(&self.demands, self.allowance);
         let mut available = self.target().saturating_sub(usage.overhead);
@@ -194,8 +195,8 @@ impl CpuGovernor {
 }
 
 impl BudgetExcess {
-    /// The CPU time that the sources may use so that the process uses `aim`, extrapolated from the
-    /// change between `before` and now (a secant).
+    /// Returns the CPU time that the sources may use so that the process uses `aim`. The value is
+    /// extrapolated from the change between `before` and now (a secant).
     fn extrapolate(self, before: Self, aim: u64) -> u64 {
         let (less_taken, less_used) =
             (before.sources.saturating_sub(self.sources), before.used.saturating_sub(self.used));
@@ -206,7 +207,7 @@ impl BudgetExcess {
     }
 }
 
-/// `value * by / of`; saturates.
+/// Returns `value * by / of`, saturated.
 fn scaled(value: u64, by: u64, of: u64) -> u64 {
     u64::try_from(u128::from(value) * u128::from(by) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
@@ -232,7 +233,7 @@ fn total_usage(demands: &[u64], allowance: Allowance) -> u64 {
 }
 
 impl Allowance {
-    /// The cap in nanoseconds of a core per second.
+    /// Returns the cap in nanoseconds of a core per second.
     fn cap(self) -> u64 {
         match self {
             Self::All => u64::MAX,
@@ -262,7 +263,7 @@ mod tests {
     struct SimulatedProcess {
         governor: CpuGovernor,
         spent: CpuUsage,
-        follows: u64, // overhead that follows the sources' usage, in percent of it
+        follows: u64, // overhead that follows the sources' usage, in percent of that usage
     }
 
     impl SimulatedProcess {
@@ -285,15 +286,15 @@ mod tests {
             self.governor.allowance
         }
 
-        /// The total usage per second now.
+        /// Returns the total usage per second now.
         fn usage(&self, rest: u64, demands: &[u64]) -> u64 {
             let sources = total_usage(demands, self.governor.allowance);
             sources + sources * self.follows / 100 + rest
         }
     }
 
-    // Proves that the most expensive sources are throttled first and that those below the cap are
-    // not. The budget is 20 %, of which 1 % is overhead.
+    // Proves that the most expensive sources are throttled first and that sources below the cap are
+    // not throttled. The budget is 20 % of a core. The overhead is 1 % of a core.
     #[test]
     fn the_most_expensive_are_throttled_first() {
         let mut process = SimulatedProcess::new(2_000);
@@ -330,8 +331,9 @@ mod tests {
         assert_eq!(allowances.len(), 2, "{allowances:?}");
     }
 
-    // Proves that one busy second does not throttle the sources, that a lasting overhead beyond the
-    // budget stops them, that they come back, and that skipped intervals do not count.
+    // Proves that one busy second does not throttle the sources, but that a lasting overhead beyond
+    // the budget stops the sources. They start again afterwards, and skipped intervals do not
+    // count.
     #[test]
     fn lasting_overhead_stops_sources() {
         let mut process = SimulatedProcess::new(5_000);
@@ -349,8 +351,8 @@ mod tests {
         assert_eq!(process.run(2, PERCENT, &[10 * PERCENT]), Allowance::All);
     }
 
-    // Proves that overhead caused by the sources does not stop them: the cap is found in one step
-    // and stays, with one second of overhead for each second of the sources.
+    // Proves that overhead caused by the sources does not stop them. The cap is found in one step
+    // and stays, although each second of the sources causes one second of overhead.
     #[test]
     fn overhead_of_sources_shrinks_with_them() {
         let mut process = SimulatedProcess { follows: 100, ..SimulatedProcess::new(500) };
@@ -376,8 +378,8 @@ mod tests {
             }
         }
 
-        // Proves that within a while after any change of the demands the budget is kept or the
-        // sources are stopped, and that later most of the budget is used.
+        // Proves that within a while after any change of the demands, the budget is kept or the
+        // sources are stopped. After that, most of the budget is used.
         #[test]
         fn the_budget_is_kept_and_used(
             budget in 10_u32..100_000,

@@ -1,5 +1,5 @@
-//! The thread of one group: sleeps until a source is due, reads it, builds its frame in the open
-//! slab, and queues slabs for the recorder.
+//! The thread of one group. The thread sleeps until a source is due, reads it, builds its frame in
+//! the open slab, and queues slabs for the recorder.
 //!
 //! There are two clock reads per sample, before and after the read. Everything else that needs a
 //! time uses the result of one of these reads.
@@ -25,46 +25,48 @@ use super::schedule::{Due, Schedule};
 use super::thread_settings::{GroupName, ThreadSettings};
 use super::wait::Waiter;
 
-/// One build in this number is timed per source: two clock reads cost more than a small build.
+/// One build in this number is timed per source, because two clock reads cost more than a small
+/// build.
 const BUILD_TIMED_EVERY: u64 = 64;
-/// Poll interval for offloaded reads. A sample carries its own times; only its frame is delayed.
+/// Poll interval for offloaded reads. Polling delays only the frame of a sample, because the sample
+/// carries its own times.
 const OFFLOADED_POLL_NS: u64 = 10_000_000;
-/// Maximum time that the end of a run, or of a source, waits for reads in flight: most return by
-/// then and are recorded.
+/// Maximum time that the end of a run, or of a source, waits for reads in flight. Most reads return
+/// by then and are recorded.
 pub(super) const OFFLOADED_END_NS: u64 = NS_PER_S;
-/// Maximum time that it then waits for the commands that it has killed.
+/// After that wait, maximum time to wait for the commands that were killed.
 const OFFLOADED_KILL_NS: u64 = NS_PER_S / 10;
-/// Poll interval during that wait.
+/// Poll interval during these two waits.
 const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
-/// Interval at which latencies are published to the recorder.
+/// Interval at which latencies are made visible to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
-/// Poll interval of a group without sources, which waits for a command.
+/// Poll interval of a group that has no sources and so waits only for a command.
 const IDLE_NS: u64 = 3600 * NS_PER_S;
 
 /// The parts of a group. The `Arc`s are shared with the recorder and the daemon.
 #[derive(Debug)]
 pub struct GroupSettings {
-    /// The sources that it samples.
+    /// The sources that the group samples.
     pub sources: Vec<GroupSource>,
-    /// The group's name.
+    /// The name of the group.
     pub name: GroupName,
-    /// The timing, priority and CPUs of its thread.
+    /// The timing, priority and CPUs of the group's thread.
     pub thread: ThreadSettings,
     /// Time of the first ticks, in monotonic nanoseconds.
     pub start_ns: u64,
     /// The offset from monotonic to wall time.
     pub wall_offset: Arc<WallOffset>,
-    /// The producer's end of the slab queue.
+    /// The producer's side of the slab queue.
     pub producer: SlabProducer,
-    /// Counters.
+    /// The counters that the group updates.
     pub metrics: Arc<Metrics>,
-    /// Latencies, published to the recorder.
+    /// Makes latencies visible to the recorder.
     pub latencies: Producer<GroupLatencies>,
     /// Receives commands and the request to stop.
     pub commands: CommandReceiver,
 }
 
-/// A running sampler group.
+/// A sampler group.
 #[derive(Debug)]
 pub struct SamplerGroup {
     name: GroupName,
@@ -91,7 +93,7 @@ impl SamplerGroup {
     /// Creates a group that is ready to run.
     ///
     /// # Errors
-    /// The kernel refuses to start the thread of a source that needs one.
+    /// Fails if the kernel refuses to start the thread of a source that needs one.
     pub fn new(settings: GroupSettings) -> io::Result<Self> {
         let GroupSettings {
             name,
@@ -130,7 +132,7 @@ impl SamplerGroup {
         })
     }
 
-    /// Samples until it is stopped, then queues the open slab and drops its sender.
+    /// Samples until the group is stopped, then queues the open slab and drops its sender.
     pub fn run(mut self) {
         privileges::apply(self.name, &self.thread);
         let mut now = 0;
@@ -142,7 +144,7 @@ impl SamplerGroup {
                 if !self.handle_command() {
                     break;
                 }
-                // A source that has become due since then is served at once.
+                // A source that has become due during the last sample is served at once.
                 now = monotonic_ns();
                 continue;
             }
@@ -156,14 +158,16 @@ impl SamplerGroup {
         for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
             source.metrics.missed.add(unserved);
         }
-        // The sender is dropped after this: the recorder collects latencies once more afterwards.
+        // The sender is dropped only after this, because the recorder collects latencies one last
+        // time when the sender is gone.
         self.latencies.finish();
         self.producer.finish(monotonic_ns());
     }
 
     /// Takes the sample that is due, if there is one, and collects offloaded reads. Returns the
     /// time.
-    // In the loop of `run`, a call for each sample costs 8 % of a small sample's instructions.
+    // Inlined, because a call per sample in the loop of `run` costs 8 % of a small sample's
+    // instructions.
     #[inline]
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
@@ -258,13 +262,13 @@ impl SamplerGroup {
             latencies.lateness.record(due.lateness_ns);
         }
         if !offloaded.begin(sample) {
-            // Only a bug of ours can end the thread.
+            // Only a bug in flatcap can end the thread.
             self.producer.lose(sample, Causes::ReadFailed);
         }
     }
 
-    /// Charges the CPU time of a read, in nanoseconds, to the budget of its source. `is_inline`: it
-    /// was read on this thread.
+    /// Charges the CPU time of a read, in nanoseconds, to the budget of its source. `is_inline`
+    /// means that the source was read on this thread.
     #[inline]
     fn charge(&mut self, index: usize, now_ns: u64, (cost_ns, is_inline): (u64, bool)) {
         let Some(source) = self.sources.get_mut(index) else { return };
@@ -277,7 +281,7 @@ impl SamplerGroup {
         }
     }
 
-    /// Applies a budget decision: from now on the source is read at the new stride.
+    /// Applies a budget decision, so that the source is read at the new stride from now on.
     #[cold]
     fn apply_decision(
         &mut self,
@@ -295,8 +299,8 @@ impl SamplerGroup {
         }
     }
 
-    /// Applies a changed cap to all sources now, not only at the next read of each: that may be
-    /// hours away.
+    /// Applies a changed cap to all sources now and not only at the next read of each source,
+    /// because that read may be hours away.
     #[cold]
     fn apply_cap(&mut self, now_ns: u64) {
         let cap = cap(&self.metrics);
@@ -357,7 +361,7 @@ impl SamplerGroup {
                     source.envelope.write(frame, &stamp, payload);
                 });
             }
-            // Unreachable: the sampler is back when its sample is built.
+            // This is unreachable, because the sampler is back when its sample is built.
             None => self.producer.lose(*sample, Causes::ReadFailed),
         }
         // 0 means not timed, or not built because no slab had space for it.
@@ -387,8 +391,7 @@ impl SamplerGroup {
         now
     }
 
-    /// Collects finished offloaded reads and gives up the reads that have timed out. Returns the
-    /// time.
+    /// Collects finished offloaded reads and gives up reads that have timed out. Returns the time.
     #[cold]
     fn poll_offloaded(&mut self) -> u64 {
         let now = monotonic_ns();
@@ -444,7 +447,7 @@ impl SamplerGroup {
         match self.commands.receive() {
             ReceivedCommand::Stop => return false,
             ReceivedCommand::Nothing => {}
-            // The receiver of the reply may be gone: the run ends.
+            // The receiver of the reply may be gone, because the run ends.
             ReceivedCommand::Command(GroupCommand::Flush(reply)) => {
                 self.producer.queue_open_slab(monotonic_ns());
                 let _receiver_gone = reply.send(());
@@ -455,8 +458,8 @@ impl SamplerGroup {
     }
 
     /// Stops reading sources that are removed or replaced, then applies the update once their
-    /// pending reads have returned. The caller waits for the reply, so there is at most one update
-    /// at a time.
+    /// pending reads have returned. There is at most one update at a time, because the caller waits
+    /// for the reply.
     pub(super) fn begin_update(&mut self, update: Box<GroupUpdate>, reply: Sender<RetiredSources>) {
         for source in &mut self.sources {
             let stays = update.keeps(source.id());
@@ -471,18 +474,18 @@ impl SamplerGroup {
         self.update_if_ready(now);
     }
 
-    /// Applies the pending update, if there is one, once no retired source is being read or the
-    /// deadline has passed.
+    /// Applies the pending update, if there is one, as soon as no retired source is being read or
+    /// the deadline has passed.
     fn update_if_ready(&mut self, now_ns: u64) {
         let is_waiting = self.has_offloaded_read(OffloadedRead::is_retiring);
         if let Some(ready) = self.pending.take_if(|pending| !is_waiting || now_ns >= pending.deadline_ns) {
-            // The receiver of the reply may be gone: the run ends.
+            // The receiver of the reply may be gone, because the run ends.
             let _receiver_gone = ready.reply.send(self.apply_update(*ready.update));
         }
     }
 
-    /// Applies the update. A tick that is due but not yet served counts as missed for a source that
-    /// is removed or whose period changes; all other sources serve it next.
+    /// Applies the update. If a source is removed or its period changes, a tick of this source that
+    /// is due but not yet served counts as missed. All other sources serve such a tick next.
     pub(super) fn apply_update(&mut self, update: GroupUpdate) -> RetiredSources {
         let now = self.poll_offloaded();
         let GroupUpdate { sources, thread, on_full, latencies } = update;
@@ -511,8 +514,8 @@ impl SamplerGroup {
         RetiredSources(retired)
     }
 
-    /// Retires sources while the group continues. A read still in flight has had its time and is
-    /// lost; a command that it waits for is killed.
+    /// Retires sources while the group continues. The sample of a read that is still in flight is
+    /// lost, because the wait for reads is over. A command that this read waits for is killed.
     fn retire(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
         for source in &mut *sources {
             source.offloaded().inspect(|offloaded| offloaded.interrupt());
@@ -527,7 +530,7 @@ impl SamplerGroup {
     }
 }
 
-/// The cap per source that the recorder's budget sets, in nanoseconds of a core per second.
+/// Returns the cap per source that the recorder's budget sets, in nanoseconds of a core per second.
 #[inline]
 fn cap(metrics: &Metrics) -> u64 {
     match metrics.source_cap.get() {
@@ -549,7 +552,7 @@ mod tests {
 
     const PERIOD_NS: u64 = 10_000_000;
 
-    /// A group of one source, and the counters and the stop event that it shares.
+    /// Creates a group of one source, and the counters and the stop event that the group shares.
     fn group() -> (SamplerGroup, Arc<Metrics>, Arc<WakeEvent>) {
         let metrics = [SourceMetrics::new("synthetic".to_owned(), PERIOD_NS)];
         let metrics = Arc::new(Metrics::new(metrics, 1, Box::default()));
@@ -601,7 +604,7 @@ mod tests {
     }
 
     // Proves that a source that was stopped by the recorder's budget is read again as soon as the
-    // cap is lifted, and not after the 100 s that its longest stride takes.
+    // cap is lifted. It does not wait for the 100 s that its longest stride takes.
     #[test]
     fn a_lifted_cap_applies_at_once() {
         let (group, metrics, stop) = group();
@@ -610,7 +613,7 @@ mod tests {
         eventually("a known cost", || source.demand.get() > 0);
         metrics.source_cap.set(1);
         eventually("the longest stride", || source.stride() > 1000);
-        // Lets the tick pass that was planned before, so that the group sleeps.
+        // Lets the tick that was planned before pass, so that the group sleeps.
         WakeEvent::new().wait_until(monotonic_ns() + 20 * PERIOD_NS);
         let begun = source.begun.get();
         metrics.source_cap.set(0);

@@ -1,7 +1,7 @@
-//! Commands of the daemon to a running group: one at a time, handled between two ticks.
+//! Commands of the daemon to a running group. They are handled one at a time, between two ticks.
 //!
-//! The wake-up event is the one that the group sleeps on anyway. The group looks for a command only
-//! when the event is set, so that commands cost a tick nothing.
+//! The wake-up event is the one that the group sleeps on anyway. The group checks for a command
+//! only when the event is set, so that commands add no cost to a tick.
 
 use std::sync::Arc;
 
@@ -19,14 +19,15 @@ pub(super) enum GroupCommand {
     Flush(Sender<()>),
 }
 
-/// The daemon's end.
+/// The daemon's side of the channel.
 #[derive(Debug, Clone)]
 pub struct GroupHandle {
     commands: Sender<GroupCommand>,
     wake: Arc<WakeEvent>,
 }
 
-/// The group's end. The group stops when the stop event and then the wake-up event are set.
+/// The group's side of the channel. The group stops when first the stop event and then the wake-up
+/// event is set.
 #[derive(Debug)]
 pub struct CommandReceiver {
     commands: Receiver<GroupCommand>,
@@ -34,7 +35,8 @@ pub struct CommandReceiver {
     stop: Arc<WakeEvent>,
 }
 
-/// Creates both ends, for a group that ends when `stop` is set and the group is woken.
+/// Creates both sides of the channel, for a group that ends when `stop` is set and the group is
+/// woken.
 pub fn command_channel(stop: Arc<WakeEvent>) -> (GroupHandle, CommandReceiver) {
     let (to, words) = bounded(1);
     let bell = Arc::new(WakeEvent::new());
@@ -50,14 +52,14 @@ impl GroupHandle {
         self.wake.set();
     }
 
-    /// Reconfigures the group and waits until that is done. Dropping the returned sources may take
-    /// a while. Returns None if the group has ended.
+    /// Reconfigures the group and waits until the group has done so. Dropping the returned sources
+    /// may take a while. Returns `None` if the group has ended.
     pub fn update(&self, change: Box<GroupUpdate>) -> Option<RetiredSources> {
         self.request(|reply| GroupCommand::Update(change, reply))
     }
 
-    /// Makes the group queue its open slab, and waits until that is done. Returns None if the group
-    /// has ended.
+    /// Makes the group queue its open slab, and waits until the group has done so. Returns `None`
+    /// if the group has ended.
     pub fn flush(&self) -> Option<()> {
         self.request(GroupCommand::Flush)
     }
@@ -66,13 +68,13 @@ impl GroupHandle {
         let (reply, answer) = bounded(1);
         self.commands.send(command(reply)).ok()?;
         self.wake();
-        // A group that ends drops the command and the sender in it.
+        // A group that ends drops the command and with it the sender of the reply.
         answer.recv().ok()
     }
 }
 
 impl CommandReceiver {
-    /// Creates an end that receives no commands, only the stop event.
+    /// Creates a receiver that receives no commands, only the stop event.
     #[cfg(any(test, feature = "testing"))]
     pub fn stop_only(stop: Arc<WakeEvent>) -> Self {
         Self { commands: bounded(1).1, wake: Arc::clone(&stop), stop }
@@ -83,7 +85,8 @@ impl CommandReceiver {
         if self.stop.is_set() {
             return ReceivedCommand::Stop;
         }
-        // Cleared before looking, so that a command sent afterwards sets it again.
+        // The event is cleared before the check for a command, so that a command sent afterwards
+        // sets it again.
         self.wake.clear();
         if self.stop.is_set() {
             return ReceivedCommand::Stop;
@@ -92,12 +95,12 @@ impl CommandReceiver {
     }
 }
 
-/// The result of looking for a command.
+/// The result of checking for a command.
 #[derive(Debug)]
 pub(super) enum ReceivedCommand {
     /// The group must end.
     Stop,
-    /// No command: it has already been handled.
+    /// There is no command, because it has already been handled.
     Nothing,
     /// A command.
     Command(GroupCommand),

@@ -1,4 +1,5 @@
-//! The sources of a group: how each is read, and the state that it keeps from sample to sample.
+//! The sources of a group, that is, how each source is read and the state that it keeps from sample
+//! to sample.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::offloaded_read::OffloadedRead;
 use super::sampler::OpenedSampler;
 use super::{Incomplete, sources};
 
-/// A source of a group, opened.
+/// An opened source of a group.
 #[derive(Debug)]
 pub struct GroupSource {
     /// The source's id.
@@ -24,8 +25,8 @@ pub struct GroupSource {
     pub budget: u32,
     /// Reads the source and builds its payloads.
     pub sampler: OpenedSampler,
-    /// Set for a source whose reads may block: the name of the thread that reads it, and the
-    /// timeout of a read in nanoseconds.
+    /// Set for a source whose reads may block. Contains the name of the thread that reads it, and
+    /// the timeout of a read in nanoseconds.
     pub offloaded: Option<(String, u64)>,
     /// The source's counters.
     pub metrics: Arc<SourceMetrics>,
@@ -39,11 +40,11 @@ pub struct ReadySource {
 }
 
 impl ReadySource {
-    /// Makes a source ready to be read from `now_ns` on. A source with a thread of its own runs on
-    /// `cpus`, or on all if the list is empty.
+    /// Makes a source ready to be read from `now_ns` on. If the source has a thread of its own,
+    /// that thread runs on `cpus`, or on all CPUs if the list is empty.
     ///
     /// # Errors
-    /// The kernel refuses to start the thread of a source that needs one.
+    /// Fails if the kernel refuses to start the thread of a source that needs one.
     pub fn new(source: GroupSource, cpus: &[u32], now_ns: u64) -> io::Result<Self> {
         let GroupSource { id, period_ns, budget, sampler, offloaded, metrics } = source;
         let envelope = Envelope::new(id);
@@ -76,11 +77,11 @@ pub(super) struct ActiveSource {
     pub(super) read_mode: ReadMode,
     pub(super) envelope: Envelope,
     pub(super) metrics: Arc<SourceMetrics>,
-    pub(super) template: Box<[u8]>, // the template of a whole frame, if all have one shape; else empty
+    pub(super) template: Box<[u8]>, // of a whole frame; empty if payloads vary
     pub(super) next_seq: u64,
-    pub(super) payload_bytes: usize, // of its last payload: selects the size class of the next
+    pub(super) payload_bytes: usize, // size of the last one; selects the next size class
     pub(super) builds: u64,
-    pub(super) build_ns: u64, // the last one timed
+    pub(super) build_ns: u64, // duration of the last build that was timed
     pub(super) budget: SourceBudget,
 }
 
@@ -98,8 +99,8 @@ impl ActiveSource {
         }
     }
 
-    /// Counts an incomplete sample, and explains it if no sample before was incomplete for this
-    /// reason.
+    /// Counts an incomplete sample, and logs the reason if no earlier sample was incomplete for the
+    /// same reason.
     #[cold]
     pub(super) fn note_incomplete(&self, incomplete: Incomplete) {
         let odd = odd_text::take();
@@ -112,7 +113,7 @@ impl ActiveSource {
         metrics.incomplete_flags.set(known | flags);
         let mut detail = incomplete.explanation();
         if let Some(odd) = odd {
-            // The file is also known if the source reads only one.
+            // If the source reads only one file, the file is known even if it was not noted.
             let spec = sources::find(&metrics.name);
             let file = match spec.map(|spec| spec.files) {
                 Some([file]) if !odd.has_file() => format!("/{file} "),
@@ -124,7 +125,8 @@ impl ActiveSource {
         metrics.explain_incomplete(detail);
     }
 
-    /// Gives up the read in flight, if there is one. Counts it as timed out and returns its sample.
+    /// Gives up the read in flight, if there is one. Counts the read as timed out and returns the
+    /// sample of the read.
     pub(super) fn abandon_read(&mut self) -> Option<SampleMeta> {
         let ReadMode::Offloaded(offloaded) = &mut self.read_mode else { return None };
         let sample = offloaded.abandon()?;
@@ -138,6 +140,6 @@ impl ActiveSource {
 pub(super) enum ReadMode {
     /// The group's own thread.
     Inline(OpenedSampler),
-    /// A separate thread, since reads may block.
+    /// A separate thread, because reads may block.
     Offloaded(OffloadedRead),
 }

@@ -1,9 +1,9 @@
-//! Updates of a running group: sources are added, removed or replaced, and the thread's settings
-//! change.
+//! Updates of a running group. An update adds, removes or replaces sources, and changes the
+//! thread's settings.
 //!
-//! The daemon prepares everything beforehand. The group swaps its parts and sends back parts that
-//! it no longer needs, so that nothing is opened, started or closed on its thread. Sources that
-//! stay keep their deadlines, sequence numbers, budgets and files.
+//! The daemon prepares everything beforehand. The group swaps its parts and sends back the parts
+//! that it no longer needs, so that nothing is opened, started or closed on its thread. Sources
+//! that stay keep their deadlines, sequence numbers, budgets and files.
 
 use crossbeam_channel::Sender;
 use flatcap_metrics::{GroupLatencies, Producer};
@@ -22,7 +22,7 @@ pub struct GroupUpdate {
     pub sources: Vec<SourceUpdate>,
     /// The settings of the group's thread.
     pub thread: ThreadSettings,
-    /// The policy for a slab that finds its queue full.
+    /// The policy for a slab if its queue is full.
     pub on_full: OnFull,
     /// Latencies of the new sources, in the same order.
     pub latencies: Producer<GroupLatencies>,
@@ -31,20 +31,20 @@ pub struct GroupUpdate {
 /// A source of a reconfigured group.
 #[derive(Debug)]
 pub enum SourceUpdate {
-    /// A source that the group already has, kept as it is.
+    /// A source that the group already has. The source stays as it is.
     Keep {
         /// The source's id.
         id: u16,
         /// The new CPU budget in basis points of a core, if it changes.
         budget: Option<u32>,
     },
-    /// A newly opened source. If the group has a source with the same id, this one replaces it and
-    /// continues its sequence numbers.
+    /// A newly opened source. If the group has a source with the same id, the new source replaces
+    /// that source and continues its sequence numbers.
     Open(Box<ReadySource>),
 }
 
 /// Sources that a group no longer needs. Dropping this closes their files and ends their threads
-/// once pending reads have returned.
+/// after pending reads have returned.
 #[derive(Debug)]
 #[allow(dead_code, reason = "held only to be dropped on another thread")]
 pub struct RetiredSources(pub(super) Vec<ActiveSource>);
@@ -63,7 +63,7 @@ pub(super) struct UpdatedSources {
     pub(super) active: Vec<ActiveSource>,
     /// The next ticks of the sources, in the same order.
     pub(super) ticks: Vec<Tick>,
-    /// Positions of sources whose budget starts afresh.
+    /// Positions of the sources whose budget is reset.
     pub(super) reset_budgets: Vec<usize>,
     /// Sources that were removed or replaced.
     pub(super) retired: Vec<ActiveSource>,
@@ -77,9 +77,9 @@ impl GroupUpdate {
 }
 
 impl UpdatedSources {
-    /// Applies updates to the sources of a group, whose ticks are in `schedule`, at `now_ns`; new
-    /// sources are due on the grid from `start_ns`. Counts a tick that is due but not yet served as
-    /// missed for a source that is removed or whose period changes.
+    /// Applies updates to the sources of a group, whose ticks are in `schedule`, at `now_ns`. New
+    /// sources are due on the grid that begins at `start_ns`. If a source is removed or its period
+    /// changes, a tick of this source that is due but not yet served counts as missed.
     pub(super) fn new(
         old_sources: Vec<ActiveSource>,
         updates: Vec<SourceUpdate>,
@@ -269,9 +269,10 @@ mod tests {
         }
     }
 
-    // Proves that a kept source keeps its numbers and deadlines, a replaced one continues its
-    // numbers (also with another period), a new one starts at 0, and a removed one is not read
-    // again. The recorder sees no number twice or out of order, and receives the last latencies.
+    // Proves that a kept source keeps its numbers and deadlines, and that a replaced source
+    // continues its numbers, even with another period. A new source starts at 0, and a removed
+    // source is not read again. The recorder sees no number twice or out of order, and receives the
+    // last latencies.
     #[test]
     fn numbers_go_on() {
         let (mut group, mut rig) = group(|metrics| vec![source(metrics, 0, MS), source(metrics, 1, MS)]);
@@ -310,7 +311,7 @@ mod tests {
         assert!(seen.starts_with(&[2, 1, 0]), "in the order of the first change: {seen:?}");
     }
 
-    /// A group of one source that this lock blocks and one that is never blocked.
+    /// Creates a group of two sources, one that this lock blocks and one that is never blocked.
     fn group_with_blocking_source(lock: &Arc<Mutex<()>>) -> (SamplerGroup, GroupRig) {
         group(|metrics| vec![blocking_source(metrics, 0, lock), source(metrics, 1, MS)])
     }
@@ -332,7 +333,8 @@ mod tests {
     }
 
     // Proves that a pending read is awaited and recorded when its source is replaced or removed.
-    // Meanwhile no retired source is read again, the others are, and every tick is counted.
+    // Until then no retired source is read again, the other sources are read, and every tick is
+    // counted.
     #[test]
     fn a_pending_read_is_awaited() {
         let locks: [_; 2] = std::array::from_fn(|_| Arc::new(Mutex::new(())));
@@ -374,7 +376,7 @@ mod tests {
         assert_eq!(next, [2, others.begun.get(), quick.begun.get()]);
     }
 
-    // Proves that a removed source whose read is blocked is retired after one second; its sample is
+    // Proves that a removed source whose read is blocked is retired after one second. Its sample is
     // lost with its cause, and the group continues.
     #[test]
     fn a_blocked_read_is_given_up() {
@@ -403,7 +405,8 @@ mod tests {
     }
 
     // Proves that changed settings of the thread are applied, or reset, and that an update without
-    // such a change leaves the thread alone but changes `on_full`. Method: the CPUs of a thread.
+    // such a change leaves the thread alone but changes `on_full`. The test observes the CPUs that
+    // a thread may run on.
     #[test]
     fn changed_thread_settings_are_applied() {
         let changes = || {
@@ -427,7 +430,7 @@ mod tests {
         flatcap_os::thread::spawn("sampler", changes).unwrap().join().unwrap();
     }
 
-    // Proves that a group without sources accepts some, and ends when it is stopped.
+    // Proves that a group without sources accepts new sources, and ends when it is stopped.
     #[test]
     fn an_empty_group_wakes_up() {
         let (mut group, rig) = group(|_| Vec::new());

@@ -1,9 +1,9 @@
-//! Sampling: samplers read the host, a schedule decides when, and each group has one thread that
+//! Sampling. Samplers read the host, a schedule decides when, and the single thread of each group
 //! does both.
 //!
 //! A sampler thread never waits for the disk, allocates in steady state, or depends on the file
-//! format. It does not log between two ticks, except once for each reason why values are missing,
-//! for an element that hangs, and when switches stop.
+//! format. It does not log between two ticks, except one time for each reason why values are
+//! missing, for an element that hangs, and when switches stop.
 
 mod budget;
 mod cpu_governor;

@@ -11,24 +11,24 @@ pub struct NameFilter {
 }
 
 impl NameFilter {
-    /// Creates a filter of patterns. Without `include` it includes all names.
+    /// Creates a filter of patterns. If `include` is empty, the filter includes all names.
     pub fn new(include: Vec<Pattern>, exclude: Vec<Pattern>) -> Self {
         Self { include, exclude }
     }
 
-    /// Whether every name matches, so that callers can skip the check.
+    /// Returns whether every name matches, so that callers can skip the check.
     pub(crate) fn matches_all(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// Whether `include` has a pattern that is exactly this name: required for items that are not
-    /// recorded by default.
+    /// Returns whether `include` has a pattern that is exactly this name. Items that are not
+    /// recorded by default need such a pattern.
     pub(crate) fn includes_exactly(&self, name: &[u8]) -> bool {
         let name = std::str::from_utf8(name).unwrap_or_default();
         self.include.iter().any(|pattern| pattern.as_str() == name)
     }
 
-    /// Whether a name is selected. A name that is not UTF-8 matches no pattern.
+    /// Returns whether a name is selected. A name that is not UTF-8 matches no pattern.
     pub fn matches(&self, name: &[u8]) -> bool {
         if self.matches_all() {
             return true;
@@ -40,8 +40,8 @@ impl NameFilter {
     }
 }
 
-/// A name filter that caches its result for each position of a file: one comparison per line while
-/// the kernel keeps its order.
+/// A name filter that caches its result for each position of a file. As long as the kernel keeps
+/// the order of its lines, a line costs one comparison.
 #[derive(Debug, Default)]
 pub struct CachedNameFilter {
     filter: NameFilter,
@@ -54,13 +54,14 @@ impl CachedNameFilter {
         Self { filter: selection, cache: Vec::new() }
     }
 
-    /// Whether `include` names what is recorded: then nothing of it is left out by default.
+    /// Returns whether `include` names what is recorded. If it does, nothing that it names is left
+    /// out by default.
     pub(crate) fn has_include(&self) -> bool {
         !self.filter.include.is_empty()
     }
 
-    /// Whether `name`, at this position of the file, is selected. Allocates only if the position
-    /// had another name last time.
+    /// Returns whether `name`, at this position of the file, is selected. Allocates only if the
+    /// position had another name last time.
     #[inline]
     pub fn matches(&mut self, position: usize, name: &[u8]) -> bool {
         if self.filter.matches_all() {

@@ -1,27 +1,27 @@
-//! The text for which a sample lacks a value, and its place: kept for the log and for `flatcap
-//! status`.
+//! The unreadable text that made a value of a sample missing, and the place of this text. Both are
+//! kept for the log and for `flatcap status`.
 //!
-//! Parsers note the text where they give up a value, and sources the file in which it is. Such
-//! texts are rare, so no reader should pay for the note. The note belongs to the sample that the
-//! thread builds.
+//! A parser notes the text when it gives up a value, and a source notes the file that contains the
+//! text. Unreadable text is rare, so parsing good text should not cost more because of the note.
+//! The note belongs to the sample that the thread is building.
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 
 use super::Incomplete;
 
-/// Bytes that are kept: enough to find the text.
+/// Number of bytes of a text that are kept, which are enough to find the text.
 const TEXT_BYTES_MAX: usize = 64;
-/// Bytes of a file's path or an element's name that are kept.
+/// Maximum number of bytes of a file's path or an element's name that are kept.
 const FILE_BYTES_MAX: usize = 160;
 
-/// The beginning of a text that is odd.
+/// The beginning of an unreadable text, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OddText {
     text: FixedText<TEXT_BYTES_MAX>,
-    line: usize,                     // from 1; 0: unknown
-    address: usize,                  // of the text when it was noted: tells in which content it is
-    file: FixedText<FILE_BYTES_MAX>, // empty: unknown
+    line: usize,                     // counted from 1; 0 if unknown
+    address: usize,                  // of the text when it was noted, to find its content
+    file: FixedText<FILE_BYTES_MAX>, // empty if unknown
 }
 
 /// A text that was shortened to fit.
@@ -57,8 +57,8 @@ thread_local! {
     static FIRST: Cell<Option<OddText>> = const { Cell::new(None) };
 }
 
-/// Notes the text of a value that cannot be read, and the line of its file, from 1; 0 if that is
-/// not known. Keeps the first one until it is taken. Does not allocate.
+/// Notes the text of a value that cannot be read, and its line in the file, counted from 1, or 0 if
+/// the line is not known. Keeps the first text until [`take`] is called. Does not allocate.
 #[cold]
 pub(super) fn note(text: &[u8], line: usize) {
     FIRST.with(|first| {
@@ -71,7 +71,7 @@ pub(super) fn note(text: &[u8], line: usize) {
     });
 }
 
-/// Notes the text of a value that cannot be read, and returns this reason.
+/// Notes the text of a value that cannot be read, and returns the reason why the value is missing.
 #[cold]
 pub(super) fn unreadable(text: &[u8]) -> Incomplete {
     note(text, 0);
@@ -79,8 +79,8 @@ pub(super) fn unreadable(text: &[u8]) -> Incomplete {
 }
 
 /// Returns the reasons for which the content of a file lacks values. If there are any, notes the
-/// file as the place of the first odd text, unless its place is known. Names in its path are
-/// escaped.
+/// file as the place of the first noted text, unless that place is already known. Names in the
+/// file's path are escaped.
 #[inline]
 pub(super) fn in_file(incomplete: Incomplete, content: &[u8], file: fmt::Arguments<'_>) -> Incomplete {
     if !incomplete.is_none() {
@@ -89,7 +89,7 @@ pub(super) fn in_file(incomplete: Incomplete, content: &[u8], file: fmt::Argumen
     incomplete
 }
 
-/// The same for an element, such as a sensor, whose files have one value each.
+/// Does the same for an element, such as a sensor, whose files have one value each.
 #[inline]
 pub(super) fn of_element(incomplete: Incomplete, name: impl FnOnce() -> String) -> Incomplete {
     if !incomplete.is_none() {
@@ -105,8 +105,8 @@ fn set_file(content: &[u8], file: fmt::Arguments<'_>) {
         let Some(mut odd) = first.get().filter(|odd| odd.file.length == 0) else { return };
         let _always_fits = odd.file.write_fmt(file);
         let at = odd.address.wrapping_sub(content.as_ptr().addr());
-        // The text itself is in the content, so the lines before it can be counted. The whole line
-        // says more than its value.
+        // The text is a part of the content, so the lines before it can be counted. The whole line
+        // is kept, because it says more than the value alone.
         if odd.line == 0
             && odd.text.length > 0
             && let Some(before) = content.get(..at)
@@ -123,18 +123,18 @@ fn set_file(content: &[u8], file: fmt::Arguments<'_>) {
     });
 }
 
-/// Records that an element hangs, unless another text was recorded before.
+/// Records that an element hangs, unless a text was noted before.
 #[cold]
 pub(super) fn note_hanging(name: &str) {
     note(format!("{name} does not answer").as_bytes(), 0);
 }
 
-/// Takes what was noted since the last call.
+/// Returns and removes the text that was noted since the last call.
 pub(super) fn take() -> Option<OddText> {
     FIRST.with(Cell::take)
 }
 
-/// Notes again what was taken, unless another text was noted since.
+/// Notes a returned text again, unless another text was noted since.
 pub(super) fn restore(odd: Option<&OddText>) {
     if let Some(odd) = odd {
         FIRST.with(|first| first.set(first.get().or(Some(*odd))));
@@ -142,7 +142,7 @@ pub(super) fn restore(odd: Option<&OddText>) {
 }
 
 impl OddText {
-    /// Whether the file is known.
+    /// Returns whether the file is known.
     pub(super) fn has_file(&self) -> bool {
         self.file.length > 0
     }
@@ -159,7 +159,7 @@ impl fmt::Display for OddText {
             write!(f, "{gap}line {}", self.line)?;
             gap = ": ";
         }
-        // Of a file that could not be read, no text is known.
+        // No text is known for a file that could not be read.
         if self.text.length > 0 || gap.is_empty() {
             write!(f, "{gap}\"{}\"", self.text.get().escape_ascii())?;
         }
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(take(), None);
         let _file = of_element(Incomplete::CUT, || "y".repeat(500));
         assert_eq!(take().unwrap().to_string(), "y".repeat(FILE_BYTES_MAX));
-        // A text of another content has no line here.
+        // A text that is not part of this content has no line in it.
         note(b"elsewhere", 0);
         let _file = in_file(Incomplete::CUT, content, format_args!("/d"));
         assert_eq!(take().unwrap().to_string(), "/d \"elsewhere\"");

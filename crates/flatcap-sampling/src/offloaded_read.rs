@@ -34,7 +34,7 @@ pub(super) struct ReadOutcome {
     pub(super) result: Result<(), ReadError>,
 }
 
-/// The sampler of one source that is read by a thread of its own.
+/// The sampler of one source that has its own thread for reading.
 #[derive(Debug)]
 pub(super) struct OffloadedRead {
     requests: Sender<OpenedSampler>,
@@ -44,7 +44,7 @@ pub(super) struct OffloadedRead {
     thread: Option<JoinHandle<()>>,  // joined only after it has panicked
     timeout_ns: u64,
     kill_handle: Option<KillHandle>,
-    is_retired: bool, // the source is removed: no further reads
+    is_retired: bool, // the source is removed, so there are no further reads
 }
 
 #[derive(Debug)]
@@ -57,9 +57,9 @@ struct ReadInFlight {
 /// The result of polling an offloaded read.
 #[derive(Debug)]
 pub(super) enum ReadPoll {
-    /// Nothing new.
+    /// The state has not changed.
     Nothing,
-    /// The read has finished and the sampler is back: build the payload.
+    /// The read has finished and the sampler is back, so the payload can be built.
     Finished(SampleMeta, ReadOutcome),
     /// The read has timed out. The sampler may still come back and serve later reads.
     TimedOut(SampleMeta),
@@ -69,7 +69,7 @@ impl OffloadedRead {
     /// Starts the thread that reads this source on `cpus`, or on all CPUs if the list is empty.
     ///
     /// # Errors
-    /// The kernel refuses to start another thread.
+    /// Fails if the kernel refuses to start another thread.
     pub(super) fn start(
         name: &str,
         sampler: OpenedSampler,
@@ -77,19 +77,20 @@ impl OffloadedRead {
         cpus: Vec<u32>,
     ) -> io::Result<Self> {
         let leash = sampler.kill_handle();
-        // At most one read is in flight: neither channel is ever full, and neither allocates later.
+        // At most one read is in flight, so neither channel is ever full. Neither channel allocates
+        // later.
         let (requests, samplers) = bounded::<OpenedSampler>(1);
         let (returns, back) = bounded(1);
         // The thread ends when the sender is dropped. The thread is not joined, since it may block
         // for ever.
         let thread = thread::spawn(name, move || {
             if !cpus.is_empty() {
-                // The group's own thread reports invalid CPUs once for all.
+                // The group's own thread reports invalid CPUs one time for all threads.
                 let _refused = thread::pin_to_cpus(&cpus);
             }
-            // Like a real-time priority, a negative nice value does not suit threads that wait for
-            // devices or run commands: they must not come before the host's own work. If the kernel
-            // refuses, the source is read all the same.
+            // Threads that wait for devices or run commands must not have priority over the host's
+            // own work. Therefore they keep neither a real-time priority nor a negative nice value.
+            // If the kernel refuses to reset the nice value, the source is read nevertheless.
             let _refused = thread::reset_negative_nice();
             for mut sampler in samplers {
                 let begin_ns = monotonic_ns();
@@ -114,27 +115,29 @@ impl OffloadedRead {
         })
     }
 
-    /// Whether a read is in flight, also one that has timed out and is still blocked.
+    /// Returns whether a read is in flight, including a read that has timed out and is still
+    /// blocked.
     pub(super) fn is_in_flight(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// Whether a read is in flight that has not timed out.
+    /// Returns whether a read is in flight that has not timed out.
     pub(super) fn is_awaited(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|out| !out.is_timed_out)
     }
 
-    /// Whether a read can begin: the sampler is back and the source is not retired.
+    /// Returns whether a read can begin, that is, the sampler is back and the source is not
+    /// retired.
     pub(super) fn is_ready(&self) -> bool {
         self.in_flight.is_none() && !self.is_retired
     }
 
-    /// Retires the source: a read in flight is its last one.
+    /// Retires the source, so that a read in flight is its last one.
     pub(super) fn retire(&mut self) {
         self.is_retired = true;
     }
 
-    /// Whether the last read of a retired source is still awaited.
+    /// Returns whether the last read of a retired source is still awaited.
     pub(super) fn is_retiring(&self) -> bool {
         self.is_retired && self.is_awaited()
     }
@@ -142,7 +145,7 @@ impl OffloadedRead {
     /// Begins a read. Returns false if one is already in flight.
     ///
     /// # Panics
-    /// The thread has panicked.
+    /// Panics if the thread has panicked.
     pub(super) fn begin(&mut self, sample: SampleMeta) -> bool {
         let Some(sampler) = self.sampler.take() else { return false };
         let deadline_ns = sample.mono_ns.saturating_add(self.timeout_ns);
@@ -157,7 +160,7 @@ impl OffloadedRead {
     /// Checks whether the read in flight has finished or timed out.
     ///
     /// # Panics
-    /// The thread has panicked.
+    /// Panics if the thread has panicked.
     pub(super) fn poll(&mut self, now_ns: u64) -> ReadPoll {
         let Some(out) = &mut self.in_flight else { return ReadPoll::Nothing };
         match self.results.try_recv() {
@@ -180,8 +183,9 @@ impl OffloadedRead {
         ReadPoll::Nothing
     }
 
-    /// Raises the panic of the thread on the caller's thread, whose end is noticed. The thread ends
-    /// before its channel is closed only if it panics.
+    /// Raises the panic of the reading thread again on the caller's thread, because the end of the
+    /// caller's thread is noticed. Only a panic ends the reading thread before its channel is
+    /// closed.
     #[cold]
     fn propagate_panic(&mut self) {
         if let Some(thread) = self.thread.take()
@@ -191,20 +195,20 @@ impl OffloadedRead {
         }
     }
 
-    /// The sampler, unless a read is in flight.
+    /// Returns the sampler, unless a read is in flight.
     pub(super) fn sampler(&mut self) -> Option<&mut OpenedSampler> {
         self.sampler.as_mut()
     }
 
-    /// Interrupts the read in flight if its source supports that; it then returns soon.
+    /// Interrupts the read in flight if its source supports that. The read then returns soon.
     pub(super) fn interrupt(&self) {
         if let Some(leash) = self.kill_handle.as_ref().filter(|_| self.is_in_flight()) {
             leash.kill();
         }
     }
 
-    /// Gives up the read in flight because the run or the source ends. Returns its sample unless it
-    /// has timed out before.
+    /// Gives up the read in flight because the run or the source ends. Returns the sample of the
+    /// read unless the read has timed out before.
     pub(super) fn abandon(&mut self) -> Option<SampleMeta> {
         self.in_flight.take().filter(|out| !out.is_timed_out).map(|out| out.reading)
     }
@@ -252,8 +256,8 @@ mod tests {
         }
     }
 
-    // Proves that a blocked read times out once, at its deadline, and that its sampler serves the
-    // next read when it returns late, without mixing up the two samples.
+    // Proves that a blocked read times out exactly once, at its deadline. A sampler that returns
+    // late serves the next read, and the two samples are not mixed up.
     #[test]
     fn a_late_reading_is_given_up_once() {
         let lock = Arc::new(Mutex::new(()));
@@ -279,7 +283,7 @@ mod tests {
         assert!(made.result.is_ok() && made.begin_ns <= made.end_ns && read.sampler().is_some());
     }
 
-    // Proves that a read in flight at the end of a run is reported once.
+    // Proves that a read in flight at the end of a run is reported exactly once.
     #[test]
     fn a_read_in_flight_at_the_end_is_reported() {
         let lock = Arc::new(Mutex::new(()));
@@ -296,8 +300,8 @@ mod tests {
         assert_eq!(read.abandon(), None);
     }
 
-    // Proves that a panic in the reading thread is not taken for a timeout but is raised on the
-    // group's thread, whose end is noticed.
+    // Proves that a panic in the reading thread is not mistaken for a timeout but is raised on the
+    // group's thread, where it is noticed.
     #[test]
     fn a_panic_comes_back() {
         #[derive(Debug)]

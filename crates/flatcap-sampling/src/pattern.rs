@@ -7,8 +7,9 @@ pub const PATTERNS_MAX: usize = 64;
 /// Maximum length of a pattern, in bytes.
 pub const PATTERN_BYTES_MAX: usize = 256;
 
-/// A shell pattern: `*` matches any characters, `?` one, `[a-c]` one of a set, `{a,b}` either. The
-/// pattern must match the whole name.
+/// A shell pattern. `*` matches any characters, `?` matches one character, `[a-c]` matches one
+/// character of a set, and `{a,b}` matches either alternative. The pattern must match the whole
+/// name.
 #[derive(Debug, Clone)]
 pub struct Pattern(GlobMatcher);
 
@@ -16,15 +17,16 @@ impl Pattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// The reason: an unclosed bracket, empty, or too long.
+    /// Returns the reason, such as an unclosed bracket, an empty pattern, or a pattern that is too
+    /// long.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));
         }
-        // `*` also matches slashes, since control groups and mount points are paths. globset's own
-        // default for backslashes depends on the platform.
+        // `*` also matches slashes, since control groups and mount points are paths. Backslashes
+        // are set explicitly, because globset's default depends on the platform.
         let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
-        // The kind alone: the whole message repeats the pattern.
+        // Only the kind is used, because the whole message repeats the pattern.
         glob.map(|glob| Self(glob.compile_matcher())).map_err(|error| error.kind().to_string())
     }
 
@@ -41,7 +43,8 @@ impl Pattern {
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        // Compiled patterns cannot be compared; with fixed options the text determines the pattern.
+        // Compiled patterns cannot be compared. Since the options are fixed, the text determines
+        // the pattern.
         self.as_str() == other.as_str()
     }
 }

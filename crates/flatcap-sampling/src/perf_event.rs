@@ -8,7 +8,7 @@ pub const PROCESSES_MAX: usize = 16;
 keywords! {
     /// An event that the kernel counts, named as in perf(1).
     pub enum PerfEvent {
-        /// Processor cycles; their length varies with the frequency.
+        /// Processor cycles, whose length varies with the frequency.
         Cycles = "cycles",
         /// Retired instructions.
         Instructions = "instructions",
@@ -68,8 +68,9 @@ keywords! {
 /// Settings of the `perf` source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfConfig {
-    /// The counted events; never empty, without duplicates.
+    /// The counted events. The list is never empty and has no duplicates.
     pub events: Vec<PerfEvent>,
-    /// Processes that are also counted one by one: numbers, or names as in /proc/PID/comm.
+    /// Processes that are also counted one by one, given as process ids or as names as in
+    /// /proc/PID/comm.
     pub processes: Vec<String>,
 }

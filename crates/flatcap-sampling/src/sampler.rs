@@ -9,23 +9,23 @@ use flatcap_os::program::KillHandle;
 
 /// An open source whose payloads are built from scratch each time. It owns its files and buffers.
 ///
-/// The group calls [`read`](Self::read), timed by a clock read before and after it, and then
-/// [`build`](Self::build), which is not time-critical. Neither call allocates memory once the
-/// sampler is warm.
+/// The group reads the clock before and after it calls [`read`](Self::read). Then the group calls
+/// [`build`](Self::build), which is not time-critical. Neither call allocates memory after the
+/// first samples.
 pub trait Sampler: Debug + Send {
     /// Reads the source into the sampler's own buffers. Only this call is timed, so it does nothing
-    /// else.
+    /// but read.
     ///
     /// # Errors
-    /// The file that could not be read; the sample then counts as lost (`ReadFailed`).
+    /// Names the file that could not be read. The sample then counts as lost (`ReadFailed`).
     fn read(&mut self) -> Result<(), ReadError>;
 
     /// Parses the data of the last [`read`](Self::read) and finishes the source's FlatBuffer in
     /// `builder`, which is empty and forces defaults. `seq` is the number of this sample. Returns
-    /// which values are missing; these are marked absent in the payload.
+    /// the reasons why values are missing. Missing values are marked absent in the payload.
     fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete;
 
-    /// Returns the CPU time in nanoseconds that the last [`read`](Self::read) took in other threads
+    /// Returns the CPU time in nanoseconds that the last [`read`](Self::read) took in threads other
     /// than the caller's.
     fn helper_cpu_ns(&self) -> u64 {
         0
@@ -38,31 +38,31 @@ pub trait Sampler: Debug + Send {
     }
 }
 
-/// An open source whose payloads all have one shape: each is a copy of a template whose values are
-/// overwritten.
+/// An open source whose payloads all have the same shape. Each payload is a copy of a template
+/// whose values are overwritten.
 ///
 /// The group copies the template to the frame's final location and the sampler writes the values
-/// there: nothing is built, and nothing is copied twice.
+/// there, so that nothing is built and nothing is copied twice.
 pub trait FixedSampler: Debug + Send {
-    /// As [`Sampler::read`].
+    /// Reads the source, as [`Sampler::read`] does.
     ///
     /// # Errors
-    /// The same errors as [`Sampler::read`].
+    /// Returns the same errors as [`Sampler::read`].
     fn read(&mut self) -> Result<(), ReadError>;
 
-    /// The template, a finished FlatBuffer. The template never changes.
+    /// Returns the template, which is a finished FlatBuffer. The template never changes.
     fn template(&self) -> &FrameTemplate;
 
     /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.
-    /// `seq` is the number of this sample. Returns which values are missing; these are marked
-    /// absent in the payload.
+    /// `seq` is the number of this sample. Returns the reasons why values are missing. Missing
+    /// values are marked absent in the payload.
     fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Incomplete;
 }
 
-/// An open source: its sampler, by how payloads are made.
+/// An open source, that is, its sampler. The variants differ in how payloads are made.
 #[derive(Debug)]
 pub enum OpenedSampler {
-    /// Payloads are built from scratch: their shape changes with the host's devices.
+    /// Payloads are built from scratch, because their shape changes with the host's devices.
     Built(Box<dyn Sampler>),
     /// Payloads are copied from a template and patched.
     Fixed(Box<dyn FixedSampler>),
@@ -82,7 +82,7 @@ impl OpenedSampler {
     /// Reads the source.
     ///
     /// # Errors
-    /// The same errors as [`Sampler::read`].
+    /// Returns the same errors as [`Sampler::read`].
     #[inline]
     pub fn read(&mut self) -> Result<(), ReadError> {
         match self {
@@ -91,7 +91,7 @@ impl OpenedSampler {
         }
     }
 
-    /// As [`Sampler::helper_cpu_ns`].
+    /// Returns the same as [`Sampler::helper_cpu_ns`].
     pub(crate) fn helper_cpu_ns(&self) -> u64 {
         match self {
             Self::Built(sampler) => sampler.helper_cpu_ns(),
@@ -99,7 +99,7 @@ impl OpenedSampler {
         }
     }
 
-    /// As [`Sampler::kill_handle`].
+    /// Returns the same as [`Sampler::kill_handle`].
     pub fn kill_handle(&self) -> Option<KillHandle> {
         match self {
             Self::Built(sampler) => sampler.kill_handle(),
@@ -108,7 +108,7 @@ impl OpenedSampler {
     }
 
     /// Returns the payload of the last read in newly allocated memory, for callers that are not
-    /// time-critical. Built in `builder`, which is empty and forces defaults.
+    /// time-critical. The payload is built in `builder`, which is empty and forces defaults.
     pub fn payload(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> (Vec<u8>, Incomplete) {
         match self {
             Self::Built(sampler) => {
@@ -124,7 +124,8 @@ impl OpenedSampler {
     }
 }
 
-/// A file that could not be read: the kernel's error and a name, so that nothing is allocated.
+/// A file that could not be read. The file is identified by a static name, so that nothing is
+/// allocated.
 #[derive(Debug, thiserror::Error)]
 #[error("/{file}: {error}")]
 pub struct ReadError {

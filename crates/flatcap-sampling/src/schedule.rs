@@ -1,8 +1,9 @@
-//! The schedule of a group: which source is due, how late it is (its jitter), and how many ticks it
-//! missed. Pure: time is passed in.
+//! The schedule of a group. The schedule determines the source that is due, the lateness of this
+//! source (its jitter), and the number of ticks that it missed. The code is pure, since time is
+//! passed in.
 
-/// The ticks of a group's sources: absolute deadlines on a fixed grid, so that lateness never
-/// accumulates.
+/// The ticks of a group's sources. They are absolute deadlines on a fixed grid, so that lateness
+/// never accumulates.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     ticks: Vec<Tick>, // one per source, in the group's order
@@ -15,7 +16,7 @@ pub(super) struct Tick {
     next_ns: u64,
     stride: u64,  // number of ticks per sample; 1 unless a budget limits the source
     skipped: u64, // ticks skipped on purpose before the next sample
-    counted: u64, // those of them that were counted as missed
+    counted: u64, // skipped ticks that were already counted as missed
 }
 
 /// A sample that is due now.
@@ -23,14 +24,15 @@ pub(super) struct Tick {
 pub struct Due {
     /// The index of the source in the group.
     pub index: usize,
-    /// Time since its oldest unserved tick, in nanoseconds.
+    /// Time since the source's oldest unserved tick, in nanoseconds.
     pub lateness_ns: u64,
-    /// Ticks that passed since the last sample: counted, never caught up in a burst.
+    /// Number of ticks that passed since the last sample. They are counted and never caught up in a
+    /// burst.
     pub missed: u64,
 }
 
 impl Tick {
-    /// Creates the ticks of this period on the grid that begins at `start_ns`; the first one is
+    /// Creates the ticks of this period on the grid that begins at `start_ns`. The first tick is
     /// after `now_ns`.
     pub(super) fn after(now_ns: u64, period_ns: u64, start_ns: u64) -> Self {
         let period_ns = period_ns.max(1);
@@ -39,15 +41,15 @@ impl Tick {
         Self { period_ns, next_ns, stride: 1, skipped: 0, counted: 0 }
     }
 
-    /// The period, in nanoseconds.
+    /// Returns the period of the ticks, in nanoseconds.
     pub(super) fn period_ns(&self) -> u64 {
         self.period_ns
     }
 }
 
 impl Schedule {
-    /// Creates the schedule of sources with these periods in nanoseconds (0 counts as 1), all first
-    /// due at `start_ns`.
+    /// Creates the schedule of sources with these periods in nanoseconds, where 0 counts as 1. All
+    /// sources are first due at `start_ns`.
     pub fn new(periods_ns: impl IntoIterator<Item = u64>, start_ns: u64) -> Self {
         let tick = |period_ns: u64| Tick {
             period_ns: period_ns.max(1),
@@ -59,19 +61,20 @@ impl Schedule {
         Self { ticks: periods_ns.into_iter().map(tick).collect() }
     }
 
-    /// The earliest deadline; None without sources.
+    /// Returns the earliest deadline, or `None` if there are no sources.
     #[inline]
     pub fn next_ns(&self) -> Option<u64> {
         self.ticks.iter().map(|tick| tick.next_ns).min()
     }
 
-    /// Returns the source with the oldest deadline, if that has passed. The next deadline of the
-    /// source is then the first one on its grid after `now_ns`.
+    /// Returns the source with the oldest deadline, if that deadline has passed. The next deadline
+    /// of the source is then the first one on its grid after `now_ns`.
     #[inline]
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
         let lateness_ns = now_ns.checked_sub(tick.next_ns)?;
-        // The division takes longer than the rest of this function.
+        // The division is skipped if possible, because it takes longer than the rest of this
+        // function.
         let late = if lateness_ns < tick.period_ns { 0 } else { lateness_ns / tick.period_ns };
         let missed = late + tick.skipped - tick.counted;
         (tick.skipped, tick.counted) = (tick.stride - 1, 0);
@@ -79,8 +82,9 @@ impl Schedule {
         Some(Due { index, lateness_ns, missed })
     }
 
-    /// Takes the ticks of each source that were skipped on purpose before `now_ns`, in the group's
-    /// order: they are missed now, and not only once the next sample comes.
+    /// Returns, in the group's order, the number of ticks of each source that were skipped on
+    /// purpose before `now_ns` and not yet returned. These ticks count as missed now, and not only
+    /// when the next sample comes.
     pub(super) fn take_passed(&mut self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter_mut().map(move |tick| {
             let first_ns = tick.next_ns.saturating_sub(tick.skipped.saturating_mul(tick.period_ns));
@@ -89,9 +93,9 @@ impl Schedule {
         })
     }
 
-    /// Ticks of each source that have passed at `now_ns` since its last sample, in the group's
-    /// order: these are missed if the group ends now. A tick that is due right now does not count,
-    /// since it would still be served in time.
+    /// Returns, in the group's order, the number of ticks of each source that have passed at
+    /// `now_ns` since its last sample. These ticks are missed if the group ends now. A tick that is
+    /// due right now does not count, since it would still be served in time.
     pub(crate) fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter().map(move |tick| {
             let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
@@ -100,27 +104,27 @@ impl Schedule {
         })
     }
 
-    /// Ticks of each source up to `now_ns` that were not served, in the group's order, including
-    /// one that is due right now.
+    /// Returns, in the group's order, the number of ticks of each source up to `now_ns` that were
+    /// not served, including one that is due right now.
     pub(super) fn unserved_including_now(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         let unserved = self.unserved(now_ns).zip(&self.ticks);
         unserved.map(move |(unserved, tick)| unserved + u64::from(now_ns >= tick.next_ns))
     }
 
-    /// The ticks of one source.
+    /// Returns the ticks of one source.
     pub(super) fn tick(&self, index: usize) -> Option<Tick> {
         self.ticks.get(index).copied()
     }
 
-    /// Replaces all ticks, one entry per source in the group's order.
+    /// Replaces all ticks. `ticks` has one entry per source, in the group's order.
     pub(super) fn set_ticks(&mut self, ticks: Vec<Tick>) {
         self.ticks = ticks;
     }
 
     /// Serves only one in `stride` (at least 1) ticks of a source from its next sample on. The
-    /// ticks between count as missed once they have passed. If the new stride is shorter, the next
-    /// sample comes no later than it requires but not before `now_ns`: with the old stride it may
-    /// have been hours away.
+    /// ticks in between count as missed when they have passed. If the new stride is shorter, the
+    /// next sample is moved to the time that the new stride requires, but not before `now_ns`. With
+    /// the old stride, this sample may have been hours away.
     pub fn set_stride(&mut self, index: usize, stride: u64, now_ns: u64) {
         let Some(tick) = self.ticks.get_mut(index) else { return };
         tick.stride = stride.max(1);
@@ -171,7 +175,7 @@ mod tests {
         assert_eq!(Schedule::new([], 0).next_ns(), None);
     }
 
-    // Proves that a longer stride stays on the grid and counts the skipped ticks once they have
+    // Proves that a longer stride stays on the grid and counts the skipped ticks when they have
     // passed.
     #[test]
     fn a_stride_counts_what_it_leaves_out() {
@@ -188,7 +192,7 @@ mod tests {
         assert_eq!(schedule.take_due(800), Some(Due { index: 0, lateness_ns: 0, missed: 0 }));
     }
 
-    // Proves that no tick is lost when the period of a source changes during a run: every interval
+    // Proves that no tick is lost when the period of a source changes during a run. Every interval
     // has exactly the ticks of its period on the grid of the run.
     #[test]
     fn ticks_of_changed_periods_add_up() {
@@ -236,8 +240,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that begun + missed is the number of ticks up to now for any clock and any
-        // strides, and that no tick is served early.
+        // Proves that the number of begun ticks plus the number of missed ticks is the number of
+        // ticks up to now, for any clock and any strides. No tick is served early.
         #[test]
         fn begun_plus_missed_is_every_tick(
             periods in proptest::collection::vec(1_u64..1000, 1..5),

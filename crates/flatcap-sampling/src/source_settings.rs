@@ -16,7 +16,7 @@ pub struct SourceSettings<'a> {
     pub period: Duration,
     /// Share of one core that the source may use, in basis points.
     pub budget: u32,
-    /// Patterns of the items to record; empty for all.
+    /// Patterns of the items to record. Empty for all items.
     pub include: &'a [Pattern],
     /// Patterns of items not to record, even if included.
     pub exclude: &'a [Pattern],
@@ -41,7 +41,7 @@ pub enum OwnSettings<'a> {
     Sched(SchedConfig),
     /// Settings of the `profile` source.
     Profile(ProfileConfig),
-    /// The text that an instance reads, and the name of the instance.
+    /// The file or command of an instance, and the name of the instance.
     Text(&'a TextSource, &'a str),
 }
 
@@ -53,26 +53,26 @@ impl SourceSettings<'_> {
 }
 
 keywords! {
-    /// The rank of processes, if only the top ones are recorded.
+    /// The value by which processes are ranked if only the top ones are recorded.
     pub enum ProcessRank {
         /// CPU time since the previous sample.
         Cpu = "cpu",
         /// Resident memory.
         Memory = "memory",
-        /// Bytes read from and written to storage since the previous sample.
+        /// Number of bytes read from and written to storage since the previous sample.
         Io = "io",
-        /// Threads.
+        /// Number of threads.
         Threads = "threads",
     }
 }
 
 keywords! {
-    /// The place at which samples are recorded that are batches of events, each with a time of its
+    /// The place where samples are recorded if each sample is a batch of events with times of their
     /// own.
     pub enum BatchMode {
-        /// In the data directory, and in the ring if there is one: all of them.
+        /// All samples are recorded in the data directory, and in the ring if there is one.
         Always = "always",
-        /// In the ring alone, so that snapshots have them.
+        /// Samples are recorded in the ring alone, so that only snapshots contain them.
         Armed = "armed",
     }
 }
@@ -80,15 +80,17 @@ keywords! {
 /// Settings of the `process` source, besides `include` and `exclude` for process names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
-    /// Patterns of user names or numbers; empty for all.
+    /// Patterns of user names or numbers. Empty for all users.
     pub users: Vec<Pattern>,
-    /// Patterns of control group paths; empty for all.
+    /// Patterns of control group paths. Empty for all control groups.
     pub cgroups: Vec<Pattern>,
     /// Interval at which all processes are read.
     pub full_interval: Duration,
-    /// Number of processes to read in between: the busiest by CPU time, and as many by I/O.
+    /// Number of processes to read between two full passes. This many are chosen by CPU time, and
+    /// as many by I/O.
     pub busiest: u32,
-    /// Number of processes to record, the top ones by `by`; 0 for all, at most 16,384.
+    /// Number of processes to record, which are the top ones by `by`. 0 means all, but at most
+    /// 16,384 processes are recorded.
     pub top: u32,
     /// The rank that `top` uses.
     pub by: ProcessRank,
@@ -101,7 +103,7 @@ pub struct ProcessConfig {
 /// Settings of the `cgroup` source, besides `include` and `exclude` for paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupConfig {
-    /// Levels below the root, 0 to 64.
+    /// Number of levels of groups below the root that are recorded, 0 to 64.
     pub depth: u32,
 }
 
@@ -110,14 +112,14 @@ pub struct CgroupConfig {
 pub struct SchedConfig {
     /// Whether wakeups are recorded, if this host allows it.
     pub wakeups: bool,
-    /// Memory in which the kernel collects the events of one CPU, in bytes.
+    /// Size of the memory in which the kernel collects the events of one CPU, in bytes.
     pub ring: usize,
 }
 
 /// Settings of the `profile` source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileConfig {
-    /// Call chains per second of CPU time, 1 to 999.
+    /// Number of call chains per second of CPU time, 1 to 999.
     pub frequency: u32,
 }
 
@@ -126,20 +128,20 @@ pub struct ProfileConfig {
 pub struct SyntheticConfig {
     /// The layout of a sample.
     pub shape: SyntheticLayout,
-    /// Seed of the values: the same seed gives the same values. At most 2^63 - 1.
+    /// Seed of the values, at most 2^63 - 1. The same seed gives the same values.
     pub seed: u64,
 }
 
 /// The layout of a synthetic sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyntheticLayout {
-    /// Three scalars: the smallest useful frame.
+    /// Three scalars, which make the smallest useful frame.
     Point,
     /// A vector of values and padding.
     Wide {
         /// Number of 64-bit values, 1 to 4096.
         fields: u32,
-        /// Bytes of padding, up to 1 MiB.
+        /// Number of bytes of padding, up to 1 MiB.
         payload_bytes: u32,
     },
 }

@@ -10,40 +10,41 @@ use super::name_filter::NameFilter;
 use super::sampler::OpenedSampler;
 use super::source_settings::SourceSettings;
 
-/// Everything that is known of a source before it is opened. Each source states it in its own file;
-/// configuration, documents and commands take it from there.
+/// Everything that is known of a source before it is opened. Each source states its description in
+/// its own file, from which configuration, documents and commands use it.
 pub struct SourceSpec {
     /// Name of the source, which is also the name of its table in the configuration.
     pub name: &'static str,
-    /// The values that it measures: one sentence for config/flatcap.toml.
+    /// One sentence about the values that the source measures, for config/flatcap.toml.
     pub about: &'static str,
     /// Full name of its payload's root table.
     pub root: &'static str,
     /// Binary schema of its payload.
     pub schema: &'static [u8],
-    /// Files of the host that it reads, without the leading slash; empty for instances, which read
-    /// files from the configuration.
+    /// Paths of the host's files that the source reads, without the leading slash. Empty for
+    /// instances, because the configuration names their files.
     pub files: &'static [&'static str],
-    /// Default time from one sample to the next. The source has a comment with the reason.
+    /// Default time from one sample to the next. Each source explains its default in a comment.
     pub period: Duration,
-    /// Whether it is read by default: for sources that are useful on any host at a small cost, and
-    /// for instances, which exist only if configured.
+    /// Whether the source is read by default. This is true for sources that are useful on any host
+    /// at a small cost, and for instances, which exist only if configured.
     pub is_on_by_default: bool,
-    /// Whether something other than the kernel may delay a sample: a server, a device's firmware, a
-    /// bus. The source then belongs to group `blocking`. For example, the temperature sensor of a
-    /// hanging disk queries that disk.
+    /// Whether something other than the kernel may delay a sample, such as a server, a device's
+    /// firmware or a bus. The source then belongs to group `blocking`. For example, the temperature
+    /// sensor of a hanging disk queries that disk.
     pub may_block: bool,
-    /// Interval at which the kernel updates the values: a shorter period gains nothing.
+    /// Interval at which the kernel updates the values. A period that is shorter than this gains
+    /// nothing.
     pub refresh: &'static str,
-    /// The things that `include` and `exclude` match; empty if there is nothing to choose.
+    /// The things that `include` and `exclude` match. Empty if there is nothing to select.
     pub selects: &'static str,
-    /// Capabilities that it needs for complete samples.
+    /// Capabilities that the source needs for complete samples.
     pub needs: &'static [&'static str],
-    /// Usual cause or remedy if a host lacks it, which ends the error; may be empty.
+    /// Usual cause or remedy if a host lacks the source, appended to the error. May be empty.
     pub hint: &'static str,
-    /// The keys of its table in addition to the keys of all sources.
+    /// The keys of the source's table in addition to the keys of all sources.
     pub keys: OwnKeys,
-    /// The function that opens it.
+    /// The function that opens the source.
     pub opener: SourceOpener,
 }
 
@@ -52,43 +53,44 @@ pub struct SourceSpec {
 pub enum OwnKeys {
     /// The table has no keys of its own.
     None,
-    /// Shape, size and seed of generated values.
+    /// Keys for shape, size and seed of generated values.
     Synthetic,
-    /// Users, control groups and ranks of processes.
+    /// Keys for users, control groups and ranks of processes.
     Process,
-    /// Depth of the tree.
+    /// Key for the depth of the tree.
     Cgroup,
-    /// Events and processes to count.
+    /// Keys for the events and processes to count.
     Perf,
-    /// Context switches and wakeups, and where they are recorded.
+    /// Keys for context switches and wakeups, and the place where they are recorded.
     Sched,
-    /// The sampling interval of call chains, and where they are recorded.
+    /// Keys for the sampling frequency of call chains, and the place where they are recorded.
     Profile,
-    /// The store in which batches of events are recorded.
+    /// Key for the store in which batches of events are recorded.
     Batches,
-    /// The file of an instance, and the format of its values.
+    /// Keys for the file of an instance, and the format of its values.
     File,
-    /// The program of an instance, and the format of its values.
+    /// Keys for the program of an instance, and the format of its values.
     Command,
 }
 
-/// Opens a source, and reads it once to prove that it can be read.
+/// Opens a source, and reads it one time to prove that the source can be read.
 pub type OpenSource = fn(&OpenContext<'_>) -> Result<OpenedSampler, Unavailable>;
 
 /// The function that opens a source, by the origin of its values.
 #[derive(Debug, Clone, Copy)]
 pub enum SourceOpener {
-    /// From the host.
+    /// Opens a source whose values come from the host.
     Host(OpenSource),
-    /// From a generator.
+    /// Opens a source whose values come from a generator.
     Synthetic(OpenSource),
-    /// From the recorder's own counters, which exist once all other sources are open: the daemon
-    /// opens this one.
+    /// The values come from the recorder's own counters. The daemon opens this source, because
+    /// these counters exist only after all other sources are open.
     Recorder,
 }
 
 impl SourceSpec {
-    /// The values that most sources share. Each states only its differences and what it measures.
+    /// The values that most sources share. Each source states only the values that differ, and what
+    /// it measures.
     pub(super) const DEFAULTS: Self = Self {
         name: "",
         about: "",
@@ -106,12 +108,13 @@ impl SourceSpec {
         opener: SourceOpener::Recorder,
     };
 
-    /// Whether the configuration defines the instances of this source: `[source.file.NAME]`.
+    /// Returns whether the configuration defines the instances of this source, as in
+    /// `[source.file.NAME]`.
     pub fn has_instances(&self) -> bool {
         matches!(self.keys, OwnKeys::File | OwnKeys::Command)
     }
 
-    /// Whether `include` and `exclude` have anything to select.
+    /// Returns whether `include` and `exclude` have anything to select.
     pub fn has_filters(&self) -> bool {
         !self.selects.is_empty()
     }
@@ -119,8 +122,8 @@ impl SourceSpec {
     /// Opens the source.
     ///
     /// # Errors
-    /// The reason why this host lacks the source. Always an error for a source of the recorder's
-    /// own counters.
+    /// Returns the reason why this host lacks the source. A source of the recorder's own counters
+    /// always returns an error.
     #[cfg(any(test, feature = "testing"))]
     pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match self.opener {
@@ -130,7 +133,7 @@ impl SourceSpec {
     }
 }
 
-// A name identifies a source, as a test of the list of sources proves.
+// A name identifies a source uniquely, as a test of the list of sources proves.
 impl PartialEq for SourceSpec {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -141,7 +144,7 @@ impl Eq for SourceSpec {}
 
 impl fmt::Debug for SourceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The schema alone has thousands of bytes.
+        // Only the name is shown, because the schema alone has thousands of bytes.
         f.debug_struct("SourceSpec").field("name", &self.name).finish_non_exhaustive()
     }
 }
@@ -166,26 +169,27 @@ impl OpenContext<'_> {
 #[derive(Debug, thiserror::Error)]
 #[error("{}{file}{}{error}{hint}", if file.is_empty() { "" } else { "/" }, if file.is_empty() { "" } else { ": " })]
 pub struct Unavailable {
-    /// Path of the file without the leading slash; empty if the error itself names it.
+    /// Path of the file without the leading slash. Empty if the error itself names the file.
     pub file: &'static str,
     /// The kernel's error.
     #[source]
     pub error: io::Error,
-    /// Usual cause or remedy; may be empty.
+    /// Usual cause or remedy. May be empty.
     pub hint: &'static str,
 }
 
 impl Unavailable {
-    /// Wraps an error that needs neither file nor hint.
+    /// Wraps an error that needs neither a file nor a hint.
     pub(super) fn of(error: io::Error) -> Self {
         Self { file: "", error, hint: "" }
     }
 }
 
-/// Message of `expect` for flatcap's own schemas and paths: tests open every source.
+/// Message of `expect` for flatcap's own schemas and paths, which are valid because tests open
+/// every source.
 pub(super) const OWN_SCHEMA: &str = "flatcap's own schema and paths";
 
-/// Opens a file and reads it once: some files can be opened but not read.
+/// Opens a file and reads it one time, because some files can be opened but not read.
 pub(super) fn host_file(
     host: &HostRoot,
     file: &'static str,

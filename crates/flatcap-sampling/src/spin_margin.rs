@@ -1,24 +1,26 @@
-//! The spin margin: how long before a deadline a thread must be awake to meet it, in spite of the
-//! jitter of wake-ups. Pure: measurements are passed in.
+//! The spin margin, which is the time before a deadline at which a thread must be awake to meet the
+//! deadline in spite of the jitter of wake-ups. The code is pure, since measurements are passed in.
 
-/// One sleep in this number may end later than the margin allows for. That is less than half of
-/// what the 99th percentile permits; the rest is for delays that no margin helps against.
+/// One sleep in this number may end later than the margin allows. This is less than half of the
+/// late sleeps that the 99th percentile permits. The rest is left for delays that no margin
+/// compensates.
 const LATE_ONE_IN: u64 = 250;
-/// A sleep that ended too late lengthens the margin by this part of itself; any other sleep
-/// shortens it by this part divided by `LATE_ONE_IN`. The two balance when exactly one sleep in
-/// `LATE_ONE_IN` is too late, and a single long one moves the margin little.
+/// A sleep that ended too late lengthens the margin by one part in this many of the margin. Any
+/// other sleep shortens the margin by this part divided by `LATE_ONE_IN - 1`. The two effects
+/// balance when exactly one sleep in `LATE_ONE_IN` is too late. A single long sleep changes the
+/// margin only little.
 const STEP_PART: u64 = 32;
-/// Added to the lateness of sleeps, for reading the clock and leaving the spin loop.
+/// Time that is added to the lateness of sleeps, for reading the clock and leaving the spin loop.
 const OVERHEAD_NS: u64 = 1_000;
-/// Lower limit: no kernel wakes a thread faster.
+/// Lower limit of the margin. No kernel wakes a thread faster.
 const MARGIN_MIN_NS: u64 = 3_000;
-/// Upper limit: at 1 kHz spinning then takes at most 12 % of a core. Sleeps that end even later
-/// were delayed by something that no margin compensates, and are ignored.
+/// Upper limit of the margin, with which spinning at 1 kHz takes at most 12 % of a core. Sleeps
+/// that end even later are ignored, because no margin compensates such delays.
 const MARGIN_MAX_NS: u64 = 120_000;
-/// Initial value: what an idle virtual machine needs.
+/// Initial margin, which is the margin that an idle virtual machine needs.
 const MARGIN_START_NS: u64 = 100_000;
-/// The margin is kept in these fractions of a nanosecond; otherwise the shortest margin could never
-/// become shorter.
+/// Number of fractions per nanosecond in which the margin is stored. In whole nanoseconds, a short
+/// margin could never become shorter.
 const FRACTIONS_PER_NS: u64 = 1 << 10;
 
 /// Tracks a high quantile of the lateness of sleeps, with exponential decay.
@@ -34,7 +36,7 @@ impl Default for SpinMargin {
 }
 
 impl SpinMargin {
-    /// Time before a deadline at which a sleep should end, in nanoseconds.
+    /// Returns the time before a deadline at which a sleep should end, in nanoseconds.
     #[inline]
     pub(super) fn ns(self) -> u64 {
         self.fractions / FRACTIONS_PER_NS
@@ -54,8 +56,8 @@ impl SpinMargin {
             self.fractions.clamp(MARGIN_MIN_NS * FRACTIONS_PER_NS, MARGIN_MAX_NS * FRACTIONS_PER_NS);
     }
 
-    /// Records that the margin left no time to sleep. The margin becomes shorter; otherwise a
-    /// margin that is too long would never be noticed.
+    /// Records that the margin left no time to sleep. The margin becomes shorter, because otherwise
+    /// a margin that is too long would never be noticed.
     #[inline]
     pub(super) fn record_no_sleep(&mut self) {
         self.record_sleep(0);
@@ -68,14 +70,14 @@ mod tests {
 
     use super::*;
 
-    /// The margin after this many sleeps, whose lateness cycles through `late_ns`.
+    /// Returns the margin after this many sleeps, whose lateness cycles through `late_ns`.
     fn after(mut lead: SpinMargin, sleeps: usize, late_ns: &[u64]) -> SpinMargin {
         late_ns.iter().cycle().take(sleeps).for_each(|late_ns| lead.record_sleep(*late_ns));
         lead
     }
 
-    // Proves that the margin covers sleeps and little more, whether they become later or earlier:
-    // it grows within 100 sleeps and shrinks within 20,000.
+    // Proves that the margin covers sleeps and little more, whether they become later or earlier.
+    // The margin grows within 100 sleeps and shrinks within 20,000.
     #[test]
     fn it_follows_what_sleeps_take() {
         let calm = after(SpinMargin::default(), 20_000, &[20_000]);
@@ -86,7 +88,7 @@ mod tests {
         assert!((20_000..24_000).contains(&again.ns()), "{again:?}");
     }
 
-    // Proves that a rare long sleep causes no spinning, and that one beyond the upper limit is
+    // Proves that a rare long sleep causes no spinning, and that a sleep beyond the upper limit is
     // ignored.
     #[test]
     fn rare_late_sleeps_are_ignored() {
@@ -99,7 +101,7 @@ mod tests {
     }
 
     // Proves that a margin that leaves no time to sleep (at an interval of 50 us) becomes short
-    // enough to try.
+    // enough to try a sleep again.
     #[test]
     fn it_does_not_spin_for_ever() {
         let mut lead = SpinMargin::default();

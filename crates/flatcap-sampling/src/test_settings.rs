@@ -1,5 +1,5 @@
-//! Settings of sources for tests, from the keys that a configuration would have. The parser of
-//! configurations is in the program, above this crate.
+//! Settings of sources for tests, made from the keys that a configuration would have. The parser of
+//! configurations cannot be used here, because it is in the program, which depends on this crate.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +39,7 @@ enum OwnedSettings {
 }
 
 impl TestSettings {
-    /// Parses the lines of a source's table. Other settings have the program's defaults.
+    /// Parses the lines of a source's table. Settings without a line have the program's defaults.
     pub(crate) fn new(spec: &SourceSpec, keys: &str) -> Self {
         assert!(CATALOG.contains(spec));
         let mut settings = Self {
@@ -145,7 +145,7 @@ impl OwnedSettings {
                     "pairs" => ValueFormat::Pairs,
                     "prometheus" => ValueFormat::Prometheus,
                     "json" => ValueFormat::Json,
-                    // The expression follows, or was there before.
+                    // The expression is set by another key, before or after this one.
                     "regex" => ValueFormat::Regex(Expression::new("(.*)").unwrap()),
                     other => panic!("no format is named {other}"),
                 };

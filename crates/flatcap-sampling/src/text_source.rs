@@ -1,4 +1,5 @@
-//! Text sources: the files and commands that instances read, and the format of their values.
+//! Text sources, that is, the files and commands that instances read, and the format of their
+//! values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,14 +7,14 @@ use std::time::Duration;
 use flatcap_os::program_guard::Provenance;
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Largest length of a regular expression, in bytes.
+/// Maximum length of a regular expression, in bytes.
 pub const EXPRESSION_BYTES_MAX: usize = 1024;
-/// Maximum number of elements of a command: program and arguments.
+/// Maximum number of elements of a command, which are the program and its arguments.
 pub const ARGV_MAX: usize = 64;
-/// Largest length of one element of a command, in bytes.
+/// Maximum length of one element of a command, in bytes.
 pub const ARG_BYTES_MAX: usize = 4096;
-/// Memory that a compiled expression may use: far more than 1 KiB of plain text needs, less than
-/// nested repetitions such as `{1000}` in `{1000}` need.
+/// Maximum memory of a compiled expression, in bytes. It is far more than 1 KiB of plain text
+/// needs, and less than nested repetitions such as `{1000}` in `{1000}` need.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// The text that an instance reads and the format of its values.
@@ -28,7 +29,7 @@ pub struct TextSource {
 /// The origin of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextOrigin {
-    /// A file of the host; the path is absolute.
+    /// A file of the host, given by its absolute path.
     File(PathBuf),
     /// A program's standard output.
     Command(CommandSpec),
@@ -37,12 +38,12 @@ pub enum TextOrigin {
 /// A program to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSpec {
-    /// The program's absolute path and its arguments; never empty.
+    /// The program's absolute path and its arguments. The list is never empty.
     pub argv: Vec<String>,
-    /// The program is killed after this time, 10 ms to 1 min.
+    /// Time after which the program is killed, 10 ms to 1 min.
     pub timeout: Duration,
-    /// The file that sets the command; `None` if no file does, for example in a program that uses
-    /// this crate as a library.
+    /// The file that sets the command, or `None` if no file sets it, for example in a program that
+    /// uses this crate as a library.
     pub defined_in: Option<Provenance>,
 }
 
@@ -75,28 +76,28 @@ impl ValueFormat {
 #[derive(Debug, Clone)]
 pub struct Expression {
     regex: Regex,
-    name: Option<usize>, // the group of the name
-    value: usize,        // the group of the value
+    name: Option<usize>, // capture group of the name
+    value: usize,        // capture group of the value
 }
 
 impl Expression {
-    /// Compiles an expression over bytes; `^` and `$` match at the start and end of a line.
+    /// Compiles an expression that matches bytes. `^` and `$` match at the start and end of a line.
     ///
     /// # Errors
-    /// The message has the reason: not an expression, too long, too large when compiled, or no
-    /// group for the value.
+    /// Returns the reason, which is that the text is not an expression, is too long, is too large
+    /// when compiled, or has no group for the value.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > EXPRESSION_BYTES_MAX {
             return Err(format!("an expression has 1 to {EXPRESSION_BYTES_MAX} bytes"));
         }
-        // Over bytes, because files and the output of programs need not be UTF-8.
+        // The expression matches bytes, because files and the output of programs need not be UTF-8.
         let regex = RegexBuilder::new(text)
             .unicode(false)
             .multi_line(true)
             .size_limit(COMPILED_BYTES_MAX)
             .build()
             .map_err(|error| reason(&error))?;
-        // A misspelt name would make the group count by its position instead.
+        // Otherwise a group with a misspelt name would be identified by its position.
         if let Some(other) = regex.capture_names().flatten().find(|name| !matches!(*name, "name" | "value")) {
             return Err(format!("the group \"{other}\" is neither \"name\" nor \"value\""));
         }
@@ -127,7 +128,7 @@ impl Expression {
         &self.regex
     }
 
-    /// Returns the group of the value's name; `None` if the value gets the name of the instance.
+    /// Returns the group of the value's name, or `None` if the value gets the name of the instance.
     pub fn name_group(&self) -> Option<usize> {
         self.name
     }
@@ -138,7 +139,7 @@ impl Expression {
     }
 }
 
-/// Returns the last line of the library's message; the lines above it repeat the expression.
+/// Returns the last line of the library's message. The lines before it repeat the expression.
 fn reason(error: &regex::Error) -> String {
     let message = error.to_string();
     let last = message.lines().last().unwrap_or_default();
@@ -147,7 +148,8 @@ fn reason(error: &regex::Error) -> String {
 
 impl PartialEq for Expression {
     fn eq(&self, other: &Self) -> bool {
-        // Compiled expressions cannot be compared; with fixed options the text determines them.
+        // Compiled expressions cannot be compared. Since the options are fixed, the text determines
+        // the expression.
         self.as_str() == other.as_str()
     }
 }
@@ -158,8 +160,8 @@ impl Eq for Expression {}
 mod tests {
     use super::*;
 
-    // Proves that the groups are found in each notation, and that all else is rejected with a
-    // reason.
+    // Proves that the groups are found in each notation, and that all other expressions are
+    // rejected with a reason.
     #[test]
     fn expressions_name_their_value() {
         let groups = |text: &str| {

@@ -3,14 +3,14 @@
 use flatcap_os::keywords;
 
 keywords! {
-    /// A sampler group: one thread and the sources it reads.
+    /// A sampler group, which is one thread and the sources that it reads.
     pub enum GroupName {
         /// Sources with a period of up to 10 ms.
         Fast = "fast",
-        /// All others that do not block.
+        /// All other sources that do not block.
         Slow = "slow",
-        /// Sources that something other than the kernel may delay: each is read by its own thread,
-        /// with a timeout.
+        /// Sources that something other than the kernel may delay. Each of these sources is read by
+        /// a thread of its own, with a timeout.
         Blocking = "blocking",
     }
 }
@@ -20,10 +20,11 @@ keywords! {
     pub enum Timing {
         /// The kernel may wake the thread about 50 us late, which saves power.
         Relaxed = "relaxed",
-        /// Timer slack of 1 ns: half as late, at the cost of more wake-ups.
+        /// Timer slack of 1 ns, with which the thread is half as late, at the cost of more
+        /// wake-ups.
         Precise = "precise",
-        /// As precise, but the thread wakes up early and spins on the clock until the tick. Less
-        /// than 1 us late, at the cost of the CPU time of the spinning.
+        /// As `Precise`, but the thread wakes up early and spins on the clock until the tick. The
+        /// thread is less than 1 us late, at the cost of the CPU time of the spinning.
         Spin = "spin",
     }
 }
@@ -31,10 +32,11 @@ keywords! {
 /// The scheduling of a group's thread by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadSettings {
-    /// The precision with which it meets its ticks.
+    /// The precision with which the thread meets its ticks.
     pub timing: Timing,
-    /// The thread's real-time priority (`SCHED_FIFO`), 1 to 99; 0 for ordinary scheduling.
+    /// The thread's real-time priority (`SCHED_FIFO`), 1 to 99, or 0 for ordinary scheduling.
     pub priority: u8,
-    /// The CPUs that it and the readers of blocking sources may run on; empty for all.
+    /// The CPUs on which the thread and the reading threads of blocking sources may run. Empty for
+    /// all CPUs.
     pub cpus: Vec<u32>,
 }

@@ -1,5 +1,5 @@
-//! Waiting from one tick to the next: asleep, or asleep and then spinning, which reduces the jitter
-//! of the samples.
+//! Waiting from one tick to the next. The thread sleeps, or sleeps and then spins, which reduces
+//! the jitter of the samples.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Creates a waiter with this timing that also returns when `wake` is set. The thread sets its
-    /// timer slack itself ([`flatcap_os::thread::wake_precisely`]).
+    /// Creates a waiter with this timing, whose waits also end when `wake` is set. The thread must
+    /// set its timer slack itself ([`flatcap_os::thread::wake_precisely`]).
     pub(super) fn new(timing: Timing, wake: Arc<WakeEvent>) -> Self {
         Self { timing, spin_margin: SpinMargin::default(), wake }
     }
@@ -45,7 +45,8 @@ impl Waiter {
 
     fn spin_until(&mut self, deadline_ns: u64) -> WakeReason {
         let wake_ns = deadline_ns.saturating_sub(self.spin_margin.ns());
-        // A clock read of its own: work that the thread did since its last one is not a late sleep.
+        // The clock is read again, so that work which the thread did since its last clock read does
+        // not count as a late sleep.
         if wake_ns <= monotonic_ns() {
             self.spin_margin.record_no_sleep();
         } else if self.wake.wait_until(wake_ns) == WakeReason::Set {
@@ -84,8 +85,8 @@ mod tests {
         }
     }
 
-    // Proves that a stop ends every wait, also a spinning one: before the wait, and from another
-    // thread during it.
+    // Proves that a stop ends every wait, even a spinning one. The stop may be before the wait, or
+    // come from another thread during the wait.
     #[test]
     fn a_stop_ends_the_wait() {
         for timing in Timing::ALL {
@@ -103,7 +104,8 @@ mod tests {
             assert_eq!(woken, WakeReason::Set, "{timing:?}");
             let now = monotonic_ns();
             assert_eq!([now, now + 1].map(|deadline| waiter.until(deadline, now)), [WakeReason::Set; 2]);
-            // The initial spin margin is longer than this deadline is away: it spins at once.
+            // The initial spin margin is longer than the time until this deadline, so the waiter
+            // spins at once.
             waiter.spin_margin = SpinMargin::default();
             assert_eq!(waiter.until(now + 50_000, now), WakeReason::Set);
         }

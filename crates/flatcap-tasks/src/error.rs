@@ -2,7 +2,7 @@
 
 use flatbuffers::InvalidFlatbuffer;
 
-/// A payload that cannot be read: its writer has a bug, or the file is damaged.
+/// A payload that cannot be read, because its writer has a bug or the file is damaged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayloadError {
@@ -18,7 +18,7 @@ pub enum PayloadError {
         of: &'static str,
         /// The index.
         index: u16,
-        /// Length of the list that it refers to.
+        /// Length of the list to which the index refers.
         length: usize,
     },
     /// The end of the payload is before its begin.
@@ -29,7 +29,7 @@ pub enum PayloadError {
         /// The payload's `end`, in monotonic nanoseconds.
         end_ns: u64,
     },
-    /// The payload covers more time than a source records at once.
+    /// The payload covers more time than a source records in one payload.
     #[error("the payload is about {length_ns} ns, the limit is {limit_ns} ns")]
     TooLong {
         /// The payload's length in nanoseconds.
@@ -39,7 +39,8 @@ pub enum PayloadError {
     },
 }
 
-/// Maximum time that a payload covers, in nanoseconds: it bounds the work and the memory for steps.
+/// Maximum time that a payload covers, in nanoseconds. This limit bounds the work and the memory
+/// for steps.
 pub const PAYLOAD_NS_MAX: u64 = 60_000_000_000;
 
 /// Checks the times of a payload.

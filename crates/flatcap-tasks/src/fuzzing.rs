@@ -1,8 +1,10 @@
-//! Properties that must hold for any payloads: the entry points of `fuzz/`, also used by tests.
+//! Properties that must hold for any payloads. They are the entry points of `fuzz/`, and tests use
+//! them too.
 //!
-//! Only tests and the feature `fuzzing` compile this module; releases do not. The input is a
-//! sequence of payloads. Before each is a byte with the increase of its number over the previous
-//! one, or [`NEW_RUN`], and then its length as two bytes, little-endian.
+//! Only tests and the feature `fuzzing` compile this module, and releases do not. The input is a
+//! sequence of payloads. Each payload is preceded by one byte, and by its length as two bytes,
+//! little-endian. The one byte is the difference between the number of this payload and the number
+//! of the previous payload, or [`NEW_RUN`].
 
 use std::collections::HashMap;
 
@@ -13,19 +15,21 @@ use crate::{
     TimelineObserver,
 };
 
-/// A payload of another run follows.
+/// Value of the byte before a payload that belongs to another run.
 const NEW_RUN: u8 = u8::MAX;
-/// A window that contains everything, and one that cuts the events near time 0.
+/// A window that contains all events. The next constant is a window that cuts off some of the
+/// events near time 0.
 const ALL_NS: std::ops::Range<u64> = 0..u64::MAX;
 const CUT_NS: std::ops::Range<u64> = 150..1_000;
-/// Interval between the samples of steps, and their maximum number in a payload of maximum length.
+/// Interval between the samples of steps. The next constant is their maximum number in a payload of
+/// maximum length.
 const STEP_NS: u64 = 1_000_000_000;
 const STEPS_MAX: usize = 63;
 
 /// Reads payloads of the source `sched` and derives times, steps and holes from them.
 ///
 /// # Panics
-/// The derived results are inconsistent.
+/// Panics if the derived results are inconsistent.
 pub fn sched(data: &[u8]) {
     let mut timeline = Timeline::new();
     let mut observed = ObservedTimes::new();
@@ -66,7 +70,7 @@ pub fn sched(data: &[u8]) {
 /// Reads payloads of the source `profile` and sums their call chains.
 ///
 /// # Panics
-/// The sums are inconsistent, or exceed the input.
+/// Panics if the sums are inconsistent or exceed the input.
 pub fn profile(data: &[u8]) {
     let (mut all, mut cut) = (StackTotals::new(ALL_NS), StackTotals::new(CUT_NS));
     let (mut known, mut samples, mut bytes) = (KnownCode::default(), 0, 0);
@@ -102,7 +106,7 @@ pub fn profile(data: &[u8]) {
 /// Reads payloads of the source `kmsg`.
 ///
 /// # Panics
-/// A payload has more lines than bytes.
+/// Panics if a payload has more lines than bytes.
 pub fn kmsg(data: &[u8]) {
     for (_, payload) in payloads(data) {
         let Some(batch) = checked(LogBatch::read(payload)) else { continue };
@@ -147,13 +151,13 @@ fn check_times(times: &TaskTimes) {
     assert!(times.blocking_processes(|_| true).len() <= times.blockers(|_| true).len());
 }
 
-/// Derives everything from a timeline, and checks that it is consistent.
+/// Derives all results from a timeline, and checks that they are consistent.
 struct ObservedTimes {
     all: TaskTimes,
     cut: TaskTimes,
     steps: TaskSteps,
     holes: RecordingHoles,
-    /// The end of the last interval of each task, and of each CPU.
+    /// The end of the last interval of each task. The next field is the same for each CPU.
     task_ends: HashMap<u64, u64>,
     cpu_ends: HashMap<u16, u64>,
 }
@@ -170,7 +174,7 @@ impl ObservedTimes {
         }
     }
 
-    /// Checks the times so far, and restarts, because the clock of another run may be behind.
+    /// Checks the times so far, and restarts, because the clock of another run may be earlier.
     fn begin_run(&mut self) {
         self.check();
         (self.all, self.cut) = (TaskTimes::new(ALL_NS), TaskTimes::new(CUT_NS));
@@ -309,7 +313,7 @@ mod tests {
     }
 
     type Entry = fn(&[u8]);
-    /// Payloads, each with the byte before it.
+    /// Payloads, each with the byte that precedes it.
     type Payloads = Vec<(u8, Vec<u8>)>;
 
     /// Returns each entry point with its name and seeds.
@@ -318,7 +322,7 @@ mod tests {
     }
 
     // Proves that the properties hold for the seeds, that all seeds can be read, and that the seeds
-    // in fuzz/corpus are current. FLATCAP_CORPUS=write writes them.
+    // in fuzz/corpus are current. With FLATCAP_CORPUS=write, the test writes the seeds.
     #[test]
     fn the_corpus_has_the_seeds() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
@@ -350,7 +354,7 @@ mod tests {
         prop_oneof![4 => 0..2_000_u64, 1 => any::<u64>()]
     }
 
-    /// A payload with mostly valid indexes and arbitrary numbers.
+    /// Returns a strategy for payloads with mostly valid indexes and arbitrary numbers.
     fn any_sched() -> impl Strategy<Value = SchedPayload> {
         let (cpu, thread) = (0..3_u16, 0..4_u16);
         let kinds = prop_oneof![
@@ -397,7 +401,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any readable payloads of the scheduler, in any order and with any numbers,
+        // Proves that any valid payloads of the source `sched`, in any order and with any numbers,
         // give consistent results.
         #[test]
         fn sched_holds_for_any_values(
@@ -418,7 +422,7 @@ mod tests {
             }
         }
 
-        // Proves the same for payloads that were damaged, truncated and repeated.
+        // Proves the same for payloads that were damaged, cut or repeated.
         #[test]
         fn readers_hold_for_damaged_payloads(
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

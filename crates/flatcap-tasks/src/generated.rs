@@ -16,8 +16,8 @@
     reason = "generated code keeps the generator's own style; the generator has its own tests"
 )]
 
-// Formatting would make the files differ from the output of flatc, which `scripts/generate.sh
-// --check` would report.
+// The files are not formatted, because they would then differ from the output of flatc, which
+// `scripts/generate.sh --check` would report.
 #[path = "../generated/kmsg_generated.rs"]
 #[rustfmt::skip]
 pub mod kmsg;
@@ -31,7 +31,7 @@ pub mod sched;
 #[rustfmt::skip]
 pub mod tasks;
 
-/// Each file repeats the namespace as modules; this merges them into one module.
+/// Each file has the namespace as modules of its own. This module merges them into one.
 pub mod kernel {
     pub use super::kmsg::flatcap::kernel::*;
     pub use super::profile::flatcap::kernel::*;

@@ -1,5 +1,5 @@
-//! Reconstructs the activity of threads: which ran, which waited for a CPU or slept, which code
-//! ran, and what the kernel logged.
+//! Reconstructs which threads ran, which threads waited for a CPU or slept, which code ran, and
+//! which lines the kernel logged.
 //!
 //! | to | use |
 //! |---|---|
@@ -42,7 +42,7 @@ pub use sched::{
 };
 pub use task::{Task, TaskName, ThreadInfo};
 
-/// The payloads of the kernel's sources (schemas/): their accessors and binary schemas.
+/// Accessors and binary schemas of the payloads of the kernel's sources (schemas/).
 pub mod schema {
     pub use super::generated::kernel::*;
 
@@ -60,7 +60,8 @@ pub mod schema {
     pub const KMSG_ROOT: &str = "flatcap.kernel.Kmsg";
     /// Binary schema of the samples of [`TaskSteps`](super::TaskSteps).
     pub const TASKS: &[u8] = include_bytes!("../generated/tasks.bfbs");
-    /// Name of the source of these samples. The source is derived: no segment contains it.
+    /// Name of the source of the samples of [`TaskSteps`](super::TaskSteps). The source is derived,
+    /// so no segment contains it.
     pub const TASKS_NAME: &str = "tasks";
     /// Full name of the root table of `tasks`.
     pub const TASKS_ROOT: &str = "flatcap.kernel.Tasks";

@@ -1,11 +1,11 @@
-//! The kernel log: payloads of the source `kmsg`.
+//! The kernel log, from payloads of the source `kmsg`.
 
 use flatbuffers::{ForwardsUOffset, Vector};
 
 use crate::error::PayloadError;
 use crate::generated::kernel::{LogLine, root_as_kmsg};
 
-/// A payload of the source `kmsg`: lines of the kernel log.
+/// A payload of the source `kmsg`, which has lines of the kernel log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogBatch<'p> {
     lost: u64,
@@ -15,16 +15,17 @@ pub struct LogBatch<'p> {
 /// A line of the kernel log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogLineView<'p> {
-    /// Time in nanoseconds of the kernel log's clock. This clock is CLOCK_MONOTONIC without its
-    /// corrections, and deviates from it by up to 4 s a day.
+    /// Time in nanoseconds of the kernel log's clock. This clock is `CLOCK_MONOTONIC` without the
+    /// corrections of NTP, and deviates from `CLOCK_MONOTONIC` by up to 4 s a day.
     pub time_ns: u64,
     /// Number of the line since boot.
     pub sequence: u64,
-    /// Severity: 0 is an emergency, 3 an error, 4 a warning, 6 information, 7 for debugging.
+    /// Severity, where 0 is an emergency, 3 an error, 4 a warning, 6 information, and 7 a message
+    /// for debugging.
     pub priority: u8,
-    /// Facility: 0 is the kernel; others are facilities of syslog(3).
+    /// Facility, where 0 is the kernel. Other values are facilities of syslog(3).
     pub facility: u8,
-    /// The text. The text may contain control characters.
+    /// The text of the line, which may contain control characters.
     pub text: &'p str,
 }
 
@@ -32,14 +33,14 @@ impl<'p> LogBatch<'p> {
     /// Checks a payload.
     ///
     /// # Errors
-    /// The payload is malformed.
+    /// Fails if the payload is malformed.
     pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
         let kmsg = root_as_kmsg(payload)?;
         Ok(Self { lost: kmsg.lost(), lines: kmsg.lines() })
     }
 
-    /// Returns the number of lines that were overwritten before they were read, since the source
-    /// was opened.
+    /// Returns the number of lines since the source was opened that were overwritten before they
+    /// were read.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -2,30 +2,30 @@
 
 use std::fmt;
 
-/// Length of a thread's name in bytes, including the terminating zero byte (`TASK_COMM_LEN`).
+/// Size of a thread's name in bytes, including the terminating zero byte (`TASK_COMM_LEN`).
 const NAME_BYTES: usize = 16;
 
-/// The name of a thread: up to 15 arbitrary bytes.
+/// The name of a thread, which has up to 15 arbitrary bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TaskName([u8; NAME_BYTES]);
 
 /// A thread, identified by the kernel's ids. The kernel reuses ids after a thread has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ThreadInfo {
-    /// Thread id; 0 for the idle loop of each CPU.
+    /// Thread id, or 0 for the idle loop of each CPU.
     pub thread: u32,
     /// Process id of the thread.
     pub process: u32,
-    /// Name of the thread; empty if it is unknown.
+    /// Name of the thread, which is empty if it is unknown.
     pub name: TaskName,
 }
 
-/// One life of a thread: a reused thread id is another task.
+/// One life of a thread. A reused thread id is another task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Task {
-    /// Number of the task in its timeline, from 1; 0 for the idle loops.
+    /// Number of the task in its timeline, counted from 1. It is 0 for the idle loops.
     pub number: u64,
-    /// The task's ids, and its name at that time.
+    /// The task's ids, and the name that it had at the time of the event or interval.
     pub info: ThreadInfo,
 }
 
@@ -45,7 +45,7 @@ impl TaskName {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// Returns the name padded with zero bytes, as in payloads.
+    /// Returns the name padded with zero bytes, as it is in payloads.
     pub(crate) fn bytes(&self) -> &[u8; NAME_BYTES] {
         &self.0
     }

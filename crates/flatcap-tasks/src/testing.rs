@@ -12,19 +12,20 @@ use crate::task::ThreadInfo;
 /// Contents of a payload of the source `sched`. Threads are referred to by their index.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SchedPayload {
-    /// `begin`, in nanoseconds.
+    /// The field `begin`, in nanoseconds.
     pub begin_ns: u64,
-    /// `end`, in nanoseconds.
+    /// The field `end`, in nanoseconds.
     pub end_ns: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
-    /// CPU and thread.
+    /// Pairs of a CPU and the thread that runs on it at the begin.
     pub running: Vec<(u16, u16)>,
-    /// Time, CPU, previous thread, next thread, preempted.
+    /// Switches as time, CPU, previous thread, next thread, and whether the previous thread was
+    /// preempted.
     pub switches: Vec<(u64, u16, u16, u16, bool)>,
-    /// Time, CPU, thread, waker.
+    /// Wakeups as time, CPU, thread and waker.
     pub wakeups: Vec<(u64, u16, u16, u16)>,
-    /// Time, thread, kind of the event.
+    /// Events as time, thread and kind of the event.
     pub events: Vec<(u64, u16, TaskEventKind)>,
     /// Whether wakeups are not recorded.
     pub lacks_wakeups: bool,
@@ -39,32 +40,32 @@ pub struct SchedPayload {
 /// Contents of a payload of the source `profile`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProfilePayload {
-    /// `begin`, in nanoseconds.
+    /// The field `begin`, in nanoseconds.
     pub begin_ns: u64,
-    /// `end`, in nanoseconds.
+    /// The field `end`, in nanoseconds.
     pub end_ns: u64,
-    /// CPU time of each sample, in nanoseconds.
+    /// CPU time that each sample stands for, in nanoseconds.
     pub interval_ns: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
-    /// Time, thread, CPU, stack.
+    /// Samples as time, thread, CPU and stack.
     pub samples: Vec<(u64, u16, u16, u16)>,
-    /// Indexes of frames, the innermost first.
+    /// Stacks as indexes of frames, with the innermost frame first.
     pub stacks: Vec<Vec<u16>>,
-    /// Object and offset.
+    /// Frames as object and offset.
     pub frames: Vec<(u16, u64)>,
-    /// Kind, path, build id.
+    /// Objects as kind, path and build id.
     pub objects: Vec<(CodeKind, String, Vec<u8>)>,
-    /// Size and time of modification of the files at the begin of `objects`.
+    /// Size and time of modification of the first files of `objects`.
     pub versions: Vec<(u64, i64)>,
-    /// Records that the kernel could not deliver.
+    /// Number of records that the kernel could not deliver.
     pub lost: u64,
 }
 
 /// Contents of a payload of the source `kmsg`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KmsgPayload {
-    /// Time, number, priority, text.
+    /// Lines as time, number, priority and text.
     pub lines: Vec<(u64, u64, u8, String)>,
     /// Number of lines that were overwritten.
     pub lost: u64,

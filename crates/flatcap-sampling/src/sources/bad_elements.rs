@@ -1,5 +1,5 @@
-//! Property of all sources that read text: a bad element, line, file or value costs only itself,
-//! and the sample says where it is.
+//! A property of all sources that read text. A bad element, line, file or value costs only itself,
+//! and the sample names the place of the error.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use super::tests::{decoded, sample_under};
 use super::{SourceSpec, find};
 use crate::{Incomplete, odd_text};
 
-/// A file of a source to damage.
+/// A file of a source, which the test damages.
 struct TextFile {
     source: &'static str,
     path: &'static str,
-    /// Heading lines, which are not replaced as a whole.
+    /// Number of heading lines, which are not replaced as a whole.
     headings: usize,
     /// The name of the element whose values the file has. The element may be lost as a whole.
     element: &'static str,
@@ -27,7 +27,7 @@ const fn of_element(source: &'static str, path: &'static str, element: &'static 
     TextFile { source, path, headings: 0, element }
 }
 
-/// The files that sources parse. Missing here are `file.NAME` and `command.NAME`, which have a test
+/// The files that sources parse. This list lacks `file.NAME` and `command.NAME`, which have a test
 /// in `text_values.rs`, and `gpu`, `ethtool` and `kmsg`, which have tests with devices.
 const FILES: &[TextFile] = &[
     lines("cpu", "proc/stat", 0),
@@ -58,7 +58,7 @@ const FILES: &[TextFile] = &[
     lines("sockets", "proc/1/net/sockstat", 0),
     lines("sockets", "proc/1/net/sockstat6", 0),
     lines("snmp", "proc/1/net/snmp", 0),
-    // The kernel leaves out the types of messages that do not occur, so a line may be missing.
+    // The kernel leaves out the types of messages that have not occurred, so a line may be missing.
     lines("snmp", "proc/1/net/snmp6", usize::MAX),
     lines("netstat", "proc/1/net/netstat", 0),
     lines("softnet", "proc/1/net/softnet_stat", 0),
@@ -167,7 +167,7 @@ const ADDED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Copies the captured host, and adds the files of damaged values.
+/// Copies the captured host, and adds the files of `ADDED`.
 fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     let captured = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hosts/kvm-2-cores");
     let folder = tempfile::tempdir().unwrap();
@@ -182,8 +182,8 @@ fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Collects the numbers of a sample, except counts of other numbers and the space of file systems,
-/// which other programs change.
+/// Collects the numbers of a sample, except numbers that count other numbers. The space of file
+/// systems is also left out, because other programs change it.
 fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),
@@ -221,7 +221,7 @@ fn numbers_of_elements(value: &Value, names: &[&str], found: &mut Vec<u64>) {
     }
 }
 
-/// Returns the numbers of a line, wherever they are in it, decimal and hexadecimal.
+/// Returns the numbers of a line, wherever they are in the line, both decimal and hexadecimal.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn numbers_in(line: &str) -> Vec<u64> {
     let numbers = line.split(|byte: char| !byte.is_ascii_digit() && byte != '.');
@@ -231,7 +231,7 @@ fn numbers_in(line: &str) -> Vec<u64> {
     decimal.chain(hexadecimal).map(f64::to_bits).collect()
 }
 
-/// Removes the second numbers from the first. Returns false if any is missing.
+/// Removes the numbers `what` from `from`. Returns false if any of them is missing in `from`.
 fn remove_all(from: &mut Vec<u64>, what: &[u64]) -> bool {
     what.iter().all(|number| {
         let at = from.iter().position(|one| one == number);
@@ -239,8 +239,8 @@ fn remove_all(from: &mut Vec<u64>, what: &[u64]) -> bool {
     })
 }
 
-/// Returns the word with its number replaced: `wrong`, `key=wrong`, `3/wrong`. `None` without a
-/// number.
+/// Returns the word with its number replaced, such as `wrong`, `key=wrong` or `3/wrong`. Returns
+/// `None` if the word has no number.
 fn damaged_word(word: &str) -> Option<String> {
     let is_number =
         |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -249,7 +249,7 @@ fn damaged_word(word: &str) -> Option<String> {
     is_number(number).then(|| format!("{before}wrong"))
 }
 
-/// Returns the damaged forms of a line: one value bad, or all of it.
+/// Returns the damaged forms of a line, in which one value is bad or the whole line.
 fn damaged_lines(line: &str, has_whole: bool) -> Vec<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let values = words.iter().enumerate().filter_map(|(at, word)| Some((at, damaged_word(word)?)));
@@ -263,7 +263,8 @@ fn damaged_lines(line: &str, has_whole: bool) -> Vec<String> {
     damaged.chain(has_whole.then(|| "wrong".to_owned())).collect()
 }
 
-/// Returns the sample of a source: its numbers, the whole, why it is incomplete, and the place.
+/// Returns a sample of a source as its numbers, the whole value, the reasons why it is incomplete,
+/// and the place of the error.
 fn sample(spec: &SourceSpec, root: &Path) -> (Vec<u64>, Value, Incomplete, Option<String>) {
     let _earlier = odd_text::take();
     let keys = if spec.name == "disk" { "include = [\"*\"]" } else { "" };
@@ -274,10 +275,10 @@ fn sample(spec: &SourceSpec, root: &Path) -> (Vec<u64>, Value, Incomplete, Optio
     (found, value, incomplete, odd_text::take().map(|odd| odd.to_string()))
 }
 
-// Proves that a bad value or line costs a sample only the values in it or in its element. No other
-// value is missing, and none is invented. The file and line, or the element, are named. Method:
-// damages each number and each line of the files of a host in turn. Missing values must come from
-// the damaged line, its element, or the line below a damaged heading.
+// Proves that a bad value or line costs a sample only the values that are in the line or belong to
+// its element. No other value is missing, and none is invented. The file and line, or the element,
+// are named. The test damages each number and each line of the files of a host in turn. Missing
+// values must come from the damaged line, its element, or the line below a damaged heading.
 #[test]
 fn bad_text_costs_only_itself_and_is_named() {
     let (_folder, root) = host_to_damage();
@@ -316,7 +317,7 @@ fn bad_text_costs_only_itself_and_is_named() {
                 };
                 numbers_of_elements(&value, &names, &mut own);
                 check(remove_all(&mut own, &lost), "other values are lost");
-                // A line that is not there may be one that this kernel lacks.
+                // A missing line may be one that this kernel lacks, so it need not be marked.
                 let is_marked = !incomplete.is_none() || (damage == "wrong" && lines.len() > 1);
                 check(lost.is_empty() || is_marked, "not marked");
                 damaged += 1;

@@ -13,7 +13,7 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 const FILE: &str = "proc/buddyinfo";
 /// Maximum number of zones in one sample: 1,024 nodes with four zones each.
 const ZONES_MAX: usize = 4096;
-/// Maximum number of orders of a zone; higher orders are skipped.
+/// Maximum number of orders (block sizes) of a zone. Higher orders are skipped.
 const ORDERS_MAX: usize = 16;
 
 /// `include` and `exclude` match zones, such as `Normal`.
@@ -41,7 +41,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct BuddySampler {
     file: HostFile,
     filter: CachedNameFilter,
-    orders: usize,         // of this kernel, as far as known
+    orders: usize,         // largest number of orders seen on this kernel
     zones: Vec<BuddyZone>, // reused
 }
 
@@ -98,7 +98,7 @@ fn parse(
             }
             order_count += 1;
         }
-        // All zones have the same orders: fewer than before mean a cut line.
+        // All zones have the same orders, so a line with fewer orders than before was cut.
         *orders = order_count.max(*orders);
         incomplete |= Incomplete::CUT.unless(order_count == *orders && order_count > 0);
         zones.push(BuddyZone::new(node, &zone, &free));
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!((free.get(0), free.get(1), free.get(2), free.get(3)), (4381, 1093, 185, ABSENT));
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -167,7 +167,8 @@ mod tests {
         assert!(incomplete.is_none());
     }
 
-    // Proves that all zones of this host and of captured hosts are read, as by a naive parser.
+    // Proves that all zones of this host and of captured hosts are read, and that a naive parser
+    // finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<(u64, String, usize)> {

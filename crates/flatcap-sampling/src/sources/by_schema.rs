@@ -1,5 +1,5 @@
-//! Builds payloads of counters by their binary schema, without generated code: fields are found by
-//! name, and all values have 64 bits.
+//! Builds payloads of counters from their binary schema, without generated code. Fields are found
+//! by name, and all values have 64 bits.
 
 use flatbuffers::{FlatBufferBuilder, VOffsetT, Vector, WIPOffset};
 use flatbuffers_reflection::reflection::{Field, Object, Schema, root_as_schema};
@@ -14,25 +14,28 @@ fn root_field(spec: &SourceSpec, name: &str) -> (Schema<'static>, Field<'static>
     (schema, field)
 }
 
-/// Returns the slot of a field of the root table, which generated code has as a constant.
+/// Returns the slot of a field of the root table, which is a constant in generated code.
 pub(super) fn slot(spec: &SourceSpec, name: &str) -> VOffsetT {
     root_field(spec, name).1.offset()
 }
 
-/// Returns the struct that is the type of a field of the root table, or of its elements.
+/// Returns the struct that is the type of a field of the root table, or of the elements of this
+/// field.
 pub(super) fn struct_of(spec: &SourceSpec, name: &str) -> Object<'static> {
     let (schema, field) = root_field(spec, name);
     schema.objects().get(usize::try_from(field.type_().index()).expect(OWN_SCHEMA))
 }
 
-/// Adds a struct to the table under construction. `values` are all its fields.
+/// Adds a struct to the table under construction. `values` are the values of all fields of the
+/// struct.
 pub(super) fn push_struct(
     builder: &mut FlatBufferBuilder<'static>,
     slot: VOffsetT,
     mut values: impl DoubleEndedIterator<Item = u64>,
 ) {
     let first = values.next();
-    // The builder writes backwards: from the last field to the first, whose offset is the struct's.
+    // The builder writes backwards, from the last field to the first. The offset of the first field
+    // is the offset of the struct.
     for value in values.rev() {
         builder.push(value);
     }
@@ -41,7 +44,7 @@ pub(super) fn push_struct(
     }
 }
 
-/// Creates a vector of `count` structs. `values` are the fields of all of them.
+/// Creates a vector of `count` structs. `values` are the values of all fields of all structs.
 pub(super) fn create_structs(
     builder: &mut FlatBufferBuilder<'static>,
     count: usize,
@@ -92,7 +95,8 @@ mod tests {
         assert_eq!(by_schema, generated);
     }
 
-    // Proves the same for vectors of structs, empty ones too.
+    // Proves that a vector of structs, even an empty one, has the bytes that generated code gives
+    // it.
     #[test]
     fn a_vector_is_built_as_by_generated_code() {
         let mut core = ConntrackCore::default();

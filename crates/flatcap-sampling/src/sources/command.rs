@@ -1,8 +1,8 @@
 //! `command`: values in the output of a program that the configuration names, one source per
 //! program.
 //!
-//! The program runs with the recorder's rights, so no user but root and the recorder's own may be
-//! able to change what runs: `os::program_guard` checks this rule before each run.
+//! The program runs with the recorder's rights, so only root and the user of the recorder may be
+//! able to change what runs. `os::program_guard` checks this rule before each run.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use super::text_values::{ABSENT_INTEGER, TextValues};
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 
-/// `include` and `exclude` match the names of values. Starting a program allocates, in this process
-/// too.
+/// `include` and `exclude` match the names of values. Starting a program allocates memory in this
+/// process too.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "command",
     about: "Values in the output of a program that the configuration names.",
@@ -69,12 +69,12 @@ struct CommandSampler {
 #[derive(Debug, Clone, Copy)]
 enum CommandOutcome {
     Ended(ProgramRun),
-    NotStarted(Option<i32>), // the kernel's error number
+    NotStarted(Option<i32>), // the kernel's error number, if any
     NotTrusted,
 }
 
 impl Sampler for CommandSampler {
-    /// Never fails: how a run ended is part of the sample.
+    /// Never fails, because the way in which a run ended is part of the sample.
     fn read(&mut self) -> Result<(), ReadError> {
         self.output.clear();
         self.outcome = if self.guard.check().is_err() {
@@ -190,7 +190,8 @@ mod tests {
         format!("command = [\"/bin/sh\", \"-c\", '''{script}''']\n{more}")
     }
 
-    /// Returns end, status and signal, numbers, and the reasons for which the sample is incomplete.
+    /// Returns the kind of end, the exit status and the signal, the values, and the reasons why the
+    /// sample is incomplete.
     fn sampled(script: &str, more: &str) -> (CommandEnd, [u64; 2], Vec<(f64, i64)>, Incomplete) {
         let mut sampler = open_sampler(&SPEC, &keys(script, more), Path::new("/")).unwrap();
         sampler.read().unwrap();
@@ -226,8 +227,8 @@ mod tests {
         assert_eq!(sampled("true", "").3, Incomplete::CUT, "nothing printed");
     }
 
-    // Proves that a program that others can change is not run, and that the error names it and the
-    // remedy, also if it changes between two samples.
+    // Proves that a program that others can change is not run, even if the program changes between
+    // two samples. The error names the program and the remedy.
     #[test]
     fn a_program_that_others_can_change_is_not_run() {
         let folder = tempfile::tempdir().unwrap();
@@ -279,8 +280,8 @@ mod tests {
         assert_eq!(sample(), (CommandEnd::NotTrusted, 0, Incomplete::DENIED));
     }
 
-    // Proves that the target of a link is checked too: a link in a safe directory leads into an
-    // unsafe one.
+    // Proves that the target of a link is checked too. The link is in a safe directory and leads
+    // into an unsafe one.
     #[test]
     fn links_are_followed() {
         let (good, bad) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -296,8 +297,8 @@ mod tests {
         assert!(error.contains(&format!("{} is writable", bad.path().display())), "{error}");
     }
 
-    // Proves that no other user can redirect the path to a program between check and run, either by
-    // a link in a directory that others can write to, or by another user's link in a sticky
+    // Proves that no other user can redirect the path to a program between check and run. The test
+    // tries a link in a directory that others can write to, and another user's link in a sticky
     // directory. Both links initially lead to a safe program.
     #[test]
     fn links_on_the_way_are_ours() {

@@ -14,14 +14,14 @@ use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text}
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";
-/// The counters describe the reader's own network namespace under any root, so they are read only
-/// together with [`FILE`].
+/// Number of tracked connections. Under any root, this file describes the network namespace of the
+/// reader, so it is read only together with [`FILE`].
 const COUNT: &str = "proc/sys/net/netfilter/nf_conntrack_count";
 const COUNT_MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
-/// Maximum number of cores in one sample; Linux supports no more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 
-/// There is nothing to choose with `include` and `exclude`.
+/// There is nothing to select with `include` and `exclude`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "conntrack",
     about: "Use of the connection tracking table.",
@@ -88,7 +88,7 @@ impl Sampler for ConntrackSampler {
     }
 }
 
-/// The columns, whose names are in the first line.
+/// The columns of the table. The first line has their names.
 #[derive(Debug)]
 struct ConntrackColumns {
     keys: CounterKeys,
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(origins.len() * 8, size_of::<ConntrackCore>());
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!((cores[0].deleted_late(), cores[0].clashres()), (0, ABSENT));
     }
 
-    // Proves that under another root, numbers of the recorder's own namespace are not taken for the
-    // host's.
+    // Proves that under another root, numbers of the recorder's own network namespace are not
+    // mistaken for the host's.
     #[test]
     fn another_root_has_its_own_namespace() {
         let folder = tempfile::tempdir().unwrap();

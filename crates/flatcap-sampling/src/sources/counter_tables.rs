@@ -1,5 +1,5 @@
-//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`: their payload is one struct of
-//! counters, which are named in files.
+//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`. Their payload is one struct of
+//! counters that files list by name.
 
 use std::iter::repeat_n;
 
@@ -52,7 +52,7 @@ impl FixedSampler for CounterTableSampler {
     }
 
     fn patch(&mut self, _seq: u64, payload: &mut [u8]) -> Incomplete {
-        // Names that the schema does not have are skipped.
+        // Values whose names the schema does not have are skipped.
         self.counters.fill(self.template.patch(payload).elements(&self.bytes), |_, _, _| Incomplete::NONE)
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         pairs.collect()
     }
 
-    // Proves that each field has an origin of its own, and that the fields fill the whole struct.
+    // Proves that no two fields have the same origin, and that the fields fill the whole struct.
     #[test]
     fn every_counter_has_its_line() {
         for spec in [&memory::SPEC, &vmstat::SPEC, &netstat::SPEC, &sockets::SPEC] {
@@ -124,8 +124,8 @@ mod tests {
         }
     }
 
-    // Proves that values follow their names when the kernel reorders its lines, also with the order
-    // learned before.
+    // Proves that values follow their names when the kernel reorders its lines, even after another
+    // order was learned.
     #[test]
     fn values_follow_their_names() {
         let mut order = CounterOrder::default();
@@ -144,8 +144,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and a number too large is
-    // absent.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and a number too
+    // large is absent.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b"MemTotal:  123 kB\nMemFree:  456 kB\n", |text| {
@@ -158,7 +158,8 @@ mod tests {
         assert_eq!(incomplete, Incomplete::UNREADABLE | Incomplete::CUT);
     }
 
-    // Proves that all values of this host and of captured ones are read, as by naive parsers.
+    // Proves that all values of this host and of captured ones are read, and that naive parsers
+    // find the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let both =
@@ -191,7 +192,8 @@ mod tests {
         sample_this_host(&sockets::SPEC);
     }
 
-    // Proves that an unwanted field is absent and never missing, while a field that disappears is.
+    // Proves that an unwanted field is absent and never counts as missing, while a field that
+    // disappears does.
     #[test]
     fn fields_are_chosen_and_missed() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Structs of counters that are filled by name. The schema is the only list of names: each field's
+//! Structs of counters that are filled by name. The schema is the only list of names. Each field's
 //! `origin` attribute, or its own name, identifies its value.
 
 use flatbuffers_reflection::reflection::BaseType;
@@ -10,10 +10,11 @@ use super::text::{self, ABSENT};
 use super::{SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, NameFilter, ReadError, odd_text};
 
-/// Bytes of a counter: a 64-bit integer or a fraction. All ones mean absent in both: as a fraction,
-/// that is not a number.
+/// Number of bytes of a counter, which is a 64-bit integer or a fraction. All bits set mean absent
+/// in both types. As a fraction, this bit pattern is NaN.
 pub(super) const VALUE_BYTES: usize = size_of::<u64>();
-/// Maximum number of values read from one file; the kernel has about 240. More are `TOO_MANY`.
+/// Maximum number of values read from one file. The kernel has about 240. If a file has more
+/// values, the sample is marked `TOO_MANY`.
 const VALUES_MAX: usize = 4096;
 
 /// The counters of a struct.
@@ -28,7 +29,7 @@ struct CounterKey {
 }
 
 impl CounterKeys {
-    /// Returns the counters of a struct that the field `counters` of a source's root table holds.
+    /// Returns the counters of a struct that is in the field `counters` of a source's root table.
     /// The selection matches the names of its fields.
     pub(super) fn of(spec: &SourceSpec, counters: &str, selection: &NameFilter) -> Self {
         let mut keys: Vec<(u16, CounterKey)> = by_schema::struct_of(spec, counters)
@@ -71,17 +72,17 @@ impl CounterKey {
 /// The layout of the values in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CounterLayout {
-    /// One value per line: `name value` or `name: value kB`, after `skip` leading fields. The
-    /// section distinguishes the names of this file from names in other files.
+    /// Each line has one value, as in `name value` or `name: value kB`, after `skip` leading
+    /// fields. The section distinguishes the names of this file from names in other files.
     Lines { section: &'static [u8], skip: usize },
-    /// One section per line: `section: name value name value`.
+    /// Each line has one section, as in `section: name value name value`.
     Pairs,
-    /// Two lines per section: `section: name name`, `section: value value`.
+    /// Each section has two lines, `section: name name` and `section: value value`.
     Headed,
 }
 
-/// The counter that each value of a file was last time: one comparison per value while the kernel
-/// keeps its order.
+/// The counter to which each value of a file belonged at the last read. As long as the kernel keeps
+/// its order, a value costs one comparison.
 #[derive(Debug, Default)]
 pub(super) struct CounterOrder(Vec<Option<usize>>);
 
@@ -108,8 +109,8 @@ impl CounterOrder {
 }
 
 impl CounterOrder {
-    /// Returns the counter that was at this position of the file last time, and its name within the
-    /// section.
+    /// Returns the counter that was at this position of the file at the last read, and its name
+    /// within the section.
     #[inline]
     fn last<'k>(&self, at: usize, keys: &'k CounterKeys, section: &[u8]) -> Option<(usize, &'k [u8])> {
         let index = (*self.0.get(at)?)?;
@@ -154,7 +155,7 @@ impl<'a> CounterWriter<'a> {
     fn set(&mut self, index: usize, value: u64) {
         let (places, _) = self.bytes.as_chunks_mut::<VALUE_BYTES>();
         let Some(place) = places.get_mut(index) else { return };
-        // Two values of one name: neither can be trusted.
+        // There are two values of the same name, so neither can be trusted.
         if u64::from_le_bytes(*place) != ABSENT {
             self.incomplete |= Incomplete::UNREADABLE;
             *place = ABSENT.to_le_bytes();
@@ -177,8 +178,8 @@ impl<'a> CounterWriter<'a> {
         }
     }
 
-    /// Reads a file with one value per line: most lines take one comparison with the name that was
-    /// at this position last time.
+    /// Reads a file with one value per line. Most lines cost one comparison, with the name that was
+    /// at this position at the last read.
     fn read_lines<'c>(
         &mut self,
         (section, skip): (&'static [u8], usize),
@@ -253,7 +254,7 @@ fn for_each_value<'c>(
 ) -> Incomplete {
     let (lines, mut incomplete) = text::whole_lines(content);
     match layout {
-        // Read in one pass, by [`CounterWriter::read_lines`].
+        // [`CounterWriter::read_lines`] reads these files in one pass.
         CounterLayout::Lines { .. } => {}
         CounterLayout::Pairs => {
             for line in lines {
@@ -298,7 +299,7 @@ fn split_section(line: &[u8]) -> Option<(&[u8], &[u8])> {
     line.split_at_checked(colon + 1)
 }
 
-/// A file of counters: its path and layout, and whether a host may lack it.
+/// A file of counters, with its path and layout, and whether a host may lack it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CounterFile {
     pub(super) path: &'static str,
@@ -312,11 +313,11 @@ pub(super) struct CounterFile {
 pub(super) struct CounterSet {
     files: Vec<(CounterFile, HostFile, CounterOrder)>,
     keys: CounterKeys,
-    found_max: usize, // counters that this kernel has
+    found_max: usize, // most counters found in one sample
 }
 
 impl CounterSet {
-    /// Opens the files of a source. The first read, which proves them readable, also learns the
+    /// Opens the files of a source. The first read proves that they can be read, and learns the
     /// order of their values.
     pub(super) fn open(
         host: &HostRoot,
@@ -380,7 +381,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns the values that a file fills, by origin, and the reasons for which it is incomplete.
+    /// Returns the values that a file fills, by origin, and the reasons why they are incomplete.
     pub(in crate::sources) fn filled(
         keys: &CounterKeys,
         layout: CounterLayout,
@@ -411,8 +412,8 @@ pub(super) mod tests {
 
     const HEADED: &[u8] = b"Ip: Forwarding New InReceives\nIp: 1 2 3\nTcp: RtoMin MaxConn\nTcp: 4 -1\n";
 
-    // Proves that values find their counters in each layout, and that equal names in different
-    // sections are kept apart.
+    // Proves that values are assigned to their counters in each layout, and that equal names in
+    // different sections are kept apart.
     #[test]
     fn each_layout_is_read() {
         let headed = keys(&["Tcp:MaxConn", "Ip:InReceives", "Ip:RtoMin", "Tcp:RtoMin", "Ip:Forwarding"]);
@@ -446,7 +447,8 @@ pub(super) mod tests {
         );
     }
 
-    // Proves that damaged text never panics and a cut file is always marked, in each layout.
+    // Proves that damaged text never causes a panic and a cut file is always marked, in each
+    // layout.
     #[test]
     fn damaged_text_is_marked() {
         let headed = keys(&["Tcp:MaxConn", "Ip:InReceives", "Tcp:RtoMin", "Ip:Forwarding"]);

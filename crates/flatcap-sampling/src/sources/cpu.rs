@@ -1,5 +1,5 @@
-//! `cpu`: how processors spend their time, from /proc/stat: user, nice, system, idle, iowait, irq,
-//! softirq, steal and guest; also context switches.
+//! `cpu`: the time that processors spend in each state, from /proc/stat. The states are user, nice,
+//! system, idle, iowait, irq, softirq, steal and guest. The source also counts context switches.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/stat";
-/// Maximum number of cores in one sample; Linux supports no more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
-/// A bit for each line with one number.
+/// Mask with one bit for each kind of line that has one number.
 const ALL_LINES: u8 = (1 << 7) - 1;
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -24,7 +24,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cpu",
     schema: include_bytes!("../../../../generated/host/cpu.bfbs"),
     files: &[FILE],
-    // 100 Hz shows what a tool that samples once a second averages away; a sample costs 6 us.
+    // 100 Hz shows changes that a tool that samples once a second averages away. A sample costs 6
+    // us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
     refresh: "times in steps of 10 ms, counts immediately",
@@ -48,7 +49,7 @@ struct CpuSampler {
     cores: Vec<CoreTimes>, // reused
 }
 
-/// The values that are not per core.
+/// The values of the whole host.
 #[derive(Debug, PartialEq)]
 struct CpuTotals {
     times: CpuTimes,
@@ -89,7 +90,7 @@ impl Sampler for CpuSampler {
     }
 }
 
-/// Parses all values present, and returns the reasons for which others are missing.
+/// Parses all values present, and returns the reasons why others are missing.
 fn parse(
     content: &[u8],
     filter: &mut CachedNameFilter,
@@ -104,7 +105,7 @@ fn parse(
     let mut found = 0;
     while !cursor.is_at_end() {
         let name = cursor.word().unwrap_or_default();
-        // The line that it is, as a bit of `found`.
+        // The bit of `found` that stands for this line, and the place of its number.
         let place = match name {
             b"intr" => Some((&mut interrupts, 0)),
             b"ctxt" => Some((&mut context_switches, 1)),
@@ -128,7 +129,7 @@ fn parse(
         }
         cursor.next_line();
     }
-    // A line whose number cannot be read is there.
+    // A line whose number cannot be read counts as present.
     let is_there = times.is_some() && seen > 0 && found == ALL_LINES;
     lacks |= Incomplete::CUT.unless(is_there);
     let times = times.unwrap_or_else(|| cpu_times(&mut Cursor::of(b"").0, &mut lacks));
@@ -148,7 +149,8 @@ fn push_core(cores: &mut Vec<CoreTimes>, core: &[u8], cursor: &mut Cursor<'_>, l
 fn cpu_times(cursor: &mut Cursor<'_>, lacks: &mut Incomplete) -> CpuTimes {
     let mut own = Incomplete::NONE;
     let [user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice] = cursor.numbers(&mut own);
-    // Kernels before 2.6.33 have no guest_nice, before 2.6.24 no guest.
+    // Kernels before 2.6.33 have no value guest_nice, and kernels before 2.6.24 have no value
+    // guest.
     if own == Incomplete::CUT && steal != ABSENT {
         own = Incomplete::NONE;
         let _complete = odd_text::take();
@@ -195,7 +197,7 @@ mod tests {
     }
 
     // Proves that the lines of older kernels, which have eight or nine times, are complete. A line
-    // with fewer is marked.
+    // with fewer times is marked.
     #[test]
     fn older_kernels_have_fewer_times() {
         let text = String::from_utf8(TEXT.to_vec()).unwrap();
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics and a cut file is always marked.
+    // Proves that damaged text never causes a panic and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -232,8 +234,8 @@ mod tests {
         assert_eq!((totals.times.user(), totals.times.nice(), totals.times.system()), (1, ABSENT, ABSENT));
     }
 
-    // Proves that a count which the kernel prints as negative is read modulo 2^32, and that any
-    // other odd number costs itself alone and does not pass for a cut file. The text is noted.
+    // Proves that a count that the kernel prints as negative is read modulo 2^32. Any other invalid
+    // number costs only itself and is not reported as a cut file. Its text is noted.
     #[test]
     fn an_odd_number_costs_only_itself() {
         let text = String::from_utf8(TEXT.to_vec()).unwrap();
@@ -251,8 +253,8 @@ mod tests {
         }
     }
 
-    // Proves that the payload passes the verifier and agrees with a naive parser: counters may only
-    // grow between the two reads.
+    // Proves that the payload passes the verifier and agrees with a naive parser. Between the two
+    // reads, counters may only grow.
     #[test]
     fn agrees_with_a_naive_reading() {
         let payload = sample_this_host(&SPEC);

@@ -16,7 +16,7 @@ const ONLINE: &str = "sys/devices/system/cpu/online";
 const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, CORE),
-    // Linux supports no more.
+    // Linux does not support more.
     devices_max: 8192,
 };
 const CORE: &[u8] = b"cpu";
@@ -33,7 +33,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cpufreq",
     schema: include_bytes!("../../../../generated/host/cpufreq.bfbs"),
     files: &[DIRECTORY],
-    // Frequency governors decide every few milliseconds; a sample queries each core.
+    // Frequency governors decide every few milliseconds. A sample queries each core.
     period: Duration::from_millis(100),
     refresh: "every few milliseconds, as the governor decides",
     selects: "cores, such as cpu0; hardware, by this name, also reads the frequency from the processor itself",
@@ -102,7 +102,7 @@ impl CpufreqSampler {
     }
 }
 
-/// Opens a core. Returns `None` if it has no frequency, for example because it is offline.
+/// Opens a core. Returns `None` if the core has no frequency, for example because it is offline.
 fn core(directory: &HostDirectory, key: DeviceKey, selection: &NameFilter) -> Option<FrequencyCore> {
     let name = key.name.bytes();
     let file = |file: &[u8]| NumberFile::open(directory, &[name, b"/cpufreq/", file]);
@@ -144,7 +144,7 @@ impl FrequencyCore {
 impl Sampler for CpufreqSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         // The files of a policy stay while any of its cores is online, so they do not show which
-        // are.
+        // cores are online.
         if let Some(online) = &mut self.online {
             online.read().map_err(|error| ReadError { file: ONLINE, error })?;
             if online.content() != self.last_online {
@@ -194,7 +194,8 @@ mod tests {
     use super::*;
     use crate::sources::tests::{captured_host, host_with, open_sampler, rename, sample_under};
 
-    /// Four cores of two kinds: 0 and 1 share a policy, 2 and 3 have their own.
+    /// Creates a host with four cores of two kinds. Cores 0 and 1 share a policy, and cores 2 and 3
+    /// have a policy each.
     fn hybrid() -> tempfile::TempDir {
         let host = host_with(&[("sys/devices/system/cpu/online", "0-3\n")]);
         let cpu = host.path().join(DIRECTORY);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     // Proves that every value ends up in its field, that kinds of cores are distinguished, and that
-    // the hardware is read only if named.
+    // the hardware field is read only if `include` names it.
     #[test]
     fn every_value_is_in_its_place() {
         let host = hybrid();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     // Proves that a core that goes offline disappears at once although its policy stays, and that
-    // it returns at once.
+    // the core also returns at once.
     #[test]
     fn cores_come_and_go() {
         let host = hybrid();

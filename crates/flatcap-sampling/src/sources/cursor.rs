@@ -1,21 +1,23 @@
-//! A position in the text of /proc that advances by words, numbers and lines, in one pass.
+//! A position in the text of a file of /proc. The position advances by words, numbers and lines, in
+//! one pass.
 
 use super::text::{ABSENT, leading_number};
 use crate::{Incomplete, odd_text};
 
-/// Bytes of a name compared at once.
+/// Number of bytes of a name that are compared at a time.
 const CHUNK: usize = 8;
 
 /// A position in complete lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
-    whole: &'a [u8], // `rest` is its end
+    whole: &'a [u8], // the whole text, which ends with `rest`
 }
 
 impl<'a> Cursor<'a> {
     /// Starts at the first line of a file. Returns `CUT` if the file is empty or does not end in a
-    /// newline. Bytes after the last newline are ignored: the last number there may lack digits.
+    /// newline. Bytes after the last newline are ignored, because the last number there may lack
+    /// digits.
     pub(super) fn of(content: &'a [u8]) -> (Self, Incomplete) {
         let end = memchr::memrchr(b'\n', content).map_or(0, |at| at + 1);
         let (whole, rest) = content.split_at(end);
@@ -41,15 +43,15 @@ impl<'a> Cursor<'a> {
     /// Goes to the start of the next line.
     #[inline]
     pub(super) fn next_line(&mut self) {
-        // On most lines only a unit is left: no search is needed.
+        // On most lines only a unit is left, so no search is needed.
         self.rest = match self.rest {
             [b'\n', after @ ..] | [b' ', b'k', b'B', b'\n', after @ ..] => after,
             _ => memchr::memchr(b'\n', self.rest).and_then(|at| self.rest.get(at + 1..)).unwrap_or_default(),
         };
     }
 
-    /// Parses each line that is left, given its number. Returns the reasons for which values are
-    /// missing.
+    /// Calls `parse` with each remaining line and the number of the line. Returns the reasons why
+    /// values are missing.
     #[inline]
     pub(super) fn each_line(&mut self, mut parse: impl FnMut(&mut Self, usize) -> Incomplete) -> Incomplete {
         let (mut at, mut incomplete) = (0, Incomplete::NONE);
@@ -68,8 +70,8 @@ impl<'a> Cursor<'a> {
         self.until(|byte| matches!(byte, b' ' | b'\t'))
     }
 
-    /// Returns the text up to the first byte of this line for which `is_end` holds, or up to the
-    /// end of the line. `None` if the text is empty.
+    /// Returns the text up to the first byte of this line for which `is_end` returns true, or up to
+    /// the end of the line. Returns `None` if this text is empty.
     #[inline]
     pub(super) fn until(&mut self, is_end: impl Fn(u8) -> bool) -> Option<&'a [u8]> {
         let length = self.rest.iter().position(|byte| *byte == b'\n' || is_end(*byte));
@@ -78,8 +80,8 @@ impl<'a> Cursor<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    /// Returns the text of this line before the last `byte`, and moves after that byte. None if the
-    /// line does not contain it.
+    /// Returns the text of this line before the last `byte`, and moves after that byte. Returns
+    /// `None` if the line does not contain `byte`.
     #[inline]
     pub(super) fn until_last(&mut self, byte: u8) -> Option<&'a [u8]> {
         let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
@@ -89,7 +91,7 @@ impl<'a> Cursor<'a> {
         Some(before)
     }
 
-    /// Skips `name`, and a colon after it, if it is the next word.
+    /// Skips the next word, and a colon after it, if the word is `name`.
     #[inline]
     pub(super) fn skip_name(&mut self, name: &[u8]) -> bool {
         let after = strip_name(self.rest, name).map(|behind| (behind, behind.split_first()));
@@ -103,11 +105,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the next word of this line as a number. Returns `ABSENT` and adds `CUT` to `lacks`
-    /// if there is no word, or `UNREADABLE` if the word is not a number that fits.
+    /// if there is no word, or adds `UNREADABLE` if the word is not a number that fits.
     #[inline]
     pub(super) fn number(&mut self, lacks: &mut Incomplete) -> u64 {
         self.skip_spaces();
-        // Fast path: on most hosts, most counters are 0.
+        // This is a fast path, because on most hosts most counters are 0.
         if let [digit @ b'0'..=b'9', b' ' | b'\n', ..] = self.rest {
             self.rest = self.rest.get(1..).unwrap_or_default();
             return u64::from(digit - b'0');
@@ -121,8 +123,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Like [`number`](Self::number), for a count of 32 bits that some kernels print as negative
-    /// once it is above 2^31: returns the count modulo 2^32.
+    /// Returns the next word like [`number`](Self::number), but for a 32-bit count that some
+    /// kernels print as negative when it is above 2^31. The count is returned modulo 2^32.
     #[inline]
     pub(super) fn wrapped_number(&mut self, lacks: &mut Incomplete) -> u64 {
         self.skip_spaces();
@@ -158,7 +160,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Notes the line up to the next word, which does not belong there, and returns this reason.
+    /// Notes the line up to the next word, which is not expected there, and returns `UNREADABLE`.
     #[cold]
     pub(super) fn unreadable(&mut self) -> Incomplete {
         let mut lacks = Incomplete::UNREADABLE;
@@ -169,7 +171,7 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn mark_absent(&mut self, lacks: &mut Incomplete) -> u64 {
         let before = self.whole.get(..self.whole.len() - self.rest.len()).unwrap_or_default();
-        // The line up to the word, and the word.
+        // Takes the line up to the word, and the word.
         let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
         let word = self.word();
         let end = before.len() + word.map_or(0, <[u8]>::len);
@@ -180,8 +182,8 @@ impl<'a> Cursor<'a> {
 }
 
 /// Returns the rest of a text that begins with `name`. Names are short, so eight bytes are compared
-/// at a time, without a function call: loops instead of iterators, whose methods are not always
-/// inlined in a build of several codegen units.
+/// at a time, without a function call. Loops replace iterators, because the methods of iterators
+/// are not always inlined in a build of several codegen units.
 #[inline]
 fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let (mut head, after) = text.split_at_checked(name.len())?;
@@ -203,7 +205,7 @@ fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     Some(after)
 }
 
-/// Notes the text of a line that lacks a value, given the text before.
+/// Notes the text of a line that lacks a value, given the text before the line.
 #[cold]
 fn note(line: &[u8], before: &[u8]) {
     if !line.is_empty() {
@@ -217,7 +219,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that words and numbers never cross lines: an empty line, a short one and a cut one.
+    // Proves that words and numbers never cross lines, for an empty line, a short line and a cut
+    // line.
     #[test]
     fn lines_are_kept_apart() {
         let (mut cursor, lacks) = Cursor::of(b"a  1 2\n\nb x 18446744073709551615 \nc 5");
@@ -259,7 +262,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes panic.
+        // Proves that no bytes cause a panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
             let (mut cursor, mut lacks) = Cursor::of(&bytes);

@@ -15,7 +15,7 @@ use crate::{Incomplete, ReadError, odd_text};
 const NAME_BYTES: usize = 64;
 /// Maximum length of a path below a listed directory, including its terminating zero byte.
 const PATH_BYTES: usize = 3 * NAME_BYTES;
-/// Interval between listings: a new device is found within this time.
+/// Interval between listings. A new device is found within this time.
 const LISTING_INTERVAL: Duration = Duration::from_secs(1);
 /// Error number of "no such device", returned by a file whose device is gone.
 const ENODEV: i32 = 19;
@@ -26,7 +26,7 @@ const ENODEV: i32 = 19;
 pub(super) struct FileName([u8; NAME_BYTES]); // ends with a zero byte
 
 impl FileName {
-    /// Returns none if the name does not fit.
+    /// Returns `None` if the name does not fit.
     pub(super) fn new(name: &[u8]) -> Option<Self> {
         text::name(name).map(Self)
     }
@@ -49,7 +49,7 @@ impl PartialOrd for FileName {
     }
 }
 
-/// Identifies a listed device. A later device of the same name has another inode.
+/// Identifies a listed device. A device that later has the same name has another inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeviceKey {
     pub(super) name: FileName,
@@ -61,20 +61,20 @@ pub(super) struct DeviceKey {
 pub(super) struct DeviceClass {
     /// The directory, without the leading slash.
     pub(super) path: &'static str,
-    /// Distinguishes the devices from other entries by name.
+    /// Returns whether an entry with this name is a device.
     pub(super) is_device: fn(&[u8]) -> bool,
     /// Maximum number of devices.
     pub(super) devices_max: usize,
 }
 
-/// The devices in a directory. It is listed again once a second, and at the next sample after a
-/// device turned out to be gone.
+/// The devices in a directory. The directory is listed again once a second. If a device turns out
+/// to be gone, the directory is listed again at the next sample.
 #[derive(Debug)]
 pub(super) struct DeviceListing {
     host: HostRoot,
     class: DeviceClass,
     directory: HostDirectory,
-    samples_per_listing: u64,   // from one listing to the next; at least 1
+    samples_per_listing: u64,   // between two listings; at least 1
     samples_until_listing: u64, // samples until the next listing
     incomplete: Incomplete,
     devices: Vec<ListedDevice>, // ascending by name
@@ -83,14 +83,14 @@ pub(super) struct DeviceListing {
 #[derive(Debug)]
 struct ListedDevice {
     key: DeviceKey,
-    is_listed: bool, // found by the current listing
-    opens_left: u8,  // still to be done, one after each listing
+    is_listed: bool, // whether the current listing found the device
+    opens_left: u8,  // number of opens still to be done, one after each listing
 }
 
-/// A device that is present from the start is opened once.
+/// Number of opens of a device that is present from the start.
 const OPENS: u8 = 1;
-/// A later device may be listed before all its files exist: it is opened again after the next
-/// listing.
+/// Number of opens of a later device. The device may be listed before all its files exist, so it is
+/// opened again after the next listing.
 const OPENS_OF_NEW: u8 = 2;
 
 impl DeviceListing {
@@ -116,8 +116,9 @@ impl DeviceListing {
         Ok(listing)
     }
 
-    /// Lists the devices again if that is due. Returns whether it did: the caller then closes the
-    /// devices that are not [`kept`](Self::keeps), and opens [`each_new`](Self::each_new) one.
+    /// Lists the devices again if that is due. Returns whether the devices were listed. If they
+    /// were, the caller must close the devices that are not [`kept`](Self::keeps), and open
+    /// [`each_new`](Self::each_new) device.
     pub(super) fn refresh(&mut self) -> Result<bool, ReadError> {
         if self.samples_until_listing > 0 {
             self.samples_until_listing -= 1;
@@ -154,7 +155,7 @@ impl DeviceListing {
                 ListedDevice { key: DeviceKey { name, inode }, is_listed: true, opens_left: OPENS_OF_NEW };
             let sorted = devices.get(..known).unwrap_or_default();
             let found = sorted.binary_search_by(|device| device.key.name.cmp(&name)).ok();
-            // Some of the known devices may have gone.
+            // Only new devices count towards the limit here, because known devices may be gone.
             let has_space = devices.len() - known < place.devices_max;
             match found.and_then(|at| devices.get_mut(at)) {
                 Some(device) if device.key == new.key => device.is_listed = true,
@@ -176,7 +177,7 @@ impl DeviceListing {
         self.devices.is_empty()
     }
 
-    /// Returns the reasons for which the last listing is incomplete.
+    /// Returns the reasons why the last listing is incomplete.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.incomplete
     }
@@ -214,7 +215,8 @@ impl DeviceListing {
     }
 }
 
-/// Calls `act` with a path made of parts. Returns `None` if it is too long or contains a zero byte.
+/// Calls `act` with a path made of parts. Returns `None` if the path is too long or contains a zero
+/// byte.
 pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) -> Option<Got> {
     let mut path = [0; PATH_BYTES];
     let mut places = path.iter_mut().take(PATH_BYTES - 1);
@@ -225,8 +227,8 @@ pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) ->
     (whole.count_bytes() == parts.iter().map(|part| part.len()).sum::<usize>()).then(|| act(whole))
 }
 
-/// Reads the first line of a file once, such as a device's name, truncated to fit. Returns `None`
-/// without the file.
+/// Opens a file and reads its first line, such as a device's name. The line is truncated to fit.
+/// Returns `None` if there is no such file.
 pub(super) fn read_line<const BYTES: usize>(
     directory: &HostDirectory,
     parts: &[&[u8]],
@@ -238,9 +240,10 @@ pub(super) fn read_line<const BYTES: usize>(
     Some(truncated(line))
 }
 
-/// Returns the parent of a class device, truncated to fit: `applesmc.768` if the class's link leads
-/// to `../../devices/platform/applesmc.768/hwmon/hwmon2`. Empty if the device has no parent or is
-/// not a link.
+/// Returns the name of the parent of a class device, truncated to fit. For example, the parent is
+/// `applesmc.768` if the link of the class leads to
+/// `../../devices/platform/applesmc.768/hwmon/hwmon2`. The name is empty if the device has no
+/// parent or is not a link.
 pub(super) fn parent<const BYTES: usize>(
     directory: &HostDirectory,
     name: &[u8],
@@ -273,23 +276,27 @@ pub(super) fn truncated<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     place
 }
 
-/// A file with one number: kept open, read at each sample, with the result of the last read.
+/// A file with one number. The file stays open and is read at each sample, and the result of the
+/// last read is kept.
 #[derive(Debug)]
 pub(super) struct NumberFile {
     file: Option<SmallFile>,
     content: [u8; NUMBER_BYTES],
     length: usize, // <= NUMBER_BYTES
-    error: i32,    // error number of the last read; 0: none
+    error: i32,    // error number of the last read; 0 if it succeeded
 }
 
-/// Longer than any number with its sign and newline: a file that fills it holds something else.
+/// Size of the buffer for a number, which is longer than any number with its sign and newline. If
+/// the content fills the buffer, the file has something other than a number.
 const NUMBER_BYTES: usize = 32;
 
 impl NumberFile {
-    /// A number that this device does not have: absent, but not incomplete.
+    /// A number that this device does not have. It is absent, but does not make a sample
+    /// incomplete.
     pub(super) const NONE: Self = Self { file: None, content: [0; NUMBER_BYTES], length: 0, error: 0 };
 
-    /// Opens a file. A missing file is no error; a file that may not be opened keeps its error.
+    /// Opens a file. A missing file is not an error. If the file exists but cannot be opened, the
+    /// error is kept.
     pub(super) fn open(directory: &HostDirectory, parts: &[&[u8]]) -> Self {
         match with_path(parts, |path| directory.open_small_file(path)) {
             Some(Ok(file)) => Self { file: Some(file), ..Self::NONE },
@@ -299,12 +306,13 @@ impl NumberFile {
         }
     }
 
-    /// Returns whether the device has such a file, readable or not.
+    /// Returns whether the device has such a file, whether it is readable or not.
     pub(super) fn exists(&self) -> bool {
         self.file.is_some() || self.error != 0
     }
 
-    /// Opens, reads and closes a file that does not change; absent if it cannot be read.
+    /// Opens, reads and closes a file whose number does not change. Returns `ABSENT` if the file
+    /// cannot be read.
     pub(super) fn read_once(directory: &HostDirectory, parts: &[&[u8]]) -> u64 {
         let mut number = Self::open(directory, parts);
         number.read();
@@ -312,8 +320,8 @@ impl NumberFile {
         number.unsigned(&mut lacks)
     }
 
-    /// Returns the file's text, truncated to fit. If it cannot be read, returns an empty text and
-    /// adds the reason to `incomplete`.
+    /// Returns the file's text, truncated to fit. If the file cannot be read, returns an empty text
+    /// and adds the reason to `incomplete`.
     pub(super) fn text<const BYTES: usize>(&self, incomplete: &mut Incomplete) -> [u8; BYTES] {
         truncated(until_zero(self.line(incomplete).unwrap_or_default()))
     }
@@ -337,17 +345,19 @@ impl NumberFile {
         self.incomplete_reason() == Incomplete::DENIED
     }
 
-    /// Returns the error number of the last read; 0 if it succeeded.
+    /// Returns the error number of the last read, or 0 if it succeeded.
     pub(super) fn error(&self) -> u64 {
         u64::from(self.error.unsigned_abs())
     }
 
-    /// Returns the value if it is not negative; else absent, with the reason added to `incomplete`.
+    /// Returns the value if it is not negative. Otherwise returns `ABSENT` and adds the reason to
+    /// `incomplete`.
     pub(super) fn unsigned(&self, incomplete: &mut Incomplete) -> u64 {
         self.number(incomplete, text::lenient_number).unwrap_or(text::ABSENT)
     }
 
-    /// Returns the value, which may be negative; else NaN, with the reason added to `incomplete`.
+    /// Returns the value, which may be negative. If there is no value, returns NaN and adds the
+    /// reason to `incomplete`.
     pub(super) fn signed(&self, incomplete: &mut Incomplete) -> f64 {
         self.number(incomplete, text::lenient_signed).unwrap_or(f64::NAN)
     }
@@ -370,8 +380,9 @@ impl NumberFile {
             odd_text::note(Error::from_raw_os_error(self.error).to_string().as_bytes(), 0);
             return None;
         }
-        // The kernel writes such a file at once, and not every driver adds a newline. A content
-        // that fills the buffer may be longer.
+        // The kernel writes such a file in one piece, so a missing newline does not mean that the
+        // file was cut. Not every driver adds a newline. If the content fills the buffer, the file
+        // may be longer.
         let content = self.content.get(..self.length).map(<[u8]>::trim_ascii);
         let line = content.filter(|content| !content.is_empty() && self.length < NUMBER_BYTES);
         *incomplete |= Incomplete::CUT.unless(line.is_some());
@@ -394,7 +405,7 @@ impl BlockingRead for NumberFile {
     }
 }
 
-/// The error number that a sample has for an element that does not answer (ETIMEDOUT).
+/// The error number that a sample has for an element that does not answer, which is ETIMEDOUT.
 pub(super) const HANGS: u64 = 110;
 
 fn errno_of(error: &Error) -> i32 {
@@ -406,12 +417,12 @@ pub(super) fn is_numbered(name: &[u8], word: &[u8]) -> bool {
     number_after(name, word).is_some()
 }
 
-/// Returns the number after a word: 3 of `hwmon3`.
+/// Returns the number after a word, such as 3 for `hwmon3`.
 pub(super) fn number_after(name: &[u8], word: &[u8]) -> Option<u64> {
     name.strip_prefix(word).and_then(text::number)
 }
 
-/// Returns the error of a directory that contains none of the wanted devices.
+/// Returns the error for a directory without any of the wanted devices.
 pub(super) fn none_found(what: &'static str) -> Error {
     Error::new(ErrorKind::NotFound, what)
 }
@@ -432,8 +443,8 @@ mod tests {
         names
     }
 
-    // Proves that devices are found when they come, opened twice, distinguished from others of the
-    // same name, and limited in number.
+    // Proves that devices are found when they come, opened twice, distinguished from other devices
+    // of the same name, and limited in number.
     #[test]
     fn devices_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -448,8 +459,8 @@ mod tests {
         assert!(listing.refresh().unwrap() && new_ones(&mut listing).is_empty());
         assert!(keys.iter().all(|key| listing.keeps(key)));
 
-        // Another device of the same name: created before the old one is removed, so that it cannot
-        // reuse its inode.
+        // Another device of the same name is created before the old one is removed, so that it
+        // cannot reuse the inode of the old one.
         add("spare");
         std::fs::remove_dir(class.join("d9")).unwrap();
         rename(&class.join("spare"), &class.join("d9"));
@@ -545,7 +556,7 @@ mod tests {
         }
     }
 
-    // Proves that each error of the kernel becomes its mark.
+    // Proves that each error of the kernel leads to the right mark.
     #[test]
     fn errors_have_their_marks() {
         for (error, expected) in [

@@ -14,24 +14,24 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 const FILE: &str = "proc/diskstats";
 /// Maximum number of devices in one sample.
 const DEVICES_MAX: usize = 4096;
-/// Counters after the name; kernels before 5.5 have 15, before 4.18 they have 11.
+/// Number of counters after the name. Kernels before 5.5 have 15, and kernels before 4.18 have 11.
 const COUNTERS: usize = 17;
-/// The index of the requests under way.
+/// Index of the number of requests in flight.
 const IN_FLIGHT: usize = 8;
 const COUNTERS_OF_KERNELS: [usize; 3] = [COUNTERS, 15, 11];
-/// Devices that hosts have by the dozen without using them: the beginnings of their names, before a
-/// number.
+/// Beginnings of the names, before a number, of devices that many hosts have by the dozen without
+/// using them.
 const OFTEN_UNUSED: [&[u8]; 3] = [b"loop", b"ram", b"zram"];
 
 /// `include` and `exclude` match devices. Without `include`, loop devices and RAM disks are
-/// recorded once they had a request.
+/// recorded only after they have had a request.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "disk",
     about: "Requests, bytes and times of each block device.",
     root: "flatcap.host.Disk",
     schema: include_bytes!("../../../../generated/host/disk.bfbs"),
     files: &[FILE],
-    // The counters change several hundred times a second under load; a sample costs 8 us.
+    // The counters change several hundred times a second under load. A sample costs 8 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
     refresh: "at each request; hundreds of times a second under load",
@@ -80,7 +80,7 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, devices: &mut Vec<DiskCo
     incomplete | cursor.each_line(|cursor, at| line(cursor, at, filter, devices))
 }
 
-/// Adds the device of one line, if it is wanted. Returns the reasons for which it is incomplete.
+/// Adds the device of one line, if it is wanted. Returns the reasons why this line is incomplete.
 fn line(
     cursor: &mut Cursor<'_>,
     at: usize,
@@ -105,7 +105,7 @@ fn line(
     lacks
 }
 
-/// Reads the counters of one device, which the schema has in the order of the file.
+/// Reads the counters of one device, which are in the same order in the schema and in the file.
 fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
     let mut lacks = Incomplete::NONE;
     let mut counters = [ABSENT; COUNTERS];
@@ -117,11 +117,12 @@ fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
         *place = cursor.number(&mut lacks);
         count += 1;
     }
-    // A negative count, printed as 32 bits without a sign: the kernel does not know it.
+    // This is a negative count that was printed as an unsigned 32-bit number, which means that the
+    // kernel does not know the count.
     if let Some(in_flight) = counters.get_mut(IN_FLIGHT).filter(|count| **count > i32::MAX as u64) {
         *in_flight = ABSENT;
     }
-    // Counters that a later kernel appends are skipped.
+    // More counters than known are skipped, because a later kernel may append some.
     lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
     (counters, lacks)
 }
@@ -130,7 +131,8 @@ fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
 fn is_unused(name: &[u8], counters: &[u64]) -> bool {
     let is_virtual =
         |prefix: &&[u8]| name.strip_prefix(*prefix).and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit);
-    // Check the counters first: the counters of a device in use differ from 0 early.
+    // The counters are checked first, because one of the first counters of a device in use is not
+    // 0.
     counters.iter().all(|count| matches!(*count, 0 | ABSENT)) && OFTEN_UNUSED.iter().any(is_virtual)
 }
 
@@ -154,8 +156,8 @@ mod tests {
         (devices, incomplete)
     }
 
-    // Proves that every value ends up in its field, for each generation of kernels: each counter
-    // equals its position.
+    // Proves that every value ends up in its field, for each generation of kernels. In this test
+    // each counter equals its position.
     #[test]
     fn every_value_is_in_its_place() {
         for count in COUNTERS_OF_KERNELS.into_iter().chain([20]) {
@@ -171,8 +173,8 @@ mod tests {
         }
     }
 
-    // Proves that a negative count of requests under way, which the kernel prints without a sign,
-    // is absent and nothing else is.
+    // Proves that a negative count of requests in flight, which the kernel prints without a sign,
+    // is absent, while all other values are present.
     #[test]
     fn a_negative_count_is_absent() {
         for (count, expected) in [(0, 0), (2_147_483_647, 2_147_483_647), (4_294_967_295_u64, ABSENT)] {
@@ -182,8 +184,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", |text| {
@@ -219,7 +221,7 @@ mod tests {
     }
 
     // Proves that loop devices and RAM disks without a request are left out unless `include` names
-    // them, and that other idle devices, and names that only begin alike, are not.
+    // them. Neither other idle devices nor devices whose names only begin alike are left out.
     #[test]
     fn unused_loop_devices_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -240,7 +242,8 @@ mod tests {
         assert_eq!(recorded("include = [\"loop*\", \"zram?\"]"), "loop0 zram0 loop loop1 zram1");
     }
 
-    // Proves that all devices of this host and of captured hosts are read, as by a naive parser.
+    // Proves that all devices of this host and of captured hosts are read, and that a naive parser
+    // finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let (payload, incomplete) = sample_under(&SPEC, "include = [\"*\"]", Path::new("/"));
@@ -265,8 +268,8 @@ mod tests {
     }
 
     // Proves that no device is missing if the kernel ends a read between two disks because the
-    // partitions of the next one do not fit its buffer. Hosts with many partitions take several
-    // reads.
+    // partitions of the next disk do not fit into the kernel's buffer. Hosts with many partitions
+    // take several reads.
     #[test]
     fn every_line_is_a_device() {
         let (devices, _) = sample_under(&SPEC, "include = [\"*\"]", Path::new("/"));

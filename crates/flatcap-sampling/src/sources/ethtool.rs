@@ -1,5 +1,5 @@
 //! `ethtool`: statistics of network drivers, as `ethtool -S` shows them. The interfaces come from
-//! /proc/net/dev; their drivers are queried through `os::ethtool`.
+//! /proc/net/dev, and their drivers are queried through `os::ethtool`.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,19 +19,21 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 const FILE: &str = "proc/net/dev";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
-/// Shows the recorder itself in another root's /proc.
+/// Path that leads to the recorder itself if it appears in another root's /proc.
 const FILE_OF_THE_AGENT: &str = "proc/self/net/dev";
-/// Heading lines at the start of the file.
+/// Number of heading lines at the start of the file.
 const HEADING_LINES: usize = 2;
-/// Maximum number of interfaces in one sample, and of statistics of all interfaces: 4 MiB.
+/// Maximum number of interfaces in one sample, and of statistics of all interfaces together, which
+/// take 4 MiB.
 const INTERFACES_MAX: usize = 4096;
 const STATISTICS_MAX: usize = 65_536;
 
-/// `include` and `exclude` match interfaces; interfaces without statistics are skipped. Names of
-/// statistics are read again when their number changes or another interface has the name. The
-/// kernel holds the lock of the interface (before Linux 6.15: of all interfaces) while a driver
-/// answers, and some drivers query their device, which takes milliseconds. An interface whose
-/// driver does not answer is left out, and tried again with growing intervals.
+/// `include` and `exclude` match interfaces. Interfaces without statistics are skipped. The names
+/// of statistics are read again when their number changes or when another interface has taken the
+/// name of an interface. While a driver answers, the kernel holds the lock of the interface. Before
+/// Linux 6.15, it holds a lock of all interfaces. Some drivers query their device, which takes
+/// milliseconds. An interface whose driver does not answer is left out, and tried again with
+/// growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "ethtool",
     about: "Statistics of network drivers, as ethtool -S shows them.",
@@ -54,7 +56,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let path = namespace_path(host, FILE, FILE_OF_ANOTHER_ROOT)?;
     let file = host_file(host, path, "")?;
     let unavailable = |error, hint| Unavailable { file: path, error, hint };
-    // Equal names in another namespace are other interfaces.
+    // In another network namespace, an interface with the same name is another interface.
     if !host.is_own_root() && !host.is_same_file(path, FILE_OF_THE_AGENT) {
         return Err(unavailable(io::ErrorKind::Unsupported.into(), SPEC.hint));
     }
@@ -67,8 +69,8 @@ fn open_queries() -> io::Result<Box<dyn DriverQueries>> {
     Ok(Box::new(Ethtool::open()?))
 }
 
-/// Sockets for queries. A query that hangs keeps its socket, so others open another one: there are
-/// at most as many as threads.
+/// Sockets for queries. A query that hangs keeps its socket, so other queries open another socket.
+/// There are at most as many sockets as threads.
 #[derive(Debug)]
 struct QueryPool {
     idle: Mutex<Vec<Box<dyn DriverQueries>>>,
@@ -98,13 +100,13 @@ struct EthtoolSampler {
     reads: GuardedReads<InterfaceQuery>,
     filter: CachedNameFilter,
     known: Vec<KnownInterface>, // in the kernel's order
-    spare: Vec<KnownInterface>, // interfaces that are gone, for their buffers
+    spare: Vec<KnownInterface>, // interfaces that are gone, kept for their buffers
     read_incomplete: Incomplete,
     interfaces: Vec<EthtoolInterface>, // reused
     statistics: Vec<EthtoolStatistic>, // reused
 }
 
-/// An interface.
+/// An interface of the list.
 #[derive(Debug)]
 struct KnownInterface {
     name: [u8; INTERFACE_BYTES],
@@ -163,7 +165,7 @@ impl EthtoolSampler {
         }
     }
 
-    /// Updates `known` to the interfaces in the file.
+    /// Updates `known` from the list of interfaces in the file.
     fn list(&mut self) -> Incomplete {
         let Self { file, pool, filter, known, spare, .. } = self;
         let (lines, mut incomplete) = text::whole_lines(file.content());
@@ -185,8 +187,8 @@ impl EthtoolSampler {
                 incomplete |= Incomplete::TOO_MANY;
                 break;
             }
-            // The interface that was at this position last time is still there, unless one before
-            // it came or went.
+            // The interface that was at this position in the last sample is still there, unless an
+            // interface before it was added or removed.
             let rest = known.get(count..).unwrap_or_default();
             let interface = match rest.iter().position(|interface| interface.name == name) {
                 Some(0) => None,
@@ -206,8 +208,8 @@ impl EthtoolSampler {
 }
 
 impl KnownInterface {
-    /// Creates an interface that was not there before, with the buffers of one that is gone, unless
-    /// that one hangs.
+    /// Creates an interface that was not there before. It reuses the buffers of an interface that
+    /// is gone, unless a query to that interface hangs.
     fn of(name: [u8; INTERFACE_BYTES], pool: &Arc<QueryPool>, spare: &mut Vec<Self>) -> Self {
         let reset = |query: &mut InterfaceQuery| (query.name, query.index) = (name, 0);
         let reused = spare.pop().filter(|spare| spare.query.with(reset).is_some());
@@ -247,14 +249,14 @@ impl InterfaceQuery {
         }
     }
 
-    /// Queries the driver. Returns the reasons for which the answer is incomplete; none for an
-    /// interface that disappeared meanwhile.
+    /// Queries the driver. Returns the reasons why the answer is incomplete. An interface that has
+    /// disappeared since it was listed gives no reason.
     fn read_with(&mut self, queries: &mut dyn DriverQueries) -> Incomplete {
         let answer = self.query(queries);
         match answer.as_ref().map_err(io::Error::kind) {
             Ok(()) => Incomplete::NONE,
             Err(error) => {
-                // Whatever the error was, everything is read again next time.
+                // After any error, everything is read again next time.
                 self.index = 0;
                 self.values.clear();
                 match error {
@@ -304,7 +306,7 @@ impl InterfaceQuery {
     }
 }
 
-/// Fills both vectors from the interfaces that have statistics and do not hang.
+/// Fills both vectors from the interfaces that have statistics and whose queries do not hang.
 fn fill(
     known: &[KnownInterface],
     interfaces: &mut Vec<EthtoolInterface>,
@@ -334,7 +336,7 @@ fn fill(
 }
 
 impl InterfaceQuery {
-    /// Adds the statistics, if there are any.
+    /// Adds the interface and its statistics, if the interface has any statistics.
     fn fill(&self, interfaces: &mut Vec<EthtoolInterface>, statistics: &mut Vec<EthtoolStatistic>) {
         let Self { name, index, info, names, values, .. } = self;
         if values.is_empty() {
@@ -376,7 +378,7 @@ mod tests {
         text.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
     }
 
-    /// Takes a sample: statistics by interface, and the reasons for which it is incomplete.
+    /// Takes a sample. Returns its statistics by interface, and the reasons why it is incomplete.
     fn sample(sampler: &mut dyn Sampler) -> (BTreeMap<String, BTreeMap<String, u64>>, Incomplete) {
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
@@ -431,7 +433,7 @@ mod tests {
     /// Whether the driver of eth1 answers.
     static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-    /// A host with drivers that have one statistic. That of eth1 may not answer.
+    /// A host whose drivers have one statistic each. The driver of eth1 may not answer.
     #[derive(Debug)]
     struct FakeQueries;
 
@@ -469,8 +471,8 @@ mod tests {
         }
     }
 
-    // Proves that a driver that does not answer costs only its own interface, which is named, and
-    // that the others are still read while it hangs and is gone.
+    // Proves that a driver that does not answer costs only its own interface, which is named. The
+    // other interfaces are still read while this one hangs and after it is gone.
     #[test]
     fn an_interface_that_hangs_costs_only_itself() {
         let host = host_with(&[(FILE, "a\nb\neth0: 1\neth1: 1\neth2: 1\n")]);
@@ -513,7 +515,8 @@ mod tests {
         assert!(open_sampler(&SPEC, "", other).is_ok());
     }
 
-    // Proves agreement with `ethtool -S`, run before and after, for every interface.
+    // Proves agreement with `ethtool -S` for every interface. The test runs `ethtool -S` before and
+    // after the sample.
     #[test]
     fn agrees_with_ethtool() {
         let theirs = |interface: &str| -> Option<BTreeMap<String, u64>> {
@@ -547,8 +550,8 @@ mod tests {
         }
     }
 
-    // Proves that interfaces come and go without a restart, and that another interface of the same
-    // name, or one with changed queues, has its own names of statistics. The test runs itself again
+    // Proves that interfaces come and go without a restart. Another interface of the same name, or
+    // an interface with changed queues, has its own names of statistics. The test runs itself again
     // in a network namespace of its own, where it creates pairs of interfaces.
     #[test]
     fn interfaces_come_and_go() {
@@ -585,14 +588,14 @@ mod tests {
         assert!(incomplete.is_none() && answer["veth0"]["peer_ifindex"] > 0);
         let queues = answer["veth0"].len();
 
-        // The same name, another interface, with more statistics.
+        // Another interface gets the same name, and it has more statistics.
         assert!(run("ip link del veth0"));
         assert!(run("ip link add veth0 numrxqueues 2 numtxqueues 2 type veth peer name veth9"));
         let (answer, incomplete) = sample(&mut *sampler);
         assert_eq!(answer.keys().collect::<Vec<_>>(), ["veth0"]);
         assert!(incomplete.is_none() && answer["veth0"].len() >= queues);
 
-        // Queues that come and go change the count of the same interface.
+        // Queues that come and go change the number of statistics of the same interface.
         let has_fewer = run("ethtool -L veth0 rx 1 tx 1");
         if !has_fewer {
             println!("skipped: no queues can be set here");
@@ -604,7 +607,8 @@ mod tests {
             assert!(answer["veth0"].len() > fewer && incomplete.is_none());
         }
 
-        // Another name. The loopback interface, always present, has no statistics.
+        // The interface gets another name. The loopback interface is always present but has no
+        // statistics.
         assert!(run("ip link set veth0 name other"));
         let (answer, incomplete) = sample(&mut *sampler);
         assert!(answer.keys().eq(["other"]) && incomplete.is_none(), "{answer:?} {incomplete}");

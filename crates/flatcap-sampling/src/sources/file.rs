@@ -12,7 +12,7 @@ use super::text_values::TextValues;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 
-/// Name of the file in errors: the configuration has its path.
+/// Name of the file in errors. The configuration has the path itself.
 const FILE: &str = "[source.file.NAME] path";
 
 /// `include` and `exclude` match the names of values.
@@ -21,7 +21,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Values in a file that the configuration names.",
     root: "flatcap.host.File",
     schema: include_bytes!("../../../../generated/host/file.bfbs"),
-    // A short file costs 5 us; a file that changes faster can get a shorter period.
+    // A short file costs 5 us. A shorter period can be configured for a file that changes faster.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     may_block: true,
@@ -60,7 +60,8 @@ struct FileSampler {
 
 impl Sampler for FileSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        // Opened by name each time, since programs often replace a file instead of rewriting it.
+        // The file is opened by name each time, because programs often replace a file instead of
+        // rewriting it.
         let read = self.file.reopen_path(&self.path).and_then(|()| self.file.read());
         read.map_err(|error| ReadError { file: FILE, error })
     }
@@ -97,8 +98,8 @@ mod tests {
         String::from_utf8(json).unwrap()
     }
 
-    // Proves that a file is followed when it is replaced, cut, removed and restored, and that
-    // values that are not numbers are absent for readers.
+    // Proves that a file is followed when it is replaced, cut, removed and restored. Values that
+    // are not numbers are absent for readers.
     #[test]
     fn a_file_is_followed_by_its_name() {
         let folder = tempfile::tempdir().unwrap();
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(sample(), Some((one("e", "5.0", "5"), Incomplete::NONE)));
     }
 
-    /// Returns the payload of a text in this format as JSON, and why it is incomplete.
+    /// Returns the payload of a text in this format as JSON, and the reasons why it is incomplete.
     fn sampled(keys: &str, text: &str) -> (serde_json::Value, Incomplete) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("values"), text).unwrap();
@@ -139,8 +140,8 @@ mod tests {
         (decoded(&SPEC, &payload), incomplete)
     }
 
-    // Proves that counters and gauges of the Prometheus format are apart, identified by name and
-    // labels, that patterns select names, and that what does not fit is counted.
+    // Proves that counters and gauges of the Prometheus format are kept apart and identified by
+    // name and labels, and that patterns select names. Series that do not fit are counted.
     #[test]
     fn the_prometheus_format_is_recorded() {
         let text = "# TYPE http_requests_total counter\n\
@@ -163,8 +164,8 @@ mod tests {
         assert_eq!(sampled(keys, text), (expected, Incomplete::UNREADABLE));
     }
 
-    // Proves that numbers and booleans of JSON are gauges named by their paths, that strings are
-    // counted without a mark, and that a document may be truncated.
+    // Proves that numbers and booleans of JSON are gauges named by their paths. Strings are counted
+    // without a mark, and a document may be cut.
     #[test]
     fn json_is_recorded() {
         let gauge = |name: &str, value: f64| serde_json::json!({"name": name, "labels": "", "value": value});
@@ -213,8 +214,8 @@ mod tests {
         assert!(device.starts_with("/dev/null: only regular files are read"), "{device}");
     }
 
-    // Proves that a pipe or device is not even opened, which could unblock a writer or start a
-    // watchdog: a writer that waits for a reader of the pipe still waits afterwards.
+    // Proves that a pipe or device is not even opened, because opening it could unblock a writer or
+    // start a watchdog. A writer that waits for a reader of the pipe still waits afterwards.
     #[test]
     fn pipes_are_not_opened() {
         let folder = tempfile::tempdir().unwrap();

@@ -16,13 +16,14 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::odd_text::{self, OddText};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 
-/// The list of mounts under another root, from the host's first process.
+/// The list of mounts of the host's first process, which is used under another root.
 const FILE_OF_HOST: &str = "proc/1/mountinfo";
-/// The list of mounts under the recorder's own root, so that paths mean the same to both.
+/// The list of mounts of the recorder, which is used under the recorder's own root, so that paths
+/// in the list are paths of the recorder.
 const FILE_OF_SELF: &str = "proc/self/mountinfo";
 /// Maximum number of mounts in one sample.
 const MOUNTS_MAX: usize = 4096;
-/// File systems that hold no files of users: skipped unless `include` is set.
+/// Types of file systems that contain no files of users. They are skipped unless `include` is set.
 const PSEUDO: [&[u8]; 24] = [
     b"autofs",
     b"binfmt_misc",
@@ -49,11 +50,12 @@ const PSEUDO: [&[u8]; 24] = [
     b"sysfs",
     b"tracefs",
 ];
-/// File systems whose directories are on devices of their own, which mountinfo does not show.
+/// Types of file systems whose directories can have device numbers of their own, which mountinfo
+/// does not show.
 const WITH_OWN_DEVICES: [&[u8]; 2] = [b"bcachefs", b"btrfs"];
 
 /// `include` and `exclude` match the mount point. A mount whose server does not answer has no
-/// figures, and is tried again with growing intervals. Without `include`, pseudo file systems and
+/// values, and is tried again with growing intervals. Without `include`, pseudo file systems and
 /// file systems without blocks are skipped.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "filesystem",
@@ -97,12 +99,12 @@ struct FilesystemSampler {
     path: &'static str,
     file: HostFile,
     is_own: bool,
-    includes_all: bool, // pseudo file systems too
+    includes_all: bool, // whether pseudo file systems are included too
     filter: CachedNameFilter,
-    root: Vec<u8>,           // before each mount point; empty for the recorder's own root
-    listed_content: Vec<u8>, // the content from which `mounts` was made
+    root: Vec<u8>,           // prefix of mount points; empty for the own root
+    listed_content: Vec<u8>, // the list from which `mounts` was made
     listing_incomplete: Incomplete,
-    listing_odd: Option<OddText>, // the line of the list that was odd
+    listing_odd: Option<OddText>, // the unreadable line of the list
     mounts: Vec<Mount>,
     next_mounts: Vec<Mount>, // empty between listings
     reads: GuardedReads<MountQuery>,
@@ -113,7 +115,7 @@ struct FilesystemSampler {
 /// A recorded mount.
 #[derive(Debug)]
 struct Mount {
-    row: MountRoom, // without the values
+    row: MountRoom, // the row without the values
     query: GuardedElement<MountQuery>,
 }
 
@@ -132,7 +134,7 @@ struct MountQuery {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MountState {
     Space(FilesystemSpace),
-    /// Covered by another mount, or unmounted since: no path leads to it.
+    /// The mount is covered by another mount or was unmounted since, so no path leads to it.
     Hidden,
     Refused(Incomplete),
 }
@@ -157,7 +159,7 @@ impl Sampler for FilesystemSampler {
         self.rows.clear();
         for mount in &self.mounts {
             let mut row = mount.row;
-            // A mount that hangs was not asked.
+            // A mount that hangs was not queried.
             let state = mount.query.with(|query| query.state);
             if state.is_none() {
                 odd_text::note_hanging(&mount.name());
@@ -187,7 +189,8 @@ impl FilesystemSampler {
         self.listed_content.extend_from_slice(content);
         let (lines, mut incomplete) = text::whole_lines(content);
         self.next_mounts.clear();
-        // Most mounts stay in the same order, so with the reversed list each is found at its end.
+        // Most mounts stay in the same order, so in the reversed list each mount is found at the
+        // end.
         self.mounts.reverse();
         for (place, line) in lines.enumerate() {
             let Some(line) = MountLine::of(line) else {
@@ -207,7 +210,7 @@ impl FilesystemSampler {
             }
             let (row, lacks) = row_of(&line, &mut self.path_bytes);
             incomplete |= lacks;
-            // A mount that stays keeps its query, which may hang.
+            // A mount that stays keeps its query, because the query may hang.
             let at = self.mounts.iter().rposition(|mount| mount.row == row);
             self.next_mounts.push(match at {
                 Some(at) => self.mounts.swap_remove(at),
@@ -217,12 +220,12 @@ impl FilesystemSampler {
         std::mem::swap(&mut self.mounts, &mut self.next_mounts);
         self.next_mounts.clear();
         self.listing_incomplete = odd_text::in_file(incomplete, content, format_args!("/{}", self.path));
-        // Another thread may build the sample.
+        // The text is kept here, because another thread may build the sample.
         self.listing_odd = odd_text::take().filter(|_| !incomplete.is_none());
     }
 }
 
-/// Returns the row of a mount, without its figures. `path_bytes` is reused.
+/// Returns the row of a mount, without its values. `path_bytes` is reused.
 fn row_of(line: &MountLine<'_>, path_bytes: &mut Vec<u8>) -> (MountRoom, Incomplete) {
     unescape(line.mount_point, path_bytes);
     let mount_point = text::name(path_bytes);
@@ -290,8 +293,8 @@ impl MountQuery {
         }
     }
 
-    /// Returns whether the kernel answered for this mount. Mount ids belong to one namespace: under
-    /// another root only the device can be compared.
+    /// Returns whether the kernel answered for this mount. Mount ids belong to one namespace, so
+    /// under another root only the device can be compared.
     fn is_same_mount(&self, identity: MountIdentity) -> bool {
         match identity.mount {
             Some(_) if self.is_own => identity.mount == self.identity.mount,
@@ -311,7 +314,7 @@ fn set_space(row: &mut MountRoom, space: &FilesystemSpace) {
     row.set_read_only(space.flags & 1);
 }
 
-/// One line of mountinfo, without unused fields. Texts are still escaped.
+/// One line of mountinfo, without unused fields. Paths and names are still escaped.
 #[derive(Debug, PartialEq)]
 struct MountLine<'a> {
     mount: u64,
@@ -323,8 +326,9 @@ struct MountLine<'a> {
 }
 
 impl<'a> MountLine<'a> {
-    /// Parses `36 35 98:0 /root /mount/point rw,noatime master:1 shared:2 - ext3 /dev/root rw`,
-    /// with any number of words between the options and the hyphen. The device may be empty.
+    /// Parses a line such as `36 35 98:0 /root /mount/point rw,noatime master:1 shared:2 - ext3
+    /// /dev/root rw`. There may be any number of words between the options and the hyphen, and the
+    /// device may be empty.
     fn of(line: &'a [u8]) -> Option<Self> {
         let mut words = line.split(|byte| *byte == b' ');
         let mount = text::number(words.next()?)?;
@@ -379,7 +383,8 @@ mod tests {
         flatbuffers::root::<Filesystem<'_>>(payload).unwrap().mounts().iter().copied().collect()
     }
 
-    /// Creates a host whose mounts are directories of one folder. Returns their device too.
+    /// Creates a host whose mounts are directories of one folder. Also returns the device of these
+    /// directories.
     fn host(lines: &str) -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("proc/1")).unwrap();
@@ -428,7 +433,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged lists never panic and a cut list is always marked.
+    // Proves that damaged lists never cause a panic and a cut list is always marked.
     #[test]
     fn damaged_text_is_marked() {
         let (folder, _) = host("1 0 DEVICE / /data rw - ext4 /dev/a rw\n");
@@ -442,8 +447,8 @@ mod tests {
         });
     }
 
-    // Proves that mounts come and go, that escaped names are found, that a device mounted twice is
-    // recorded twice, and that unreachable mounts are absent and marked.
+    // Proves that mounts come and go, that escaped names are found, and that a device that is
+    // mounted twice is recorded twice. Unreachable mounts are absent and marked.
     #[test]
     fn mounts_come_and_go() {
         let first = "1 0 DEVICE / /data rw - ext4 /dev/a rw\n2 0 0:3 / /proc rw - proc proc rw\n";
@@ -472,7 +477,7 @@ mod tests {
         assert_eq!((points(&rows), incomplete), (names.to_vec(), Incomplete::MISSING));
         assert_eq!((rows[2].blocks(), rows[2].read_only()), (ABSENT, ABSENT));
 
-        // The directory exists, but on another device: the mount is not visible from here.
+        // The directory exists, but on another device, so the mount is not visible from here.
         write(folder.path(), "5 0 98:76 / /data rw - ext4 /dev/a rw\n");
         let (rows, incomplete) = sample();
         assert_eq!((rows[0].blocks(), incomplete), (ABSENT, Incomplete::MISSING));
@@ -523,11 +528,13 @@ mod tests {
         }
     }
 
-    // Proves that the list of a captured host is read completely, as by a naive parser.
+    // Proves that the list of a captured host is read completely, and that a naive parser finds the
+    // same mounts.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture("26231/mountinfo") else { return };
-        // One of its lines was edited by hand and has two spaces where the kernel writes one.
+        // Leaves out one line, which was edited by hand and has two spaces where the kernel writes
+        // one.
         for line in String::from_utf8(text).unwrap().lines().filter(|line| !line.contains("  ")) {
             let parsed = MountLine::of(line.as_bytes()).unwrap();
             let (before, after) = line.split_once(" - ").unwrap();

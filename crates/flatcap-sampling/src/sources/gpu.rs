@@ -19,7 +19,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text};
 
 const DRM: &str = "sys/class/drm";
-/// Exists while NVIDIA's driver is loaded.
+/// File that exists while NVIDIA's driver is loaded.
 const NVIDIA: &str = "proc/driver/nvidia/version";
 /// Name of the list of NVIDIA's cards in log lines.
 const NVIDIA_LIST: &str = "the list of NVIDIA cards";
@@ -38,7 +38,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Gpu",
     schema: include_bytes!("../../../../generated/host/gpu.bfbs"),
     files: &[DRM, NVIDIA],
-    // Drivers refresh their figures a few times a second.
+    // Drivers refresh these values a few times a second.
     period: Duration::from_secs(1),
     may_block: true,
     refresh: "a few times a second, as the driver polls",
@@ -93,17 +93,18 @@ struct GpuSampler {
     present: Vec<ListedCard>, // all cards; reused
     ignored: Vec<ListedCard>, // cards that are not amdgpu's, or not wanted
     nvidia: Option<NvidiaList>,
-    nvidia_cards: Vec<GuardedCard>, // those that are wanted
+    nvidia_cards: Vec<GuardedCard>, // the wanted cards
     listing_incomplete: Incomplete,
     rows: Vec<GpuState>, // reused
-    cpu_ns: u64,         // of the last read in other threads
+    cpu_ns: u64,         // CPU time of the last read in other threads
 }
 
-/// A card. If its driver does not answer, the row has no values, and other cards are still read.
+/// A card whose driver may hang. If the driver does not answer, the row has no values, and other
+/// cards are still read.
 #[derive(Debug)]
 struct GuardedCard {
     listed: ListedCard,
-    row: GpuState, // without the values
+    row: GpuState, // the row without the values
     card: GuardedElement<GpuRead>,
 }
 
@@ -113,7 +114,7 @@ struct NvidiaList {
     list: GuardedElement<GpuRead>,
 }
 
-/// A read that may hang while others go on.
+/// A read that may hang while other reads continue.
 #[derive(Debug)]
 enum GpuRead {
     Amd(AmdCard),
@@ -121,15 +122,15 @@ enum GpuRead {
     Nvidia { card: Box<dyn Card>, sample: CardMetrics },
 }
 
-/// A listed card. A later card of the same number has another inode.
+/// A listed card. A card that later has the same number has another inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ListedCard {
     number: u32,
     inode: u64,
 }
 
-/// A card of amdgpu with its open files, which remain this card's even if another card gets its
-/// number.
+/// A card of amdgpu with its open files, which still belong to this card even if another card gets
+/// its number.
 #[derive(Debug)]
 struct AmdCard {
     status: Option<HostFile>,
@@ -142,12 +143,12 @@ struct AmdCard {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FigureRead {
     Done,
-    /// Skipped, so as not to wake the card.
+    /// The file was skipped, so as not to wake the card.
     Skipped,
     Failed(Incomplete),
 }
 
-/// A value of a card.
+/// A kind of value of a card.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Figure {
     Busy,
@@ -298,7 +299,7 @@ impl GpuSampler {
                 (row(identity.address.as_bytes(), identity.name.as_bytes(), GpuDriver::Nvidia), card)
             })
             .collect();
-        // A known card keeps its state: it may be suspended.
+        // A known card keeps its state, because it may be suspended.
         let is_listed =
             |own: &GuardedCard| wanted.iter().any(|(row, _)| devices::shown(row.address()) == own.shown());
         reads.retain(nvidia_cards, is_listed, |card| &mut card.card);
@@ -317,7 +318,8 @@ impl BlockingRead for GpuRead {
     fn read(&mut self) {
         match self {
             Self::Amd(card) => card.read(),
-            // A list that nobody has taken yet stays: the source had suspended the slow call.
+            // A list that was not yet taken over stays, because the source had suspended this slow
+            // call.
             Self::NvidiaList { cards, listed } => *listed = cards.list_if_changed().or(listed.take()),
             Self::Nvidia { card, sample } => *sample = card.read(),
         }
@@ -325,7 +327,7 @@ impl BlockingRead for GpuRead {
 }
 
 impl GuardedCard {
-    /// Returns the address, as patterns match it.
+    /// Returns the address in the form that patterns match.
     fn shown(&self) -> String {
         devices::shown(self.row.address())
     }
@@ -345,7 +347,7 @@ impl GuardedCard {
 }
 
 impl AmdCard {
-    /// Returns none if it is not an amdgpu card, or not wanted.
+    /// Opens the files of a card. Returns `None` if the card is not an amdgpu card, or not wanted.
     fn open(drm: &HostDirectory, listed: ListedCard, selection: &NameFilter) -> Option<(GpuState, Self)> {
         let device = drm.directory(&path(&format!("card{}/device", listed.number))?).ok()?;
         let content = |name: &str| {
@@ -377,7 +379,7 @@ impl AmdCard {
     }
 
     fn read(&mut self) {
-        // A suspended card is not woken. A card without a readable status counts as awake.
+        // A suspended card is not woken. A card whose status cannot be read counts as awake.
         self.is_suspended = match &mut self.status {
             Some(status) => status.read().is_ok() && status.content() == SUSPENDED,
             None => false,
@@ -423,7 +425,7 @@ impl AmdCard {
     }
 }
 
-/// Sets the values of a row by the metrics of one of NVIDIA's cards.
+/// Sets the values of a row from the metrics of one of NVIDIA's cards.
 fn fill_nvidia(sample: &CardMetrics, row: &mut GpuState) -> Incomplete {
     const THOUSAND: u64 = 1_000;
     const MILLION: u64 = 1_000_000;
@@ -473,7 +475,7 @@ fn row(address: &[u8], name: &[u8], driver: GpuDriver) -> GpuState {
     row
 }
 
-/// Returns the number of `card0`, or `None` for connectors such as `card0-DP-1`.
+/// Returns the number of a card such as `card0`, or `None` for connectors such as `card0-DP-1`.
 fn card_number(name: &CStr) -> Option<u32> {
     let number = text::number(name.to_bytes().strip_prefix(b"card")?)?;
     u32::try_from(number).ok()
@@ -504,7 +506,7 @@ fn signed_number(text: &[u8]) -> Option<i64> {
     Some(sign * i64::try_from(text::number(digits)?).ok()?)
 }
 
-/// Returns the reason for which a sample is incomplete after this read error.
+/// Returns the reason why a sample is incomplete after this read error.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match error.kind() {
         ErrorKind::PermissionDenied => Incomplete::DENIED,
@@ -575,7 +577,7 @@ mod tests {
     }
 
     // Proves that every value ends up in its field, that connectors and other drivers' cards are
-    // ignored, that patterns apply, and that cards come, sleep, lose a file, change numbers and go.
+    // ignored, and that patterns apply. Cards may come, sleep, lose a file, change numbers and go.
     #[test]
     fn cards_of_amdgpu_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -619,7 +621,7 @@ mod tests {
             (addresses, incomplete),
             (vec!["0000:03:00.0".to_owned(), "0000:09:00.0".to_owned()], Incomplete::NONE)
         );
-        // Another card takes the number of one that is not recorded, between two samples.
+        // Between two samples, another card takes the number of a card that is not recorded.
         write(root, "card3/device/uevent", "DRIVER=i915\n");
         assert_eq!(sample(&mut *sampler).0.len(), 2);
         rename(&root.join(BELOW).join("card3"), &root.join("away"));
@@ -631,7 +633,7 @@ mod tests {
         assert_eq!(sample(&mut *sampler).0.len(), 0);
     }
 
-    // Proves that a damaged file never panics and a cut number is never recorded.
+    // Proves that a damaged file never causes a panic and a cut number is never recorded.
     #[test]
     fn damaged_text_is_marked() {
         let folder = tempfile::tempdir().unwrap();
@@ -647,8 +649,8 @@ mod tests {
         }
     }
 
-    // Proves that the error of a host without a driver names the places searched, and that the
-    // error of a host with only NVIDIA's driver names the missing library. The second part is
+    // Proves that the error of a host without a driver names the places that were searched. If a
+    // host has only NVIDIA's driver, the error names the missing library. The second part is
     // skipped if the library is present.
     #[test]
     fn what_is_missing_is_named() {
@@ -691,7 +693,7 @@ mod tests {
         }
     }
 
-    /// Cards of which some do not answer, or whose list does not.
+    /// Cards of which some do not answer, or whose list does not answer.
     #[derive(Debug)]
     struct HangingCards {
         list: bool,
@@ -727,8 +729,8 @@ mod tests {
         }
     }
 
-    // Proves that a card that does not answer, or a list of a driver, costs only itself and is
-    // named: other cards of both drivers are recorded.
+    // Proves that a card or a driver's list that does not answer costs only itself and is named.
+    // Other cards of both drivers are recorded.
     #[test]
     fn a_card_that_hangs_costs_only_itself() {
         let folder = tempfile::tempdir().unwrap();
@@ -757,7 +759,7 @@ mod tests {
     }
 
     // Proves that NVIDIA's values are converted to the same units, that patterns apply, and that
-    // values a card lacks are absent.
+    // values that a card lacks are absent.
     #[test]
     fn figures_of_nvidia_are_converted() {
         let identity = |address: &str| CardIdentity { address: address.to_owned(), name: "H100".to_owned() };

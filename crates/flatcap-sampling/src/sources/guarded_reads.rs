@@ -1,11 +1,11 @@
-//! Reads elements that may hang individually, such as mounts and sensors. An element that hangs is
+//! Reads elements of which each may hang, such as mounts and sensors. An element that hangs is
 //! tried again with exponential backoff.
 //!
-//! A helper thread reads the elements of a source in turn. If it makes no progress, its current
-//! element is suspended together with the thread, and another thread reads the others. When the
-//! read of a suspended element has returned, a separate thread that nothing waits for tries the
-//! element again, after a delay that doubles with each failure. So an element that hangs delays one
-//! sample, and the number of threads is limited.
+//! A helper thread reads the elements of a source in turn. If the thread makes no progress, its
+//! current element is suspended together with the thread, and another thread reads the other
+//! elements. When the read of a suspended element has returned, a separate thread tries the element
+//! again, after a delay that doubles with each failure. Nothing waits for that thread. Therefore an
+//! element that hangs delays only one sample, and the number of threads is limited.
 
 use std::fmt::Debug;
 use std::io;
@@ -18,8 +18,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::thread;
 
-/// An element that takes longer hangs. A sample with one such element still ends in time, unless
-/// its read uses the CPU ([`READY_TIMEOUTS`]).
+/// An element whose read takes longer than this counts as hanging. A sample with one such element
+/// still ends in time, unless the read uses the CPU ([`READY_TIMEOUTS`]).
 const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
 /// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
 /// Before that, the thread may only be waiting for a CPU.
@@ -27,20 +27,22 @@ const READY_TIMEOUTS: u32 = 10;
 /// Time after which a suspended element is tried again. The delay doubles at each failure.
 const RETRY_NS: u64 = 5 * NS_PER_S;
 const RETRY_NS_MAX: u64 = 600 * NS_PER_S;
-/// Maximum number of threads of a source that hang at the same time. With more, its reads wait.
+/// Maximum number of threads of a source that hang at the same time. At this limit, reads of the
+/// source wait.
 const HANGING_MAX: usize = 16;
-/// The place of a thread that may not go on.
+/// Value of `place` for a thread that must not continue.
 const ABANDONED: usize = usize::MAX;
-/// The duration of a read that has not ended.
+/// Value of `took_ns` for a read that has not ended.
 const UNFINISHED: u64 = u64::MAX;
 
 /// An element whose read may hang.
 pub(super) trait BlockingRead: Debug + Send + 'static {
-    /// Reads it. The result stays in the element.
+    /// Reads the element. The result stays in the element.
     fn read(&mut self);
 }
 
-/// An element. Only one thread reads it at a time, and a thread that hangs keeps it.
+/// An element with its lock. Only one thread reads the element at a time, and a thread that hangs
+/// keeps it.
 #[derive(Debug)]
 pub(super) struct GuardedElement<E> {
     shared: Arc<SharedElement<E>>,
@@ -49,15 +51,15 @@ pub(super) struct GuardedElement<E> {
 
 #[derive(Debug)]
 struct SharedElement<E> {
-    element: Mutex<Option<E>>, // none once it was removed
-    took_ns: AtomicU64,        // the last read
+    element: Mutex<Option<E>>, // `None` after the element was removed
+    took_ns: AtomicU64,        // duration of the last read
 }
 
 #[derive(Debug)]
 struct Suspension {
     retry_at_ns: u64,
-    retry_after_ns: u64, // doubles
-    is_tried: bool,      // a thread of its own reads it, or has
+    retry_after_ns: u64, // the last delay, which the next retry doubles
+    is_tried: bool,      // whether a thread of its own reads it or has read it
 }
 
 /// The helper of a source.
@@ -68,8 +70,8 @@ pub(super) struct GuardedReads<E> {
     helper: Option<Helper<E>>,
     threads: Arc<()>,   // a clone in each thread, idle or hanging
     batch: Batch<E>,    // reused
-    places: Vec<usize>, // reused: the elements of the batch
-    spare: Batch<E>,    // of elements that were removed: the next ones take their memory
+    places: Vec<usize>, // reused; positions of the elements of the batch
+    spare: Batch<E>,    // removed elements, kept for their memory
     cpu_ns: u64,
 }
 
@@ -84,12 +86,12 @@ struct Helper<E> {
 
 #[derive(Debug, Default)]
 struct HelperProgress {
-    place: AtomicUsize, // of the element that it reads
-    thread: AtomicI32,  // its id; 0 before it runs
+    place: AtomicUsize, // position of the element that the thread reads
+    thread: AtomicI32,  // thread id; 0 before the thread runs
 }
 
 impl HelperProgress {
-    /// Whether the thread is ready to run, so that it may only be waiting for a CPU.
+    /// Returns whether the thread is ready to run, so that it may only be waiting for a CPU.
     fn is_ready(&self) -> bool {
         let id = self.thread.load(Ordering::Acquire);
         id == 0 || thread::is_ready(id)
@@ -97,7 +99,7 @@ impl HelperProgress {
 }
 
 impl<E> SharedElement<E> {
-    /// Returns the element; none while a thread reads it.
+    /// Returns the element, or `None` while a thread reads it.
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<E>>> {
         match self.element.try_lock() {
             Ok(element) => Some(element),
@@ -125,8 +127,8 @@ impl<E> GuardedElement<E> {
         Self { shared: Arc::new(SharedElement { element, took_ns }), suspension: None }
     }
 
-    /// Returns the result of `act` with the element after its last read. `None` while the element
-    /// is suspended.
+    /// Returns the result of `act` with the element after its last read. Returns `None` while the
+    /// element is suspended.
     #[inline]
     pub(super) fn with<Got>(&self, act: impl FnOnce(&mut E) -> Got) -> Option<Got> {
         if self.suspension.is_some() {
@@ -151,7 +153,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         }
     }
 
-    /// Returns an element. Does not allocate after as many were removed.
+    /// Wraps an element. Does not allocate if elements were removed before whose memory can be
+    /// reused.
     pub(super) fn element(&mut self, element: E) -> GuardedElement<E> {
         let Some(shared) = self.spare.pop() else { return GuardedElement::new(element) };
         if let Some(mut place) = shared.try_lock() {
@@ -161,15 +164,15 @@ impl<E: BlockingRead> GuardedReads<E> {
         GuardedElement { shared, suspension: None }
     }
 
-    /// Removes the items that are not to be kept, and what their elements have open, except of an
-    /// element that hangs.
+    /// Removes the items that are not to be kept, and closes the open files of their elements,
+    /// except for an element that hangs.
     pub(super) fn retain<Item>(
         &mut self,
         items: &mut Vec<Item>,
         mut keeps: impl FnMut(&Item) -> bool,
         guarded: fn(&mut Item) -> &mut GuardedElement<E>,
     ) {
-        // A batch that was read still refers to its elements.
+        // The batch is cleared, because it still refers to its elements after a read.
         self.batch.clear();
         items.retain_mut(|item| {
             if keeps(item) {
@@ -192,10 +195,10 @@ impl<E: BlockingRead> GuardedReads<E> {
     }
 
     /// Reads all elements except the ones that hang. `guarded` returns the element of an item, and
-    /// `name` how a log line calls it.
+    /// `name` returns the item's name for log lines.
     ///
     /// # Errors
-    /// The kernel refuses another thread.
+    /// Fails if the kernel refuses another thread.
     pub(super) fn read<Item>(
         &mut self,
         items: &mut [Item],
@@ -239,12 +242,12 @@ impl<E: BlockingRead> GuardedReads<E> {
         Ok(())
     }
 
-    /// Returns whether another thread may be left to an element that hangs.
+    /// Returns whether one more thread may hang with its element.
     fn can_hang(&self) -> bool {
         Arc::strong_count(&self.threads) <= 1 + HANGING_MAX
     }
 
-    /// Returns whether an element is to be read. Tries a suspended one again when that is due.
+    /// Returns whether an element is to be read. Tries a suspended element again when that is due.
     fn resume<Item>(
         &self,
         item: &mut Item,
@@ -309,7 +312,7 @@ impl<E: BlockingRead> GuardedReads<E> {
             let may_wait_for_cpu = ready_timeouts < READY_TIMEOUTS && helper.progress.is_ready();
             let is_stuck = place == last && can_hang && !may_wait_for_cpu;
             last = place;
-            // The thread may just have gone on.
+            // The thread may just have continued.
             let order = Ordering::AcqRel;
             if is_stuck
                 && helper.progress.place.compare_exchange(place, ABANDONED, order, Ordering::Acquire).is_ok()
@@ -328,7 +331,7 @@ impl<E: BlockingRead> Helper<E> {
         let progress = Arc::new(HelperProgress::default());
         let own_progress = Arc::clone(&progress);
         // The thread ends when it is abandoned, or when the sender is dropped. The thread is not
-        // joined, since it may hang for ever. The thread has the CPUs and the priority of the
+        // joined, since it may hang for ever. The thread inherits the CPUs and the priority of the
         // thread that starts it.
         thread::spawn(&format!("help-{source}"), move || {
             own_progress.thread.store(thread::current_id(), Ordering::Release);
@@ -388,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether reads of an element block.
+    /// A barrier at which the reads of an element block while it is closed.
     #[derive(Debug, Default)]
     struct Barrier {
         is_closed: Mutex<bool>,
@@ -402,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Counts its reads, and blocks while its barrier is closed.
+    /// An element that counts its reads, and blocks while its barrier is closed.
     #[derive(Debug)]
     struct TestElement {
         reads: usize,
@@ -440,8 +443,8 @@ mod tests {
         }
     }
 
-    // Proves that an element that hangs is left out while all others are read at each sample,
-    // whichever it is, and also if several hang.
+    // Proves that any element that hangs is left out while all others are read at each sample. The
+    // test also lets several elements hang.
     #[test]
     fn an_element_that_hangs_costs_only_itself() {
         for hanging in 0..8_usize {
@@ -484,7 +487,8 @@ mod tests {
         assert_eq!(read(&mut reads, &mut items), [Some(3), Some(4)]);
     }
 
-    // Proves that the number of threads is limited: beyond it, a source waits instead.
+    // Proves that the number of threads is limited, and that a source waits when the limit is
+    // reached.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a test that ends when the sleep ends")]
     fn the_number_of_threads_is_limited() {

@@ -22,7 +22,7 @@ const DIR_KIND: NumberedDirKind<5> = NumberedDirKind {
         "surplus_hugepages",
         "nr_overcommit_hugepages",
     ],
-    dirs_max: 64, // sizes are powers of two
+    dirs_max: 64, // enough, because sizes are powers of two
     hint: SPEC.hint,
 };
 
@@ -138,8 +138,8 @@ mod tests {
         });
         std::fs::write(&file, "-1\n").unwrap();
         assert_eq!((sample().0[0].free(), sample().1), (ABSENT, Incomplete::UNREADABLE));
-        // An open file remains readable after an ordinary file system removes it; a new pool has
-        // other files.
+        // In an ordinary file system, an open file can still be read after the file is removed. A
+        // new pool has other files.
         std::fs::remove_dir_all(folder.path().join(DIRECTORY).join("hugepages-2048kB")).unwrap();
         assert_eq!(sample(), (Vec::new(), Incomplete::NONE));
         pool(folder.path(), "hugepages-2048kB", ["8\n"; 5]);

@@ -19,12 +19,13 @@ const DIRECTORY: &str = "sys/class/hwmon";
 const CHIP: &[u8] = b"hwmon";
 const DEVICE_CLASS: DeviceClass =
     DeviceClass { path: DIRECTORY, is_device: |name| devices::is_numbered(name, CHIP), devices_max: 512 };
-/// Maximum number of sensors in one sample; each costs an open file and a system call.
+/// Maximum number of sensors in one sample. Each sensor costs an open file and a system call.
 const SENSORS_MAX: usize = 4096;
-/// Maximum number of files of one chip that are looked at.
+/// Maximum number of files of one chip that are examined.
 const FILES_MAX: usize = 2048;
 
-/// `include` and `exclude` match chip and sensor: `coretemp/temp1`, so `coretemp*` is a whole chip.
+/// `include` and `exclude` match chip and sensor, as in `coretemp/temp1`, so `coretemp*` matches a
+/// whole chip.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "hwmon",
     about: "Every hardware sensor: volts, degrees, fans, watts.",
@@ -54,7 +55,7 @@ enum SensorKind {
     Frequency,
 }
 
-/// Prefixes of the files' names; a number follows.
+/// Prefixes of the names of files, each followed by a number.
 const KINDS: [(&[u8], SensorKind); 8] = [
     (b"temp", SensorKind::Temperature),
     (b"in", SensorKind::Voltage),
@@ -93,9 +94,9 @@ struct Sensors {
     selection: NameFilter,
     open: Vec<Sensor>,      // ascending by kind, chip and number; at most SENSORS_MAX
     has_any: bool,          // whether there is any sensor, wanted or not
-    incomplete: Incomplete, // more than the limits, or names that do not fit, at some time
-    files: Vec<FileName>,   // reused: files of one chip
-    wanted_name: Vec<u8>,   // reused: the name that patterns match
+    incomplete: Incomplete, // a limit was exceeded, or a name did not fit
+    files: Vec<FileName>,   // reused; files of one chip
+    wanted_name: Vec<u8>,   // reused; the name that patterns match
 }
 
 #[derive(Debug)]
@@ -108,13 +109,13 @@ struct Sensor {
 }
 
 impl Sensor {
-    /// Returns its name as patterns match it.
+    /// Returns the name of the sensor in the form that patterns match.
     fn name(&self) -> String {
         format!("{}/{}", devices::shown(self.place.chip_name()), devices::shown(self.place.sensor()))
     }
 }
 
-/// One vector per kind.
+/// The values of all sensors, in one vector per kind.
 #[derive(Debug, Default)]
 struct HwmonSamples {
     temperatures: Vec<TemperatureSensor>,
@@ -147,7 +148,7 @@ impl Sensors {
         let name = key.name.bytes();
         let Some(chip) = devices::number_after(name, CHIP) else { return };
         let name_file = devices::read_line(directory, &[name, b"/name"]);
-        // Old drivers have all files in the chip's `device` directory.
+        // Old drivers put all files into the chip's `device` directory.
         let device_name =
             name_file.is_none().then(|| devices::read_line(directory, &[name, b"/device/name"])).flatten();
         let directory_part: &[u8] = if device_name.is_some() { b"/device/" } else { b"/" };
@@ -194,7 +195,7 @@ impl Sensors {
                 }
             })
         });
-        // A chip that disappeared since it was listed has no files; the next listing drops it.
+        // A chip that disappeared since it was listed has no files. The next listing drops it.
         if !matches!(listed, Some(Ok(()))) {
             files.clear();
         }
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
     use crate::sources::tests::{captured_host, fixed_text, host_with, open_sampler, rename, sample_under};
 
-    /// "hwmon0 coretemp(coretemp.0) temp1 [Core 0]" and the value.
+    /// Pairs of a sensor such as "hwmon0 coretemp(coretemp.0) temp1 [Core 0]" and its value.
     type SensorRows = Vec<(String, f64)>;
 
     fn place(place: &SensorPlace) -> String {
@@ -345,7 +346,7 @@ mod tests {
         (place.to_owned(), value)
     }
 
-    /// A chip with a sensor of each kind, in `sys/class/hwmon/NAME`.
+    /// Creates a chip with a sensor of each kind, in `sys/class/hwmon/NAME`.
     fn chip(host: &Path, directory: &str, name: &str) {
         let chip = host.join(DIRECTORY).join(directory);
         fs::create_dir_all(&chip).unwrap();
@@ -373,7 +374,7 @@ mod tests {
     }
 
     // Proves that each sensor is in the vector of its kind, with label and sign, in the order of
-    // chips and numbers, and that other files are ignored.
+    // chips and numbers. Other files are ignored.
     #[test]
     fn every_value_is_in_its_place() {
         let host = host_with(&[]);
@@ -399,8 +400,8 @@ mod tests {
         assert_eq!(rows(&payload), [expected[1].clone(), expected[3].clone()]);
     }
 
-    // Proves that chips come and go without a restart, and that a chip that takes another's name is
-    // not confused with it.
+    // Proves that chips come and go without a restart, and that a chip that takes the name of
+    // another chip is not confused with that chip.
     #[test]
     fn chips_come_and_go() {
         let host = host_with(&[
@@ -425,8 +426,8 @@ mod tests {
         assert_eq!(sample(&mut *sampler), (two.to_vec(), Incomplete::NONE));
     }
 
-    // Proves that a sensor without a value is absent and marked while the others stay, also if its
-    // file is a directory (EISDIR).
+    // Proves that a sensor without a value is absent and marked while the other sensors stay, even
+    // if the file of the sensor is a directory (EISDIR).
     #[test]
     fn damaged_values_are_marked() {
         for (content, expected) in
@@ -476,8 +477,8 @@ mod tests {
         assert!((incomplete | Incomplete::UNREADABLE) == Incomplete::TOO_MANY | Incomplete::UNREADABLE);
     }
 
-    // Proves that a captured host is read completely: chips in class and device directories, links,
-    // odd names.
+    // Proves that a captured host is read completely, with chips in class and device directories,
+    // links and odd names.
     #[test]
     fn a_captured_host_is_read() {
         let Some(host) = captured_host("node-exporter", &["sys"]) else { return };

@@ -11,16 +11,16 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/interrupts";
-/// Maximum number of cores in one sample; Linux supports no more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 /// Maximum number of lines in one sample.
 const LINES_MAX: usize = 8192;
-/// Maximum number of counts in one sample: 1,152 cores have 1,056 lines.
+/// Maximum number of counts in one sample. A host with 1,152 cores has 1,056 lines.
 const COUNTS_MAX: usize = (14 << 20) / 8;
-// A sample with all of them fits into a frame of the default `frame_max`.
+// A sample with the maximum number of counts fits into a frame of the default `frame_max`.
 const _: () =
     assert!((COUNTS_MAX + CORES_MAX) * 8 + LINES_MAX * size_of::<InterruptLine>() + (64 << 10) <= 16 << 20);
-/// Bytes of a description in the schema, its terminating zero byte included.
+/// Maximum length of a description in the schema, in bytes, including its terminating zero byte.
 const DESCRIPTION_BYTES: usize = 96;
 
 /// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`) or, without
@@ -31,7 +31,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Interrupts",
     schema: include_bytes!("../../../../generated/host/interrupts.bfbs"),
     files: &[FILE],
-    // An expensive sample, 50 us; the total is in cpu.
+    // A sample is expensive, since it takes 50 us. The total number of interrupts is also in cpu.
     period: Duration::from_secs(1),
     refresh: "at each interrupt",
     selects: "devices, such as eth0-rx-0, or names of lines, such as LOC",
@@ -57,7 +57,7 @@ struct InterruptsSampler {
 struct InterruptTable {
     cores: Vec<u64>,
     lines: Vec<InterruptLine>,
-    counts: Vec<u64>, // lines[i].offset + lines[i].length <= counts.len()
+    counts: Vec<u64>, // each lines[i].offset + lines[i].length <= counts.len()
     filter: CachedNameFilter,
 }
 
@@ -82,7 +82,7 @@ impl Sampler for InterruptsSampler {
 }
 
 impl InterruptTable {
-    /// Parses all values present, and returns the reasons for which others are missing.
+    /// Parses all values present, and returns the reasons why others are missing.
     fn parse(&mut self, content: &[u8]) -> Incomplete {
         self.lines.clear();
         self.counts.clear();
@@ -117,7 +117,7 @@ impl InterruptTable {
         Incomplete::NONE
     }
 
-    /// Adds one line, the `place`th of the file.
+    /// Adds one line, which is line number `place` of the file.
     fn push(&mut self, place: usize, line: &[u8]) -> Incomplete {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             return odd_text::unreadable(line);
@@ -141,13 +141,14 @@ impl InterruptTable {
         }
         let length = self.counts.len() - offset;
         let is_per_core = length == self.cores.len() && !(description.is_empty() && length == 1);
-        // Some lines only name a device: `FIQ:  usb_fiq`. A line with other numbers has odd counts.
+        // Some lines only name a device, as in `FIQ:  usb_fiq`. A line that has numbers elsewhere
+        // has unreadable counts.
         let is_number = |field: &[u8]| field.iter().all(u8::is_ascii_digit);
         let is_total = [&b"ERR"[..], b"MIS"].iter().any(|total| name.eq_ignore_ascii_case(total));
         let has_none = length == 0 && !is_total && !text::fields(description).any(is_number);
         let has_none = has_none && !description.is_empty();
         if !is_per_core && !has_none && (length != 1 || !description.is_empty()) {
-            // Fewer counts than cores cannot be assigned to them.
+            // If there are fewer counts than cores, they cannot be assigned to cores.
             self.counts.truncate(offset);
             self.counts.resize(offset + self.cores.len(), ABSENT);
             odd_text::note(line, 0);
@@ -163,13 +164,14 @@ impl InterruptTable {
         incomplete
     }
 
-    /// Takes the counts at the start of a line, at most one per core. Returns the rest of the line.
+    /// Appends the counts at the start of a line, which are at most one per core. Returns the rest
+    /// of the line.
     fn counts<'a>(&mut self, mut rest: &'a [u8], incomplete: &mut Incomplete) -> &'a [u8] {
         for _ in 0..self.cores.len() {
             rest = rest.trim_ascii_start();
             let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
             let (field, tail) = rest.split_at(end);
-            // Digits alone are a count, even one too large to be read.
+            // A word of digits is a count, even if the count is too large to be read.
             if field.is_empty() || !field.iter().all(u8::is_ascii_digit) {
                 break;
             }
@@ -180,14 +182,14 @@ impl InterruptTable {
     }
 }
 
-/// Returns the devices of a numbered line: the part of its description after the last two
+/// Returns the devices of a numbered line, that is, the part of its description after the last two
 /// consecutive spaces.
 fn devices(description: &[u8]) -> Option<&[u8]> {
     let at = description.windows(2).rposition(|two| two == b"  ")?;
     description.get(at + 2..)
 }
 
-/// Replaces runs of spaces by one space and cuts the text to fit; the last byte is zero.
+/// Replaces runs of spaces by one space and cuts the text to fit. The last byte is zero.
 fn single_spaced(text: &[u8]) -> [u8; DESCRIPTION_BYTES] {
     let mut fixed = [0; DESCRIPTION_BYTES];
     let mut places = fixed.iter_mut().take(DESCRIPTION_BYTES - 1);
@@ -239,7 +241,8 @@ mod tests {
         (table, incomplete)
     }
 
-    /// The same by a naive parser: split by words, counts first.
+    /// Reads the same values with a naive parser, which splits lines into words and takes the
+    /// counts first.
     fn naive(text: &str) -> (Vec<u64>, InterruptRows) {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let head = lines.next().unwrap();
@@ -256,8 +259,8 @@ mod tests {
         (cores, rows)
     }
 
-    // Proves that every value ends up in its field: lines with devices, with words, with one
-    // number, with none.
+    // Proves that every value ends up in its field, for lines with devices, with words, with one
+    // number and with no number.
     #[test]
     fn every_value_is_in_its_place() {
         let (table, incomplete) = parsed(TEXT);
@@ -277,8 +280,8 @@ mod tests {
         assert_eq!(rows(&table), expected);
     }
 
-    // Proves that damaged text never panics, that offsets stay within the counts, and that a cut
-    // file is always marked.
+    // Proves that damaged text never causes a panic, that offsets stay within the counts, and that
+    // a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -365,7 +368,7 @@ mod tests {
         }
     }
 
-    // Proves that a large host is read completely: 512 cores and 900 lines.
+    // Proves that a large host is read completely, with 512 cores and 900 lines.
     #[test]
     fn many_cores_are_read() {
         let (cores, lines) = (512_u64, 900_u64);
@@ -386,7 +389,7 @@ mod tests {
         assert_eq!(table.counts.last(), Some(&(899 + 511)));
     }
 
-    // Proves agreement with a naive parser on this host and on captured ones. Live counters may
+    // Proves agreement with a naive parser on this host and on captured hosts. Live counters may
     // grow between two reads.
     #[test]
     fn agrees_with_a_naive_reading() {

@@ -1,5 +1,5 @@
-//! The numbers and booleans of a JSON document, by their paths: `a.b.0.c`. No tree is built; the
-//! parser (`serde_json`) allocates only for strings with escapes and for errors.
+//! The numbers and booleans of a JSON document, identified by their paths, such as `a.b.0.c`. No
+//! tree is built. The parser (`serde_json`) allocates only for strings with escapes and for errors.
 
 use std::fmt::{self, Write};
 
@@ -9,19 +9,20 @@ use super::named_series::{FoundSeries, SeriesKind};
 use super::skipped_values::{SkipReason, SkippedValues};
 use crate::Incomplete;
 
-/// Bytes before an error that are logged with it.
+/// Number of bytes before an error that are logged with the error.
 const BYTES_BEFORE_ERROR: usize = 40;
 
-/// Parses documents; its buffer is reused.
+/// Parses documents, and reuses its buffer.
 #[derive(Debug, Default)]
 pub(super) struct JsonParser {
     path: String,
 }
 
 impl JsonParser {
-    /// Calls `add` with each number and bool of a document, in its order. A number that is the
-    /// whole document has `default_name`. Texts and nulls are counted as expected. In a document
-    /// that is cut or is not JSON, this finds the values before the first error.
+    /// Calls `add` with each number and bool of a document, in the order of the document. If the
+    /// whole document is one number, its name is `default_name`. Strings and nulls are counted as
+    /// skipped but do not make the sample incomplete. If a document is cut or is not JSON, this
+    /// function finds the values before the first error.
     pub(super) fn parse(
         &mut self,
         content: &[u8],
@@ -45,7 +46,7 @@ impl JsonParser {
     }
 }
 
-/// The current value of a document.
+/// Visits the values of a document, and keeps the path of the current value.
 struct JsonWalk<'w, F> {
     path: &'w mut String,
     default_name: &'w str,
@@ -131,7 +132,7 @@ impl<'de, F: FnMut(FoundSeries<'_>, &mut SkippedValues)> Visitor<'de> for &mut J
     }
 }
 
-/// Appends a key to the path.
+/// Appends a key of an object to the path.
 struct PathStep<'w>(&'w mut String);
 
 impl<'de> DeserializeSeed<'de> for PathStep<'_> {
@@ -166,7 +167,8 @@ mod tests {
     use super::*;
     use crate::sources::tests::assert_damage_is_marked;
 
-    /// Returns paths and values, the number of values that were skipped, and why.
+    /// Returns paths and values, the number of values that were skipped, and the reasons why the
+    /// sample is incomplete.
     fn parsed(text: &[u8]) -> (Vec<(String, f64)>, u64, Incomplete) {
         let mut skipped = SkippedValues::new("file.x".to_owned(), "json");
         let mut found = Vec::new();
@@ -177,7 +179,8 @@ mod tests {
         (found, skipped.count(), cut | skipped.incomplete())
     }
 
-    /// Flattens a tree, as a naive reader does: paths and values, and the number of the others.
+    /// Flattens a tree as a naive reader does. Collects paths and values in `found`, and returns
+    /// the number of other values.
     fn flattened(value: &Value, path: &str, found: &mut Vec<(String, f64)>) -> u64 {
         let below = |step: &str| if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") };
         match value {
@@ -201,8 +204,8 @@ mod tests {
         }
     }
 
-    // Proves that numbers and bools are found by their paths, and that all else is counted without
-    // making the sample incomplete.
+    // Proves that numbers and bools are found by their paths, and that all other values are counted
+    // without making the sample incomplete.
     #[test]
     fn values_have_paths() {
         let text = br#"{"a": {"b": [{"c": 1.5}, -2]}, "on": true, "s": "9", "n": null, "\u00e4": 18446744073709551615}"#;
@@ -232,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes panic, and that there are no more values than bytes.
+        // Proves that no bytes cause a panic, and that there are no more values than bytes.
         #[test]
         fn no_bytes_panic(text in prop::collection::vec(
             prop_oneof![prop::sample::select(b"{}[]\":,019.eE-truefalsn\\u \n".to_vec()), any::<u8>()], 0..200)) {

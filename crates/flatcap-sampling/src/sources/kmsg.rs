@@ -12,15 +12,16 @@ use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const FILE: &str = "dev/kmsg";
-/// Maximum number of lines in a sample, and bytes of their records. Further lines are in the next
-/// sample, unless the kernel overwrites them before. A sample fits into the smallest `frame_max`,
-/// and storms of lines take at most some 4 ms of each second.
+/// Maximum number of lines in a sample, and maximum number of bytes of their records. Further lines
+/// are in the next sample, unless the kernel overwrites them before that. A sample fits into the
+/// smallest `frame_max`, and a storm of log lines takes at most about 4 ms of each second.
 const LINES_MAX: usize = 256;
 const BYTES_MAX: usize = 48 << 10;
-/// Bytes of a line in addition to its text: its table, and the offsets, length and padding of both.
+/// Number of bytes that a line takes in addition to its text. They are for its table, and for the
+/// offsets, length and padding of both.
 const LINE_EXTRA_BYTES: usize = 64;
 const _: () = assert!(BYTES_MAX + LINES_MAX * LINE_EXTRA_BYTES <= 64 << 10);
-/// Maximum length of a text. The kernel cuts at 2,048 bytes.
+/// Maximum length of a text. The kernel cuts a text at 2,048 bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -29,8 +30,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: KMSG_ROOT,
     schema: KMSG,
     files: &[FILE],
-    // The last lines before a crash count most, and those that the kernel overwrites are lost. A
-    // sample without lines costs one system call.
+    // A short period matters, because the last lines before a crash are the most important ones,
+    // and lines that the kernel overwrites are lost. A sample without lines costs one system call.
     period: Duration::from_millis(100),
     refresh: "at each line",
     needs: &["CAP_SYSLOG (if kernel.dmesg_restrict is 1)"],
@@ -52,10 +53,10 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 #[derive(Debug)]
 struct KmsgSampler<F = File> {
     log: KernelLog<F>,
-    records: Box<[u8]>,                      // of the last read, one after the other
-    ends: Vec<usize>,                        // of each of them
-    next_sequence: Option<u64>,              // none before the first line
-    lost: u64,                               // lines
+    records: Box<[u8]>,                      // records of the last read, one after another
+    ends: Vec<usize>,                        // end of each of these records
+    next_sequence: Option<u64>,              // `None` before the first line
+    lost: u64,                               // number of lost lines
     text: Vec<u8>,                           // reused
     valid_text: String,                      // reused
     lines: Vec<WIPOffset<LogLine<'static>>>, // reused
@@ -87,8 +88,8 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
                     begin += record.len();
                     self.ends.push(begin);
                 }
-                // The number of the next line shows how many were lost. Before the first line it
-                // cannot, so count the minimum of one.
+                // The number of the next line shows how many lines were lost. Before the first line
+                // there is nothing to compare with, so the minimum of one is counted.
                 RecordRead::Overwritten if self.next_sequence.is_none() && self.ends.is_empty() => {
                     self.lost += 1;
                 }
@@ -133,8 +134,8 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
     }
 }
 
-/// Replaces `valid` by a text of at most [`TEXT_BYTES_MAX`], with the replacement character for
-/// bytes that are not UTF-8. Returns whether the text is whole.
+/// Replaces `valid` by a text of at most [`TEXT_BYTES_MAX`] bytes, in which the replacement
+/// character stands for bytes that are not UTF-8. Returns whether the text is whole.
 fn set_valid_text(text: &[u8], valid: &mut String) -> bool {
     valid.clear();
     for chunk in text.utf8_chunks() {
@@ -193,8 +194,8 @@ mod tests {
         assert_eq!((payload, incomplete), (expected, Incomplete::NONE));
     }
 
-    // Proves that lost lines are counted by their numbers, whether the kernel reports them or not,
-    // and that a malformed record is marked and affects no other.
+    // Proves that lost lines are counted by their numbers, whether the kernel reports them or not.
+    // A malformed record is marked and affects no other record.
     #[test]
     fn lost_lines_are_counted() {
         let line = |sequence: u64| Ok(format!("6,{sequence},1,-;a line"));
@@ -244,7 +245,7 @@ mod tests {
         }
     }
 
-    // Proves that a sample without lines has no more than the count of lost lines.
+    // Proves that a sample without lines has only the count of lost lines.
     #[test]
     fn an_empty_sample_is_small() {
         let mut builder = FlatBufferBuilder::new();
@@ -255,8 +256,8 @@ mod tests {
         assert!(builder.finished_data().len() <= 40, "{}", builder.finished_data().len());
     }
 
-    // Proves that lines from before the source was opened are not recorded, and later ones are.
-    // Method: a file in the place of the kernel log.
+    // Proves that lines from before the source was opened are not recorded, and that later lines
+    // are. The test uses a file in the place of the kernel log.
     #[test]
     fn recording_begins_at_the_end() {
         let host = host_with(&[(FILE, "6,1,1,-;before\n")]);
@@ -270,8 +271,8 @@ mod tests {
         assert!(kmsg.lines().iter().map(|line| line.text()).eq(["after"]));
     }
 
-    // Proves that a line that is written to the log of this kernel is recorded once, whole. Skipped
-    // where the log cannot be written.
+    // Proves that a line that is written to the log of this kernel is recorded exactly once and
+    // completely. The test is skipped where the log cannot be written.
     #[test]
     fn a_line_of_this_kernel_is_recorded() {
         let root = std::path::Path::new("/");
@@ -290,7 +291,8 @@ mod tests {
         let kmsg = flatbuffers::root::<Kmsg<'_>>(&payload).unwrap();
         let found: Vec<LogLine<'_>> = kmsg.lines().iter().filter(|line| line.text() == text).collect();
         assert_eq!(found.len(), 1, "{kmsg:?}");
-        // The kernel does not let programs write as the kernel: facility 1 is "user".
+        // The kernel does not let programs write lines as the kernel, so the facility is 1, which
+        // is "user".
         assert_eq!((found[0].priority(), found[0].facility()), (6, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! `load`: load averages and tasks, from /proc/loadavg.
+//! `load`: load averages and numbers of tasks, from /proc/loadavg.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Load",
     schema: include_bytes!("../../../../generated/host/load.bfbs"),
     files: &[FILE],
-    // The kernel computes load averages every 5 s; the count of runnable tasks changes faster.
+    // The kernel computes load averages every 5 s. The count of runnable tasks changes faster.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     refresh: "averages every 5 s, tasks immediately",
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!([args.runnable, args.tasks, args.last_pid], [3, 456, 78901]);
     }
 
-    // Proves that damaged text never panics and a cut file is always marked.
+    // Proves that damaged text never causes a panic and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1.is_none());

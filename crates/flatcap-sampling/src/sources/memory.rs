@@ -18,7 +18,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Memory",
     schema: include_bytes!("../../../../generated/host/memory.bfbs"),
     files: &[FILE],
-    // As cpu, so that the two line up; a sample costs 5 us.
+    // The period is the period of cpu, so that the samples of both are at the same times. A sample
+    // costs 5 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
     refresh: "some values hundreds of times a second, as memory is used",

@@ -1,5 +1,6 @@
-//! The sources, one file each: the files that it reads, how it parses them, and how it fills its
-//! schema (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
+//! The sources, each in a file of its own. Such a file states the host's files that the source
+//! reads. It also has the parser of these files, and the code that fills the source's schema
+//! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
 
 use flatcap_os::host::HostRoot;
 use flatcap_tasks::schema::TASKS_NAME;
@@ -68,8 +69,8 @@ mod xfrm_example;
 
 pub use ring_memory::RingMemory;
 
-/// All sources, in the order in which the configuration, documents and recordings list them; those
-/// with instances are last.
+/// All sources, in the order in which the configuration, documents and recordings list them.
+/// Sources with instances are last.
 pub const CATALOG: &[SourceSpec] = &[
     cpu::SPEC,
     memory::SPEC,
@@ -109,8 +110,8 @@ pub const CATALOG: &[SourceSpec] = &[
     command::SPEC,
 ];
 
-/// Returns the memory of a source with these settings for the rings of all CPUs of the host. Empty
-/// if it reads none.
+/// Returns the memory that the rings of all CPUs of the host take for a source with these settings.
+/// The list is empty if the source reads no rings.
 pub fn ring_memory(settings: &SourceSettings<'_>, host: &HostRoot) -> Vec<RingMemory> {
     let sizes = match settings.own {
         OwnSettings::Sched(config) => sched::ring_sizes(config),
@@ -125,8 +126,8 @@ pub fn find(name: &str) -> Option<&'static SourceSpec> {
     CATALOG.iter().find(|spec| spec.name == name)
 }
 
-/// Returns whether a name is reserved. Reserved are the names of the recorder's own sources and of
-/// their instances, such as `file.raid`, and of sources that readers compute.
+/// Returns whether a name is reserved. The names of the recorder's own sources are reserved, the
+/// names of their instances, such as `file.raid`, and the names of sources that readers compute.
 pub fn is_reserved(name: &str) -> bool {
     let first = name.split('.').next().unwrap_or(name);
     find(first).is_some() || first == TASKS_NAME
@@ -151,7 +152,7 @@ mod tests {
         payload
     }
 
-    /// Returns the payload of a source of the host under `root`, and the reasons for which it is
+    /// Returns the payload of a source of the host under `root`, and the reasons why it is
     /// incomplete. `keys` are lines of the source's table in a configuration.
     pub(super) fn sample_under(entry: &SourceSpec, keys: &str, root: &Path) -> (Vec<u8>, Incomplete) {
         let mut sampler = open_source(entry, keys, root).unwrap();
@@ -256,7 +257,7 @@ mod tests {
     }
 
     /// Cuts the text at every position, and replaces every byte. Nothing may panic, and no cut text
-    /// may pass as complete. The text itself must.
+    /// may pass as complete. The text itself must be complete.
     pub(super) fn assert_damage_is_marked(text: &[u8], mut is_whole: impl FnMut(&[u8]) -> bool) {
         assert!(is_whole(text));
         for cut in 0..text.len() {
@@ -272,8 +273,8 @@ mod tests {
     }
 
     // Proves that names in the catalog are distinct, that each source states its name, meaning and
-    // period, that each schema has its root, and that only sources of the host have files. The files
-    // of instances are in the configuration.
+    // period, and that each schema has its root. Only sources of the host have files, because the
+    // configuration names the files of instances.
     #[test]
     fn the_catalog_is_sound() {
         for (at, entry) in CATALOG.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Series of a text: values that are identified by a name and labels, as tables of a payload.
+//! Series of a text, that is, values that are identified by a name and labels. They are stored as
+//! tables of a payload.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
@@ -9,7 +10,7 @@ use crate::NameFilter;
 /// Maximum number of series in one sample.
 const SERIES_MAX: usize = 4096;
 /// Maximum length of a name, and of labels, in bytes. The longest label sets of Kubernetes have
-/// some 600; the series of a sample fit into the default `frame_max` in any case.
+/// about 600 bytes. The series of a sample always fit into the default `frame_max`.
 const IDENTITY_BYTES_MAX: usize = 1024;
 
 /// A series as it is found in a text.
@@ -17,13 +18,13 @@ const IDENTITY_BYTES_MAX: usize = 1024;
 pub(super) struct FoundSeries<'t> {
     pub(super) kind: SeriesKind,
     pub(super) name: &'t str,
-    /// In the order of their names: `code="200",method="get"`.
+    /// The labels in the order of their names, such as `code="200",method="get"`.
     pub(super) labels: &'t str,
-    /// NaN if the text has no finite number.
+    /// The value, or NaN if the text has no finite number.
     pub(super) value: f64,
 }
 
-/// Whether readers compute a rate of a series.
+/// The kind of a series, which decides whether readers compute its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SeriesKind {
     /// The value of the series only grows.
@@ -32,20 +33,20 @@ pub(super) enum SeriesKind {
     Gauge,
 }
 
-/// Writes series into a payload and keeps their offsets until the next one. Every source writes
-/// the tables of `file`, whose layout all schemas share.
+/// Writes series into a payload and keeps their offsets until the next payload. Every source uses
+/// the tables of the schema `file`, whose layout all these schemas share.
 #[derive(Debug, Default)]
 pub(super) struct NamedSeries {
     filter: NameFilter,
-    found: usize, // wanted or not
+    found: usize, // number of series, wanted or not
     last: LastName,
     no_labels: Option<WIPOffset<&'static str>>,
     counters: Vec<WIPOffset<FileCounter<'static>>>, // reused
     gauges: Vec<WIPOffset<FileGauge<'static>>>,     // reused
 }
 
-/// The name of the series before: a metric's series follow each other, so its name is written and
-/// compared with the filter once.
+/// The name of the previous series. The series of a metric follow each other, so the name of the
+/// metric is written and compared with the filter only one time.
 #[derive(Debug, Default)]
 struct LastName {
     name: String, // reused; empty before the first one
@@ -54,12 +55,12 @@ struct LastName {
 }
 
 impl NamedSeries {
-    /// Creates an empty list; the filter selects names.
+    /// Creates an empty list. The filter selects names.
     pub(super) fn new(filter: NameFilter) -> Self {
         Self { filter, ..Self::default() }
     }
 
-    /// Forgets all series, and where their names are in the payload.
+    /// Forgets all series, and the offsets of their names in the payload.
     pub(super) fn clear(&mut self) {
         self.found = 0;
         self.last.name.clear();
@@ -69,7 +70,7 @@ impl NamedSeries {
         self.gauges.clear();
     }
 
-    /// Writes a series if it is wanted and fits.
+    /// Writes a series if the series is wanted and fits.
     pub(super) fn add(
         &mut self,
         builder: &mut FlatBufferBuilder<'static>,
@@ -117,7 +118,7 @@ impl NamedSeries {
         }
     }
 
-    /// Returns how many series were found, wanted or not.
+    /// Returns the number of series that were found, wanted or not.
     pub(super) fn found(&self) -> usize {
         self.found
     }

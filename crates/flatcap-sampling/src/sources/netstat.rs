@@ -20,7 +20,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Netstat",
     schema: include_bytes!("../../../../generated/host/netstat.bfbs"),
     files: &[FILE],
-    // As snmp.
+    // The source has the same period as snmp.
     period: Duration::from_millis(100),
     refresh: "at each packet",
     selects: "fields, such as tcp_timeouts",

@@ -14,16 +14,17 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 /// The file of the recorder's own network namespace.
 const FILE: &str = "proc/net/dev";
-/// The file of the host's first process: /proc/net is a link to the reader's own process, which
-/// another /proc does not have.
+/// The file of the host's first process. It is used under another root, because /proc/net is a link
+/// to the reader's own process, which another /proc does not contain.
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
-/// Maximum length of a line: a name of 16 bytes and sixteen numbers of up to twenty digits.
+/// Maximum length of a line, which has a name of 16 bytes and sixteen numbers of up to twenty
+/// digits.
 const LINE_BYTES_MAX: usize = 512;
 /// Maximum number of interfaces in one sample.
 const INTERFACES_MAX: usize = 4096;
-/// Counters of an interface.
+/// Number of counters of an interface.
 const COUNTERS: usize = 16;
-/// Heading lines at the start of the file.
+/// Number of heading lines at the start of the file.
 const HEADING_LINES: usize = 2;
 
 const NAMESPACE_HINT: &str = ": the network of the host is that of its first process, which /proc hides from the recorder \
@@ -36,7 +37,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Network",
     schema: include_bytes!("../../../../generated/host/network.bfbs"),
     files: &[FILE],
-    // Bursts last milliseconds; a sample costs 5 us.
+    // Bursts last milliseconds. A sample costs 5 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
     refresh: "at each packet",
@@ -52,12 +53,13 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     Ok(OpenedSampler::built(NetworkSampler { path, file, filter, interfaces: Vec::new() }))
 }
 
-/// Returns the file to read: `own` is in the recorder's network namespace. Under another root,
-/// `another` belongs to the host's first process. A captured tree may have either file.
+/// Returns the path of the file to read. `own` is the file of the recorder's network namespace.
+/// Under another root, `another` is used, which is the file of the host's first process. A captured
+/// tree may have either file.
 ///
 /// # Errors
-/// The recorder may not look at the first process. Its own network is no substitute, since it may
-/// be a container's.
+/// Fails if the recorder may not access the first process. The recorder's own network is no
+/// substitute, because it may be the network of a container.
 pub(super) fn namespace_path(
     host: &HostRoot,
     own: &'static str,
@@ -71,7 +73,7 @@ pub(super) fn namespace_path(
         Ok(_) => Ok(another),
         Err(error) if error.kind() != ErrorKind::NotFound => denied(error),
         Err(_) if host.hides_first_process() => denied(ErrorKind::PermissionDenied.into()),
-        // The host lacks the file, whatever the recorder's own network has.
+        // This host lacks the file, even if the recorder's own network namespace has it.
         Err(_) if host.has_procfs() => Ok(another),
         Err(_) => Ok(own),
     }
@@ -114,7 +116,8 @@ fn parse(
     incomplete | cursor.each_line(|cursor, at| line(cursor, at, filter, interfaces))
 }
 
-/// Adds the interface of one line, if it is wanted. Returns the reasons for which it is incomplete.
+/// Adds the interface of one line, if it is wanted. Returns the reasons why this line is
+/// incomplete.
 fn line(
     cursor: &mut Cursor<'_>,
     at: usize,
@@ -131,7 +134,7 @@ fn line(
         return Incomplete::TOO_MANY;
     }
     let mut lacks = Incomplete::NONE;
-    // The schema has the counters in the order of the file.
+    // The counters have the same order in the schema and in the file.
     let counters = cursor.numbers::<COUNTERS>(&mut lacks);
     interfaces.push(InterfaceCounters(text::row(&[], &name, &counters)));
     lacks
@@ -169,8 +172,8 @@ mod tests {
         );
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -202,7 +205,8 @@ mod tests {
         assert_eq!(incomplete, Incomplete::NONE);
     }
 
-    // Proves that all interfaces of this host and of captured hosts are read, as by a naive parser.
+    // Proves that all interfaces of this host and of captured hosts are read, and that a naive
+    // parser finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let payload = sample_this_host(&SPEC);

@@ -18,10 +18,10 @@ const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {
     prefix: "node",
     suffix: "",
     files: ["meminfo", "numastat", "vmstat"],
-    dirs_max: 1024, // Linux supports no more
+    dirs_max: 1024, // Linux does not support more
     hint: SPEC.hint,
 };
-/// Layouts of these files. Lines of the first begin with the node.
+/// Layouts of these three files. Lines of meminfo begin with the node.
 const LAYOUTS: [CounterLayout; 3] = [
     CounterLayout::Lines { section: b"meminfo:", skip: 2 },
     CounterLayout::Lines { section: b"numastat:", skip: 0 },
@@ -35,7 +35,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Numa",
     schema: include_bytes!("../../../../generated/host/numa.bfbs"),
     files: &[DIRECTORY],
-    // Placement shifts slowly; a sample queries each node.
+    // Placement shifts slowly. A sample queries each node.
     period: Duration::from_secs(1),
     refresh: "hundreds of times a second, as memory is used; some counters are summed up once a second",
     selects: "nodes, such as node0",
@@ -81,7 +81,7 @@ impl Sampler for NumaSampler {
             let contents = folder.contents().into_iter().zip(DIR_KIND.files);
             for (((content, name), layout), order) in contents.zip(LAYOUTS).zip(&mut *orders) {
                 if let Some(content) = content {
-                    // Names that the schema does not have are skipped.
+                    // Values whose names the schema does not have are skipped.
                     writer.read_file(layout, order, content, |_, _, _| Incomplete::NONE);
                     let lacks = std::mem::take(&mut writer.incomplete);
                     incomplete |= DIR_KIND.in_file(lacks, content, (folder.number, name));
@@ -131,7 +131,8 @@ mod tests {
         nodes.collect()
     }
 
-    /// The same by an independent parser. The events of vmstat equal the events of numastat.
+    /// Returns the same values as found by an independent parser. The events of vmstat have the
+    /// same values as the events of numastat.
     fn naive(folder: &Path) -> BTreeMap<String, u64> {
         let mut values = BTreeMap::new();
         for (file, skip) in [("meminfo", 2), ("numastat", 0), ("vmstat", 0)] {
@@ -225,7 +226,8 @@ mod tests {
         assert_eq!(sample(), (expected, Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Proves that all nodes of captured hosts are read, as by a naive parser.
+    // Proves that all nodes of captured hosts are read, and that a naive parser finds the same
+    // values.
     #[test]
     fn captured_hosts_are_read() {
         for archive in ["procfs", "node-exporter"] {
@@ -241,8 +243,8 @@ mod tests {
         }
     }
 
-    // Proves that all values of this host are read: the names that a naive parser finds, and values
-    // that do not change.
+    // Proves that all values of this host are read. The names must be those that a naive parser
+    // finds, and values that do not change must be equal.
     #[test]
     fn agrees_with_this_host() {
         if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {

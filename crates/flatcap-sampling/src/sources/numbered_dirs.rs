@@ -1,5 +1,5 @@
-//! Numbered directories of sysfs, such as `node0` and `hugepages-2048kB`: listed at each sample,
-//! with their files kept open while they exist.
+//! Numbered directories of sysfs, such as `node0` and `hugepages-2048kB`. The directories are
+//! listed at each sample, and their files are kept open while the directories exist.
 
 use std::ffi::CStr;
 use std::io::{self, Write as _};
@@ -22,15 +22,16 @@ pub(super) struct NumberedDirKind<const FILES: usize> {
     /// Text after the number.
     pub(super) suffix: &'static str,
     pub(super) files: [&'static str; FILES],
-    /// Maximum number of directories; the directories with the highest numbers are skipped.
+    /// Maximum number of directories. Beyond it, the directories with the highest numbers are
+    /// skipped.
     pub(super) dirs_max: usize,
     /// Explains the error if the directory is missing.
     pub(super) hint: &'static str,
 }
 
 impl<const FILES: usize> NumberedDirKind<FILES> {
-    /// Returns the reasons for which the content of a file of the directory with a number lacks
-    /// values, and notes the file if there are any.
+    /// Returns the reasons why the content of a file lacks values, and notes the file if there are
+    /// any reasons. The file is in the directory with this number.
     #[inline]
     pub(super) fn in_file(
         &self,
@@ -50,9 +51,9 @@ pub(super) struct NumberedDirs<const FILES: usize> {
     kind: NumberedDirKind<FILES>,
     directory: HostDirectory,
     filter: CachedNameFilter,
-    numbers: Vec<u64>,              // of the last listing
+    numbers: Vec<u64>,              // the numbers of the last listing
     known: Vec<NumberedDir<FILES>>, // in the order of their numbers
-    spare: Vec<NumberedDir<FILES>>, // directories that are gone, for their buffers
+    spare: Vec<NumberedDir<FILES>>, // directories that are gone, kept for their buffers
     incomplete: Incomplete,
 }
 
@@ -61,20 +62,20 @@ pub(super) struct NumberedDirs<const FILES: usize> {
 pub(super) struct NumberedDir<const FILES: usize> {
     pub(super) number: u64,
     files: [DirFile; FILES],
-    /// Largest number of values it has had, as counted by its source.
+    /// Largest number of values that the directory has had, as counted by the source.
     pub(super) found_max: usize,
 }
 
-/// A file, with the buffer of the file that was here before.
+/// A file of a directory. The buffer may come from the file of an earlier directory.
 #[derive(Debug, Default)]
 struct DirFile {
     file: Option<HostFile>,
-    is_open: bool,  // else the file is of another directory
-    was_read: bool, // it has been read before
+    is_open: bool,  // if false, the file belongs to an earlier directory
+    was_read: bool, // whether the file has been read before
 }
 
 impl<const FILES: usize> NumberedDirs<FILES> {
-    /// Opens the directory and reads all files once. `include` and `exclude` match the numbered
+    /// Opens the directory and reads all files one time. `include` and `exclude` match the numbered
     /// directories.
     pub(super) fn open(context: &OpenContext<'_>, kind: NumberedDirKind<FILES>) -> Result<Self, Unavailable> {
         let unavailable = |error| Unavailable { file: kind.directory, error, hint: kind.hint };
@@ -110,7 +111,7 @@ impl<const FILES: usize> NumberedDirs<FILES> {
         self.known.iter_mut()
     }
 
-    /// Returns the reasons for which the last read was incomplete.
+    /// Returns the reasons why the last read was incomplete.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.incomplete
     }
@@ -148,7 +149,7 @@ impl<const FILES: usize> NumberedDirs<FILES> {
 }
 
 impl<const FILES: usize> NumberedDir<FILES> {
-    /// Creates a directory that was not there before, with the buffers of one that is gone.
+    /// Creates a directory that was not there before, with the buffers of a directory that is gone.
     fn of(number: u64, spare: Option<Self>) -> Self {
         let mut files = spare.map_or_else(|| [(); FILES].map(|()| DirFile::default()), |folder| folder.files);
         for slot in &mut files {
@@ -157,16 +158,16 @@ impl<const FILES: usize> NumberedDir<FILES> {
         Self { number, files, found_max: 0 }
     }
 
-    /// Returns the content of each file, in the order of the kind; `None` for a file that could not
-    /// be read.
+    /// Returns the content of each file, in the order of the kind, or `None` for a file that could
+    /// not be read.
     pub(super) fn contents(&self) -> [Option<&[u8]>; FILES] {
         self.files.each_ref().map(|slot| slot.file.as_ref().filter(|_| slot.is_open).map(HostFile::content))
     }
 }
 
 impl DirFile {
-    /// Reads the file. If that fails it is reopened once, because the directory may have been
-    /// removed and created again.
+    /// Reads the file. If that fails, the file is reopened one time, because the directory may have
+    /// been removed and created again.
     fn read(&mut self, directory: &HostDirectory, path: impl Fn() -> [u8; PATH_BYTES_MAX]) {
         let was_open = self.is_open;
         self.is_open = (was_open && self.read_open()) || (self.open(directory, &path()) && self.read_open());
@@ -187,8 +188,8 @@ impl DirFile {
     }
 }
 
-/// Returns the path of a file below the directory, ended by zero bytes; without an end if it is too
-/// long.
+/// Returns the path of a file below the directory, padded with zero bytes. A path that is too long
+/// has no terminating zero byte.
 fn path<const FILES: usize>(kind: &NumberedDirKind<FILES>, number: u64, file: &str) -> [u8; PATH_BYTES_MAX] {
     let mut path = [0; PATH_BYTES_MAX];
     let written = write!(&mut path[..], "{}{number}{}/{file}", kind.prefix, kind.suffix);

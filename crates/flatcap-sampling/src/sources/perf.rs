@@ -1,4 +1,4 @@
-//! `perf`: hardware, software and cache counters of each core, and of chosen processes.
+//! `perf`: hardware, software and cache counters of each core, and of configured processes.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -114,14 +114,14 @@ fn countable(wanted: &[PerfEvent], at: CountTarget, paranoid: &[u8]) -> Result<V
 #[derive(Debug)]
 struct PerfSampler {
     online: HostFile,
-    listed_content: Vec<u8>, // the list from which `cores` was made
+    listed_content: Vec<u8>, // list of cores from which `cores` was made
     numbers: Vec<u32>,       // reused
     events: Vec<PerfEvent>,
     groups: Vec<Vec<usize>>,
     cores: Vec<CountedCore>, // in the order of their numbers
     opening_incomplete: Incomplete,
-    must_retry: bool, // no counter of some core could be opened
-    opened_ns: u64,   // when that was last tried
+    must_retry: bool, // whether a core has no counter that could be opened
+    opened_ns: u64,   // when opening was last tried
     processes: CountedProcesses,
     rows: Vec<CoreCount>,            // reused
     process_rows: Vec<ProcessCount>, // reused
@@ -132,10 +132,10 @@ struct PerfSampler {
 struct CountedCore {
     number: u32,
     groups: Vec<(CounterGroup, Vec<usize>)>,
-    counts: Vec<Option<CounterValue>>, // one per event, of the last read
-    enabled_ns: Vec<Option<u64>>,      // one per group: how long it was enabled at the last read
+    counts: Vec<Option<CounterValue>>, // one per event, from the last read
+    enabled_ns: Vec<Option<u64>>,      // time enabled per group, at the last read
     is_complete: bool,
-    is_stopped: bool,    // the kernel stopped some counters, since the core was away
+    is_stopped: bool,    // whether the kernel stopped some, as the core was offline
     refusal: Incomplete, // why some counters could not be opened
 }
 
@@ -150,8 +150,8 @@ impl Sampler for PerfSampler {
             core.read();
             is_stopped |= core.is_stopped;
         }
-        // A suspend takes the cores away and back between two samples: the list is the same, but
-        // the kernel has stopped the counters for ever.
+        // A suspend takes the cores offline and back online between two samples. The list is the
+        // same afterwards, but the kernel has stopped the counters for ever.
         if is_stopped || (self.must_retry && self.is_retry_due()) {
             self.update_cores();
             let new = self.cores.iter_mut().filter(|core| core.enabled_ns.iter().all(Option::is_none));
@@ -203,7 +203,7 @@ impl Sampler for PerfSampler {
 }
 
 impl CountedCore {
-    /// Reads the counters, and notes whether the kernel has stopped any of them.
+    /// Reads the counters of the core, and notes whether the kernel has stopped any of them.
     fn read(&mut self) {
         self.counts.fill(None);
         self.is_complete = read_groups(&self.groups, &mut self.counts);
@@ -211,7 +211,8 @@ impl CountedCore {
         for ((_, places), enabled) in self.groups.iter().zip(&mut self.enabled_ns) {
             let count = places.first().and_then(|place| self.counts.get(*place)).copied().flatten();
             let Some(count) = count else { continue };
-            // The counters of a core are always enabled, so this time advances between two reads.
+            // The counters of a core are always enabled, so their enabled time advances between two
+            // reads unless they have stopped.
             self.is_stopped |= enabled.replace(count.time_enabled) == Some(count.time_enabled);
         }
         if self.is_stopped {
@@ -221,7 +222,7 @@ impl CountedCore {
 }
 
 impl PerfSampler {
-    /// Returns whether counters that the kernel has refused are tried again now.
+    /// Returns whether counters that the kernel has refused are to be tried again now.
     fn is_retry_due(&mut self) -> bool {
         let now = monotonic_ns();
         let is_due = now.saturating_sub(self.opened_ns) >= RETRY_INTERVAL_NS;
@@ -255,7 +256,8 @@ impl PerfSampler {
             }
         }
         let refusals = cores.iter().fold(Incomplete::NONE, |all, core| all | core.refusal);
-        // Cores may differ in their events: open counters must not restart.
+        // Cores may differ in the events that they count. Therefore only cores without any counter
+        // are tried again, because open counters must not restart.
         self.must_retry = cores.iter().any(|core| core.groups.is_empty());
         self.opened_ns = monotonic_ns();
         self.opening_incomplete = Incomplete::UNREADABLE.unless(is_whole) | refusals;
@@ -337,8 +339,9 @@ mod tests {
         );
     }
 
-    // Proves that counters which the kernel has stopped, as a suspend does while the list of cores
-    // stays the same, are opened again, and that the others go on.
+    // Proves that counters that the kernel has stopped are opened again, and that the other
+    // counters continue. The kernel stops counters in a suspend, which leaves the list of cores the
+    // same.
     #[test]
     fn stopped_counters_are_opened_again() {
         if !can_count() {
@@ -358,7 +361,8 @@ mod tests {
             let (before, _) = next(&mut sampler);
             for stopped in 0..sampler.cores.len() {
                 sampler.cores[stopped].groups.iter().for_each(|(group, _)| group.stop().unwrap());
-                // It may have counted between the last sample and its stop.
+                // The counter may have counted between the last sample and the time when it
+                // stopped.
                 next(&mut sampler);
                 let (first, incomplete) = next(&mut sampler);
                 assert_eq!((first.len(), incomplete), (before.len(), Incomplete::NONE));
@@ -370,8 +374,8 @@ mod tests {
         }
     }
 
-    // Proves that context switches counted on this host agree with /proc/stat, read around and
-    // between two samples.
+    // Proves that the context switches that are counted on this host agree with /proc/stat, which
+    // the test reads around and between two samples.
     #[test]
     fn agrees_with_proc_stat() {
         if !can_count() {
@@ -409,8 +413,8 @@ mod tests {
         let counted = end - begin;
         assert!(counted > 100, "{counted}");
         assert!(counted <= outer_end - outer_begin, "{counted} {}", outer_end - outer_begin);
-        // Switches to and from a core's idle task are counted as in the file; a few may be under
-        // way.
+        // Switches to and from a core's idle task are counted as in the file. A few switches may
+        // occur during the reads.
         assert!(counted + 50 >= inner_end - inner_begin, "{counted} {}", inner_end - inner_begin);
     }
 
@@ -445,7 +449,8 @@ mod tests {
         };
         let (cores, before, incomplete) = sample();
         assert_eq!((cores, incomplete), (vec![0], Incomplete::NONE));
-        // A core that does not exist cannot be counted: its values are absent and marked.
+        // Events of a core that does not exist cannot be counted, so its values are absent and
+        // marked.
         online("0,4095\n");
         let (cores, after, incomplete) = sample();
         assert_eq!((cores, incomplete), (vec![0, 4095], Incomplete::MISSING));

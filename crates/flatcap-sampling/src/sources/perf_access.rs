@@ -8,11 +8,12 @@ use flatcap_tasks::PAYLOAD_NS_MAX;
 
 use super::Unavailable;
 
-/// The level from which on the kernel refuses events to those without a capability.
+/// File with the kernel's restriction level for events. From a certain level on, the kernel refuses
+/// events to processes without a capability.
 pub(super) const PARANOID: &str = "proc/sys/kernel/perf_event_paranoid";
 
 /// Returns an error that names the permissions that events on whole cores need. `what` is the
-/// refused operation: counting or recording. `paranoid` is the content of [`PARANOID`].
+/// refused operation, which is counting or recording. `paranoid` is the content of [`PARANOID`].
 pub(super) fn denied(what: &str, error: &io::Error, paranoid: &[u8]) -> io::Error {
     let level = String::from_utf8_lossy(paranoid.trim_ascii());
     io::Error::new(
@@ -24,8 +25,8 @@ pub(super) fn denied(what: &str, error: &io::Error, paranoid: &[u8]) -> io::Erro
     )
 }
 
-/// Checks that records have the ids of all threads of the host. In the namespace of a container,
-/// threads outside of it have no ids.
+/// Checks that records have the ids of all threads of the host. In the PID namespace of a
+/// container, threads outside of the container have no ids.
 pub(super) fn require_host_ids(source: &str, host: &HostRoot) -> Result<(), Unavailable> {
     if in_initial_pid_namespace() && host.shares_pid_namespace() {
         return Ok(());
@@ -36,7 +37,7 @@ pub(super) fn require_host_ids(source: &str, host: &HostRoot) -> Result<(), Unav
     Err(Unavailable::of(io::Error::new(ErrorKind::Unsupported, message)))
 }
 
-/// Checks that a sample of what happens in a period is not longer than readers take.
+/// Checks that the period of a source that records events is not longer than readers accept.
 pub(super) fn require_short_period(period: Duration) -> Result<(), Unavailable> {
     let longest = Duration::from_nanos(PAYLOAD_NS_MAX);
     if period <= longest {

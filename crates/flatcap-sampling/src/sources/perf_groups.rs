@@ -1,4 +1,5 @@
-//! Groups of counters of `perf`: which events count together, and how they are opened and read.
+//! Groups of counters of `perf`. The module decides which events count together, and opens and
+//! reads the groups.
 
 use std::io::{self, ErrorKind};
 
@@ -6,8 +7,9 @@ use flatcap_os::perf::{CountTarget, CounterGroup, CounterValue, EventCode};
 
 use crate::{Incomplete, PerfEvent};
 
-/// Hardware events in one group. A group counts only if all its events fit into the processor's
-/// counters: most processors have at least four, and the kernel's watchdog holds one.
+/// Maximum number of hardware events in one group. A group counts only if all its events fit into
+/// the processor's counters. Most processors have at least four counters, and the kernel's watchdog
+/// uses one of them.
 const HARDWARE_GROUP_MAX: usize = 4;
 
 const HARDWARE: u32 = 0;
@@ -15,8 +17,8 @@ const SOFTWARE: u32 = 1;
 const CACHE: u32 = 3;
 const MISSES: u64 = 1 << 16;
 
-/// Returns which events count together, by their indices in the list: a few hardware events per
-/// group, and all software events in one group, which is never multiplexed.
+/// Returns the groups of events that count together, as indices in the list. A group has a few
+/// hardware events, or all software events. The group of software events is never multiplexed.
 pub(super) fn group_events(events: &[PerfEvent]) -> Vec<Vec<usize>> {
     let is_software = |at: &usize| events.get(*at).is_some_and(|event| event_code(*event).kind == SOFTWARE);
     let (software, hardware): (Vec<usize>, Vec<usize>) = (0..events.len()).partition(is_software);
@@ -79,11 +81,11 @@ pub(super) fn read_groups(
     all_read
 }
 
-/// Returns the reason for which a sample is incomplete if a counter could not be opened.
+/// Returns the reason why a sample is incomplete if a counter could not be opened.
 pub(super) fn incomplete_reason(error: &io::Error) -> Incomplete {
     match error.kind() {
         ErrorKind::PermissionDenied => Incomplete::DENIED,
-        // Too many open files.
+        // The process or the host has too many open files (EMFILE, ENFILE).
         _ if matches!(error.raw_os_error(), Some(23 | 24)) => Incomplete::TOO_MANY,
         _ => Incomplete::MISSING,
     }
@@ -111,8 +113,8 @@ pub(super) fn event_code(event: PerfEvent) -> EventCode {
         PerfEvent::MajorFaults => (SOFTWARE, 6),
         PerfEvent::AlignmentFaults => (SOFTWARE, 7),
         PerfEvent::EmulationFaults => (SOFTWARE, 8),
-        // Bits 0 to 7: the cache. Bits 8 to 15: the operation, 0 for reads. Bits 16 to 23: the
-        // result, 1 for misses.
+        // Bits 0 to 7 are the cache. Bits 8 to 15 are the operation, which is 0 for reads. Bits 16
+        // to 23 are the result, which is 1 for misses.
         PerfEvent::L1DcacheLoads => (CACHE, 0),
         PerfEvent::L1DcacheLoadMisses => (CACHE, MISSES),
         PerfEvent::L1IcacheLoadMisses => (CACHE, 1 | MISSES),

@@ -19,20 +19,20 @@ const HINT_DENIED: &str = ": since Linux 5.10 only root may read energy_uj: \
      grant CAP_DAC_READ_SEARCH, or change the mode of the file";
 const ZONE_CLASS: DeviceClass = DeviceClass {
     path: FILES[0],
-    // A zone is named after its control type and its numbers: intel-rapl:0:0.
+    // A zone is named after its control type and its numbers, as in intel-rapl:0:0.
     is_device: |name| name.contains(&b':'),
     devices_max: 1024,
 };
 const SUPPLY_CLASS: DeviceClass = DeviceClass { path: FILES[1], is_device: |_| true, devices_max: 256 };
 
-/// `include` and `exclude` match the names of directories: `intel-rapl:0`, `BAT0`.
+/// `include` and `exclude` match the names of directories, such as `intel-rapl:0` or `BAT0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "power",
     about: "Energy meters (RAPL) and batteries.",
     root: "flatcap.host.Power",
     schema: include_bytes!("../../../../generated/host/power.bfbs"),
     files: &FILES,
-    // Energy counters change every millisecond; power averaged over 100 ms is steady.
+    // Energy counters change every millisecond, and power averaged over 100 ms is steady.
     period: Duration::from_millis(100),
     may_block: true,
     refresh: "energy every millisecond, batteries every second to every minute",
@@ -64,7 +64,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let zones = &sampler.zones.open;
     let all_denied = !zones.is_empty()
         && zones.iter().all(|zone| {
-            // Nothing else reads it yet.
+            // No other thread reads the zone yet.
             zone.device.with(|zone| zone.energy.is_denied()) == Some(true)
         });
     if all_denied && sampler.supplies.open.is_empty() {
@@ -79,7 +79,7 @@ struct PowerSampler {
     supplies: PowerDevices<Supply>,
 }
 
-/// The devices of one class, which may be missing.
+/// The devices of one class, which the host may lack.
 #[derive(Debug)]
 struct PowerDevices<Device: PowerDevice> {
     listing: Option<DeviceListing>,
@@ -108,10 +108,10 @@ trait PowerDevice: BlockingRead {
     /// Opens the files of the device of this name.
     fn open(directory: &HostDirectory, name: &[u8]) -> Self;
 
-    /// Whether the last read reported that it is gone.
+    /// Returns whether the last read reported that the device is gone.
     fn is_gone(&self) -> bool;
 
-    /// Returns what the last read found.
+    /// Returns the values that the last read found.
     fn sample(&self, name: &[u8], incomplete: &mut Incomplete) -> Self::Sample;
 }
 
@@ -154,7 +154,7 @@ impl<Device: PowerDevice> PowerDevices<Device> {
         Ok(())
     }
 
-    /// Samples the devices that do not hang.
+    /// Fills `samples` with the devices that do not hang.
     fn sample(&mut self) -> Incomplete {
         let mut incomplete = self.listing.as_ref().map_or(Incomplete::NONE, DeviceListing::incomplete);
         self.samples.clear();
@@ -218,7 +218,7 @@ struct Supply {
     numbers: [NumberFile; PROPERTIES.len()],
 }
 
-/// The numbers of a supply, in the order of the schema; a supply has only the numbers that its
+/// The numbers of a supply, in the order of the schema. A supply has only the numbers that its
 /// driver provides.
 const PROPERTIES: [&[u8]; 14] = [
     b"/online",
@@ -255,8 +255,8 @@ impl PowerDevice for Supply {
         }
     }
 
-    /// Each file of a supply that is gone reports that. A bay without its battery reports it in
-    /// some files only.
+    /// Returns whether the supply is gone, that is, each of its files reports this. If a bay has no
+    /// battery, only some files report this.
     fn is_gone(&self) -> bool {
         let numbers = || self.numbers.iter();
         numbers().all(|number| number.is_gone() || !number.exists()) && numbers().any(NumberFile::is_gone)
@@ -271,7 +271,7 @@ impl PowerDevice for Supply {
         let [energy, energy_full, energy_design, charge, charge_full, charge_design, rest @ ..] = signed;
         let [voltage, current, power, temperature] = rest;
         let status = self.status.text(&mut lacks);
-        // A bay without its battery has no other values.
+        // A bay without a battery has no other values.
         if present != 0 {
             *incomplete |= lacks;
         }
@@ -333,8 +333,8 @@ mod tests {
         flatbuffers::root::<Power<'_>>(payload).unwrap()
     }
 
-    /// Creates a laptop: a package with its cores and memory, an adapter, and two batteries, of
-    /// which one is removed.
+    /// Creates a laptop that has a package with its cores and memory, an adapter, and two
+    /// batteries, of which one is removed.
     fn laptop() -> tempfile::TempDir {
         let mut files: Vec<(String, String)> = Vec::new();
         let mut add =
@@ -452,8 +452,8 @@ mod tests {
         assert_eq!(counts(), (2, 3));
     }
 
-    // Proves that energy that only root may read is reported, with and without other supplies.
-    // Skipped for root, who may read it.
+    // Proves that energy that only root may read is reported, with and without other supplies. The
+    // test is skipped for root, who may read this energy.
     #[test]
     fn denied_energy_is_reported() {
         let host = laptop();
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(error, format!("/sys/class/powercap: no zone{}", SPEC.hint));
     }
 
-    // Proves that captured hosts are read completely, links included.
+    // Proves that captured hosts are read completely, including links.
     #[test]
     fn captured_hosts_are_read() {
         for (archive, zones, energy) in [("procfs", 3, 49_450_000.0), ("node-exporter", 2, 36_580_000.0)] {

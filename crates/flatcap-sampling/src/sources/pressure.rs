@@ -1,5 +1,5 @@
-//! `pressure`: pressure stall information (PSI), from /proc/pressure: how long tasks waited for
-//! processors, memory and I/O, or were delayed by interrupts.
+//! `pressure`: pressure stall information (PSI), from /proc/pressure. It is the time that tasks
+//! waited for processors, memory and I/O, or were delayed by interrupts.
 
 use std::io;
 use std::time::Duration;
@@ -12,12 +12,13 @@ use super::text;
 use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
-/// In the order of the schema. `irq` exists since Linux 6.1, if the kernel accounts for interrupts.
+/// Paths of the files, in the order of the schema. The file `irq` exists since Linux 6.1, if the
+/// kernel accounts for the time of interrupts.
 const FILES: [&str; 4] =
     ["proc/pressure/cpu", "proc/pressure/memory", "proc/pressure/io", "proc/pressure/irq"];
 const IRQ: usize = 3;
 
-/// `include` and `exclude` match resources: `cpu`, `memory`, `io`, `irq`.
+/// `include` and `exclude` match the resources `cpu`, `memory`, `io` and `irq`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "pressure",
     about: "Pressure stall information: how long tasks waited for processor, memory and disk.",
@@ -61,7 +62,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     Ok(OpenedSampler::built(PressureSampler { files, refused, failed: refused, seen: Default::default() }))
 }
 
-/// Returns the reason for which a file is not in the samples.
+/// Returns the reason why the values of a file are not in the samples.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match error.kind() {
         io::ErrorKind::NotFound => Incomplete::NONE,
@@ -72,13 +73,13 @@ fn incomplete_reason(error: &io::Error) -> Incomplete {
 
 #[derive(Debug)]
 struct PressureSampler {
-    files: [Option<(&'static str, HostFile)>; 4], // in the order of FILES; none if unwanted
-    refused: Incomplete,                          // why others could not be opened
-    failed: Incomplete,                           // of the last read
+    files: [Option<(&'static str, HostFile)>; 4], // in the order of FILES; `None` if unwanted
+    refused: Incomplete,                          // reasons why others could not be opened
+    failed: Incomplete,                           // reasons from the last read
     seen: [LinesSeen; 4],
 }
 
-/// The lines that a file has ever had.
+/// Flags for the lines that a file has ever had.
 #[derive(Debug, Clone, Copy, Default)]
 struct LinesSeen {
     some: bool,
@@ -116,7 +117,7 @@ impl Sampler for PressureSampler {
         let mut lines = [const { PressureLines { some: None, full: None } }; 4];
         for ((file, lines), seen) in self.files.iter().zip(&mut lines).zip(&mut self.seen) {
             let Some((path, file)) = file else { continue };
-            // Empty if it could not be read.
+            // The content is empty if the file could not be read.
             let is_failed = file.content().is_empty() && !self.failed.is_none();
             let (parsed, lacks) = if is_failed { Default::default() } else { parse(file.content()) };
             let lacks = odd_text::in_file(lacks, file.content(), format_args!("/{path}"));
@@ -158,7 +159,7 @@ fn parse(content: &[u8]) -> (PressureLines, Incomplete) {
                 continue;
             }
         };
-        // A value after another key is invalid.
+        // A value that follows another key is invalid.
         let mut value = |key: &[u8]| fields.next().map(|field| field.strip_prefix(key).unwrap_or_default());
         let [avg10, avg60, avg300] =
             [&b"avg10="[..], b"avg60=", b"avg300="].map(|key| text::fraction(value(key), &mut incomplete));
@@ -189,7 +190,8 @@ mod tests {
         assert_eq!(parse(one_line), (PressureLines { some: Some(some), full: None }, Incomplete::NONE));
     }
 
-    // Proves that a file that cannot be opened, or no longer be read, costs only its own values.
+    // Proves that a file that cannot be opened, or that can no longer be read, costs only its own
+    // values.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a file of the test's own host")]
     fn a_refused_file_costs_only_its_values() {
@@ -216,7 +218,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics and a cut file is always marked.
+    // Proves that damaged text never causes a panic and a cut file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -231,8 +233,8 @@ mod tests {
         assert_eq!(parse(b"none avg10=1.00\n").1, Incomplete::UNREADABLE | Incomplete::CUT);
     }
 
-    // Proves that resources are selected by name, so that a host may lack unwanted ones, and that a
-    // line that disappears is marked as missing.
+    // Proves that resources are selected by name, so that a host may lack unwanted resources, and
+    // that a line that disappears is marked as missing.
     #[test]
     fn resources_are_chosen_and_lines_missed() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! The text format of Prometheus, version 0.0.4, and what `OpenMetrics` has in common with it.
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>
+//! The text format of Prometheus, version 0.0.4, and the parts that `OpenMetrics` has in common
+//! with it. <https://prometheus.io/docs/instrumenting/exposition_formats/>
 //!
-//! Series follow the `# TYPE` of their metric, so only the last one is kept. Exemplars are ignored.
+//! Series follow the `# TYPE` of their metric, so only the last `# TYPE` line is kept. Exemplars
+//! are ignored.
 
 use std::ops::Range;
 
@@ -10,7 +11,7 @@ use super::skipped_values::{SkipReason, SkippedValues};
 use super::text;
 use crate::Incomplete;
 
-/// Parses the text format; its buffers are reused.
+/// Parses the text format, and reuses its buffers.
 #[derive(Debug, Default)]
 pub(super) struct PrometheusParser {
     labels: Vec<LabelPlace>,
@@ -24,7 +25,7 @@ struct LabelPlace {
     value: Range<usize>,
 }
 
-/// The metric that the last `# TYPE` declares.
+/// The metric that the last `# TYPE` line declares.
 #[derive(Debug, Default)]
 struct DeclaredMetric<'t> {
     name: &'t str,
@@ -36,22 +37,22 @@ enum MetricType {
     Counter,
     Histogram,
     Summary,
-    /// Gauges, and what the text does not declare.
+    /// Gauges, and metrics that the text does not declare.
     #[default]
     Other,
 }
 
-/// A line split into its parts; the labels are in `PrometheusParser::canonical`.
+/// A line that was split into its parts. The labels are in `PrometheusParser::canonical`.
 #[derive(Debug)]
 struct SampleLine<'t> {
     name: &'t str,
-    value: f64, // NaN if the text has none that is finite
+    value: f64, // NaN if the text has no finite value
     has_time: bool,
 }
 
 impl PrometheusParser {
-    /// Calls `add` with each series of a text. Bytes after its last newline are ignored: the last
-    /// value there may lack digits.
+    /// Calls `add` with each series of a text. Bytes after the last newline are ignored, because
+    /// the last value there may lack digits.
     pub(super) fn parse(
         &mut self,
         content: &[u8],
@@ -95,7 +96,8 @@ impl PrometheusParser {
         let mut words = rest.split_ascii_whitespace();
         let value = number(words.next()?)?;
         let time = words.next().filter(|word| !word.starts_with('#'));
-        // A time in milliseconds, or in OpenMetrics in seconds; an exemplar may follow.
+        // A time may follow, in milliseconds or, in OpenMetrics, in seconds. An exemplar may follow
+        // the time.
         if time.is_some_and(|time| text::finite(time.as_bytes()).is_none())
             || (time.is_some() && words.next().is_some_and(|word| !word.starts_with('#')))
         {
@@ -104,8 +106,8 @@ impl PrometheusParser {
         Some(SampleLine { name, value, has_time: time.is_some() })
     }
 
-    /// Finds the labels in `rest`, the end of `line` after the opening brace. Returns what follows
-    /// the closing one.
+    /// Finds the labels in `rest`, which is the part of `line` after the opening brace. Returns the
+    /// text after the closing brace.
     fn split_labels<'t>(&mut self, line: &str, mut rest: &'t str) -> Option<&'t str> {
         let place = |part: &str, rest: &str| {
             let start = line.len() - rest.len();
@@ -124,7 +126,7 @@ impl PrometheusParser {
             }
             let quoted = after.trim_ascii_start().strip_prefix('"')?;
             let (value, after) = quoted.split_at(quoted_bytes(quoted)?);
-            // A label with an empty value is the same as none.
+            // A label with an empty value is the same as no label.
             if !value.is_empty() {
                 self.labels.push(LabelPlace { name: place(name, rest), value: place(value, quoted) });
             }
@@ -138,7 +140,8 @@ impl PrometheusParser {
         Some(rest)
     }
 
-    /// Writes the labels of a line in the order of their names. Returns `None` if one occurs twice.
+    /// Writes the labels of a line in the order of their names. Returns `None` if a name occurs
+    /// twice.
     fn write_canonical(&mut self, line: &str) -> Option<()> {
         let name = |label: &LabelPlace| line.get(label.name.clone());
         self.labels.sort_unstable_by(|one, other| name(one).cmp(&name(other)));
@@ -175,8 +178,8 @@ impl<'t> DeclaredMetric<'t> {
         }
     }
 
-    /// Returns whether the series of this name counts. `OpenMetrics` declares a counter without
-    /// the ending `_total`.
+    /// Returns the kind of the series of this name. `OpenMetrics` declares a counter without the
+    /// ending `_total`.
     fn kind_of(&self, name: &str) -> SeriesKind {
         let is_counter = matches!(
             (self.metric_type, name.strip_prefix(self.name)),
@@ -188,15 +191,15 @@ impl<'t> DeclaredMetric<'t> {
     }
 }
 
-/// Returns whether a word is the name of a metric; labels have no colons.
+/// Returns whether a word is the name of a metric. Names of labels must not have colons.
 fn is_name(word: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':');
     let mut bytes = word.bytes();
     bytes.next().is_some_and(is_letter) && bytes.all(|byte| is_letter(byte) || byte.is_ascii_digit())
 }
 
-/// Returns the length of a quoted text, up to its closing quote. A backslash escapes what follows
-/// it.
+/// Returns the length of a quoted text, up to its closing quote. A backslash escapes the character
+/// after it.
 fn quoted_bytes(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {
@@ -206,7 +209,8 @@ fn quoted_bytes(text: &str) -> Option<usize> {
     })
 }
 
-/// Parses a value. Returns NaN if it is valid and not finite, and `None` if it is not a number.
+/// Parses a value. Returns NaN if the value is valid but not finite, and `None` if the word is not
+/// a number.
 fn number(word: &str) -> Option<f64> {
     let is_special = || {
         let unsigned = word.strip_prefix(['+', '-']).unwrap_or(word);
@@ -223,7 +227,8 @@ mod tests {
     use super::*;
     use crate::sources::tests::assert_damage_is_marked;
 
-    /// Returns the series as kind, identity and value, what was skipped, and why.
+    /// Returns the series as kind, identity and value, the number of skipped values, and the
+    /// reasons why values were skipped.
     fn parsed(text: &[u8]) -> (Vec<(SeriesKind, String, f64)>, u64, Incomplete) {
         let mut skipped = SkippedValues::new("file.x".to_owned(), "prometheus");
         let mut found = Vec::new();
@@ -237,8 +242,8 @@ mod tests {
         (kind, identity.to_owned(), value)
     }
 
-    // Proves that labels become one text per set, in any order and notation, and that escaped
-    // quotes, braces and commas belong to the value.
+    // Proves that equal sets of labels become the same text, in any order and notation, and that
+    // escaped quotes, braces and commas belong to the value.
     #[test]
     fn labels_are_canonical() {
         for line in [
@@ -260,8 +265,8 @@ mod tests {
         assert_eq!(parsed(text.as_bytes()).0[..2], expected);
     }
 
-    // Proves that what a type declares to count is a counter, by the names that belong to it, and
-    // that nothing else is.
+    // Proves that exactly those series are counters whose declared type counts, identified by the
+    // names that belong to the type.
     #[test]
     fn types_decide_what_counts() {
         use SeriesKind::{Counter, Gauge};
@@ -280,8 +285,8 @@ mod tests {
         assert_eq!(found[3].1, "h_bucket{le=\"+Inf\"}");
     }
 
-    // Proves that a value that is not finite is absent, a time is dropped, an exemplar is ignored,
-    // and a line of another form is skipped, each with a reason.
+    // Proves that values that are not finite are absent, and that exemplars are ignored without a
+    // mark. Times are dropped and lines of another form are skipped, each with a reason.
     #[test]
     fn what_does_not_fit_is_counted() {
         for line in ["m NaN", "m{a=\"b\"} +Inf", "m -inf", "m 1e999"] {
@@ -327,7 +332,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes panic, and that what is found is no longer than the text.
+        // Proves that no bytes cause a panic, and that the names and labels that are found are not
+        // longer than the text.
         #[test]
         fn no_bytes_panic(text in prop::collection::vec(
             prop_oneof![prop::sample::select(b"a1{}\"\\=,# \n+.e".to_vec()), any::<u8>()], 0..200)) {
@@ -339,7 +345,7 @@ mod tests {
             }
         }
 
-        // Proves that any labels and value come back, whatever their order in the text.
+        // Proves that any labels and value are found again, whatever their order in the text.
         #[test]
         fn series_come_back(
             labels in prop::collection::btree_map("[a-z_][a-z0-9_]{0,4}", "([ -!#-\\[\\]-~\u{e4}]|\\\\[\\\\n\"]){1,8}", 0..6),

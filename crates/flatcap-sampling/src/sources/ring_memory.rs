@@ -1,4 +1,5 @@
-//! The memory of sources that read perf rings: the kernel's, and copies of what is in it.
+//! The memory of sources that read perf rings, which consists of the kernel's rings and copies of
+//! their content.
 
 use flatcap_os::host::HostRoot;
 use flatcap_os::perf_batch::BatchLimits;
@@ -6,12 +7,12 @@ use flatcap_os::perf_ring::PerfRing;
 
 use super::core_list::{ONLINE, parse_core_list};
 
-/// Memory of one kind that a source holds while it is open.
+/// Memory of one kind that a source uses while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingMemory {
     /// Number of buffers.
     pub count: usize,
-    /// Kind of buffer, with the name of the source.
+    /// The kind of buffer, including the name of the source.
     pub holder: &'static str,
     /// Size of all buffers together, in bytes.
     pub bytes: usize,
@@ -24,13 +25,13 @@ pub(super) struct RingSizes {
     pub(super) holders: [&'static str; 2],
     /// Size of the ring of a CPU, in bytes.
     pub(super) ring_bytes: usize,
-    /// Limits of what is copied at once.
+    /// Limits of the data that is copied in one step.
     pub(super) limits: BatchLimits,
 }
 
 impl RingSizes {
-    /// Returns the memory for the online CPUs of the host. Without a list of CPUs the source cannot
-    /// be opened, so it needs no memory.
+    /// Returns the memory for the online CPUs of the host. If the host has no list of CPUs, the
+    /// source cannot be opened and needs no memory.
     pub(super) fn memory(self, host: &HostRoot) -> [RingMemory; 2] {
         let cpus = online_cpus(host);
         let [rings, copies] = self.holders;

@@ -1,5 +1,5 @@
-//! `schedstat`: how long tasks ran and how long they waited for a processor (run queue latency), by
-//! core, from /proc/schedstat.
+//! `schedstat`: the time that tasks ran and the time that they waited for a processor (run queue
+//! latency), by core, from /proc/schedstat.
 
 use std::io::{Error, ErrorKind};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 const FILE: &str = "proc/schedstat";
 const VERSION_HINT: &str = ": 15 to 17 are supported";
-/// Maximum number of cores in one sample; Linux supports no more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
-/// Versions with the same lines of cores: Linux 2.6.39 and later. In another version they may mean
-/// anything.
+/// Versions of the file with the same columns in the lines of cores, which Linux 2.6.39 and later
+/// have. In another version, the columns may have any meaning.
 const VERSIONS: std::ops::RangeInclusive<u64> = 15..=17;
 const COUNTERS: usize = 9;
 
-/// `include` and `exclude` match cores by their names in the file: `cpu0`.
+/// `include` and `exclude` match cores by their names in the file, such as `cpu0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "schedstat",
     about: "Run and wait time of each core.",
@@ -79,8 +79,8 @@ impl Sampler for SchedstatSampler {
     }
 }
 
-/// Parses all values present, and returns the reasons for which others are missing. No line of a
-/// core is used unless the version is supported.
+/// Parses all values present, and returns the reasons why others are missing. No line of a core is
+/// used unless the version is supported.
 fn parse(
     content: &[u8],
     cores: &mut Vec<CoreSchedule>,
@@ -122,10 +122,10 @@ fn push_core<'a>(
     if cores.len() == CORES_MAX {
         return Incomplete::TOO_MANY;
     }
-    // The second counter is 0 since Linux 2.6.23.
+    // The second counter is not used, because it is 0 since Linux 2.6.23.
     let ([yields, _, schedules, to_idle, wake_ups, local, run_time, wait_time, timeslices], mut incomplete) =
         text::numbers::<COUNTERS>(fields.by_ref());
-    // A tenth counter could mean that the first nine have another order.
+    // A tenth counter could mean that the first nine counters have another order.
     if let Some(field) = fields.next() {
         incomplete |= odd_text::unreadable(field);
     }
@@ -163,8 +163,9 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics and a truncated file is always marked. A file that ends
-    // after its first core looks like the file of a host with one core, so the cores are counted.
+    // Proves that damaged text never causes a panic and a truncated file is always marked. A file
+    // that ends after its first core looks like the file of a host with one core, so the test
+    // counts the cores.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -215,7 +216,8 @@ mod tests {
         }
     }
 
-    // Proves that a captured host is read completely, as by a naive parser.
+    // Proves that a captured host is read completely, and that a naive parser finds the same
+    // values.
     #[test]
     fn a_captured_host_is_read() {
         let Some(captured) = fixture("./proc/schedstat") else { return };

@@ -14,16 +14,18 @@ use flatcap_schemas::agent as wire;
 use super::{SourceOpener, SourceSpec};
 use crate::{Incomplete, ReadError, Sampler};
 
-/// Not under the host's root: the recorder appears in its own /proc.
+/// Path of the file. It is not under the host's root, because the recorder appears in its own
+/// /proc.
 const FILE: &str = "proc/self/stat";
 
-/// There is nothing to choose with `include` and `exclude`.
+/// There is nothing to select with `include` and `exclude`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "self",
     about: "flatcap's own counters and latencies.",
     root: "flatcap.agent.Agent",
     schema: include_bytes!("../../../../generated/agent.bfbs"),
-    // The recorder's own figures are for an operator, not for a burst.
+    // A longer period is enough, because the recorder's own values inform an operator and need not
+    // show bursts.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     refresh: "at each sample",
@@ -41,18 +43,18 @@ pub struct SelfSampler {
 }
 
 impl SelfSampler {
-    /// Memory of a source's slot, in bytes.
+    /// Size of the row of one source, in bytes.
     pub const SOURCE_BYTES: usize = size_of::<wire::SourceState>();
 
     /// Opens the file that the sampler reads.
     ///
     /// # Errors
-    /// The kernel's error.
+    /// Returns the kernel's error.
     pub fn open_stat() -> io::Result<HostFile> {
         HostFile::open(&Path::new("/").join(FILE))
     }
 
-    /// Creates a sampler of this file and these counters.
+    /// Creates a sampler that reads this file and these counters.
     pub fn new(stat: HostFile, metrics: Arc<Metrics>) -> Self {
         let sources = Vec::with_capacity(metrics.sources.len());
         let groups = Vec::with_capacity(metrics.groups.len());
@@ -135,7 +137,7 @@ fn latency(summary: LatencySummary) -> wire::Latency {
 fn process(stat: &[u8]) -> Option<wire::Process> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = std::str::from_utf8(stat.get(after_name..)?).ok()?;
-    // The first word is field 3 (state).
+    // The first word is field 3, the state.
     let field = |number: usize| text.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();
     Some(wire::Process::new(field(14)?, field(15)?, field(10)?, field(12)?, field(20)?, field(24)?))
 }
@@ -154,7 +156,7 @@ mod tests {
     }
 
     // Proves that fields are found by their numbers in proc_pid_stat(5), whatever the command name
-    // contains: each field holds its own number.
+    // contains. In this test, each field has its own number as its value.
     #[test]
     fn fields_are_found_after_any_name() {
         let numbers: Vec<String> = (4..=52).map(|number: u64| number.to_string()).collect();

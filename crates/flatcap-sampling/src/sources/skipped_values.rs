@@ -1,9 +1,9 @@
-//! Values that a text contains and its sample lacks: counted in each sample, and logged once per
-//! source.
+//! Values that a text contains and its sample lacks. They are counted in each sample, and logged
+//! one time per source.
 
 use crate::Incomplete;
 
-/// Bytes of a text that are logged: enough to find the line.
+/// Maximum number of bytes of a text that are logged, which are enough to find the line.
 const EXCERPT_BYTES_MAX: usize = 120;
 
 /// The reason why a value of a text is not in the sample.
@@ -27,7 +27,7 @@ pub(super) enum SkipReason {
     NotJson { line: usize, column: usize },
 }
 
-/// Counts the values of a text that its sample lacks.
+/// Counts the values of a text that the sample lacks.
 #[derive(Debug)]
 pub(super) struct SkippedValues {
     source: String,
@@ -37,29 +37,29 @@ pub(super) struct SkippedValues {
     log: LogState,
 }
 
-/// Whether the first skipped value of the source was logged. A line for each would be one for each
-/// sample.
+/// Whether the first skipped value of the source was logged. Only the first is logged, because a
+/// log line for each skipped value would mean a line for each sample.
 #[derive(Debug)]
 enum LogState {
     NothingSkipped,
-    ToLog(SkipReason, String), // with the text that does not fit
+    ToLog(SkipReason, String), // the reason and the text that does not fit
     Logged,
 }
 
 impl SkippedValues {
-    /// Counts for the source of this name, whose values have this format.
+    /// Creates the counts of the source of this name, whose values have this format.
     pub(super) fn new(source: String, format: &'static str) -> Self {
         Self { source, format, count: 0, incomplete: Incomplete::NONE, log: LogState::NothingSkipped }
     }
 
-    /// Starts with another text.
+    /// Resets the counts for the next text.
     pub(super) fn clear(&mut self) {
         self.count = 0;
         self.incomplete = Incomplete::NONE;
     }
 
     /// Counts a value that should be in the sample. `text` is the part that does not fit. Allocates
-    /// for the first one alone.
+    /// only for the first value.
     pub(super) fn add(&mut self, reason: SkipReason, text: &[u8]) {
         self.count += 1;
         self.incomplete |= match reason {
@@ -72,22 +72,22 @@ impl SkippedValues {
         }
     }
 
-    /// Counts a value that no sample records, such as a text: the sample is complete.
+    /// Counts a value that no sample records, such as a string. The sample is still complete.
     pub(super) fn add_expected(&mut self) {
         self.count += 1;
     }
 
-    /// Returns how many values of this text were skipped.
+    /// Returns the number of values of this text that were skipped.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns why values of this text were skipped.
+    /// Returns the reasons why values of this text were skipped.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.incomplete
     }
 
-    /// Logs the first skipped value of the source, once.
+    /// Logs the first skipped value of the source, unless it was already logged.
     pub(super) fn log_once(&mut self) {
         if let LogState::ToLog(reason, text) = &self.log {
             tracing::warn!(
@@ -105,8 +105,9 @@ impl SkippedValues {
 mod tests {
     use super::*;
 
-    // Proves that each text is counted by itself, that its reason becomes the sample's, and that
-    // only the first one of the source is kept for the log, shortened.
+    // Proves that the skipped values of each text are counted separately, and that the reasons
+    // become reasons of the sample. Only the first skipped text of the source is kept for the log,
+    // and it is shortened.
     #[test]
     fn the_first_one_is_logged() {
         let mut skipped = SkippedValues::new("file.x".to_owned(), "pairs");

@@ -12,18 +12,18 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/slabinfo";
-/// Maximum number of caches in one sample; kernels have about 200, and more with control groups or
+/// Maximum number of caches in one sample. Kernels have about 200, and more with control groups or
 /// some file systems.
 const CACHES_MAX: usize = 8192;
 const VERSION: &[u8] = b"slabinfo - version: ";
-/// The versions with known columns. Since Linux 2.6 the version is 2.1.
+/// Versions of the file with known columns. Since Linux 2.6 the version is 2.1.
 const KNOWN_VERSIONS: Range<f64> = 2.0..3.0;
-/// The text after a name and its numbers.
+/// The text that follows a name and its numbers in a line.
 const TUNABLES: &[u8] = b" : tunables";
 const NUMBER_COUNT: usize = 5;
 
 /// `include` and `exclude` match caches. The kernel holds the mutex of all caches while it prints
-/// the file: during this time no cache can be created or destroyed, but objects are allocated and
+/// the file. During this time no cache can be created or destroyed, but objects are allocated and
 /// freed as usual.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "slab",
@@ -31,7 +31,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Slab",
     schema: include_bytes!("../../../../generated/host/slab.bfbs"),
     files: &[FILE],
-    // An expensive sample that takes the kernel's lock of its caches.
+    // A sample is expensive and holds the kernel's lock of all caches.
     period: Duration::from_secs(10),
     refresh: "whenever a slab is filled or emptied",
     selects: "caches, such as dentry",
@@ -72,8 +72,8 @@ impl Sampler for SlabSampler {
     }
 }
 
-/// Parses lines of the form `NAME 375 532 576 28 4 : tunables 0 0 0 : slabdata 19 19 0`, after two
-/// heading lines.
+/// Parses the file, with lines of the form `NAME 375 532 576 28 4 : tunables 0 0 0 : slabdata 19 19
+/// 0`, after two heading lines.
 fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCache>) -> Incomplete {
     caches.clear();
     let (mut lines, mut incomplete) = text::whole_lines(content);
@@ -126,7 +126,7 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, caches: &mut Vec<SlabCac
     incomplete
 }
 
-/// Splits a name from the last five fields after it.
+/// Splits a name from the five fields that follow it.
 fn split_numbers(front: &[u8]) -> (&[u8], &[u8]) {
     let mut name = front.trim_ascii_end();
     for _ in 0..NUMBER_COUNT {
@@ -162,7 +162,7 @@ mod tests {
         (caches, incomplete)
     }
 
-    // Proves that every value ends up in its field, also after unusual names.
+    // Proves that every value ends up in its field, even after unusual names.
     #[test]
     fn every_value_is_in_its_place() {
         let (caches, incomplete) = parsed(TEXT);
@@ -174,8 +174,8 @@ mod tests {
         assert_eq!((cache.active_slabs(), cache.slabs()), (29, 30));
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -211,7 +211,8 @@ mod tests {
         assert!(incomplete.is_none());
     }
 
-    // Proves that all caches of this host and of captured hosts are read, as by a naive parser.
+    // Proves that all caches of this host and of captured hosts are read, and that a naive parser
+    // finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<(String, u64, u64)> {

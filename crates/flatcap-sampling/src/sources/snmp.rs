@@ -15,23 +15,24 @@ use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const SNMP: &str = "proc/net/snmp";
 const SNMP6: &str = "proc/net/snmp6";
-/// Maximum number of ICMP message types: each protocol version has 256.
+/// Maximum number of ICMP message types, since each protocol version has 256.
 const TYPES_MAX: usize = 512;
 /// The fields of the root table.
 const COUNTERS: &str = "counters";
 const TYPES: &str = "icmp_types";
-/// Messages of one type: version, type, received and sent, in the order of the schema.
+/// Numbers of messages of one type. The elements are version, type, received and sent, in the order
+/// of the schema.
 type IcmpMessages = [u64; 4];
 
 /// `include` and `exclude` match fields, such as `tcp_in_errs` and `icmp_types`. A host without
-/// IPv6 lacks the second file: its fields are absent.
+/// IPv6 lacks the second file, so the fields of that file are absent.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "snmp",
     about: "Counters of TCP, UDP, IP and ICMP, versions 4 and 6.",
     root: "flatcap.host.Snmp",
     schema: include_bytes!("../../../../generated/host/snmp.bfbs"),
     files: &[SNMP, SNMP6],
-    // Counted per packet, used as rates.
+    // The values count packets and are used as rates.
     period: Duration::from_millis(100),
     refresh: "at each packet",
     selects: "fields, such as tcp_in_errs and icmp_types",
@@ -71,7 +72,7 @@ struct SnmpSampler {
     filled: Vec<u8>,          // reused
     types: Vec<IcmpMessages>, // reused
     are_types_wanted: bool,
-    slots: [VOffsetT; 2], // of counters and types
+    slots: [VOffsetT; 2], // slots of the counters and the types
 }
 
 impl Sampler for SnmpSampler {
@@ -95,8 +96,8 @@ impl Sampler for SnmpSampler {
     }
 }
 
-/// Adds the messages of one type, if the name is one: `IcmpMsg: InType3`, `Icmp6OutType135`. Other
-/// names are skipped.
+/// Adds the messages of one type, if the name denotes a type, as `IcmpMsg: InType3` and
+/// `Icmp6OutType135` do. Other names are skipped.
 fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<IcmpMessages>) -> Incomplete {
     let (version, name) = match (section, name.strip_prefix(b"Icmp6")) {
         (b"IcmpMsg:", _) => (4, name),
@@ -114,7 +115,7 @@ fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<
     let known = types.iter().position(|one| one.starts_with(&[version, number]));
     let index = known.unwrap_or(types.len());
     if known.is_none() && types.len() < TYPES_MAX {
-        // The kernel omits a direction without messages.
+        // The kernel omits a direction without messages, so its number is 0.
         types.push([version, number, 0, 0]);
     }
     match types.get_mut(index) {
@@ -194,7 +195,7 @@ mod tests {
         values
     }
 
-    /// The same by an independent parser.
+    /// Returns the same values as found by an independent parser.
     fn naive(snmp: &str, snmp6: &str) -> BTreeMap<String, i64> {
         let lines: Vec<Vec<&str>> = snmp.lines().map(|line| line.split_whitespace().collect()).collect();
         let mut values = BTreeMap::new();
@@ -210,7 +211,7 @@ mod tests {
         values
     }
 
-    // Proves that every value ends up in its field, one of them negative, and that types of
+    // Proves that every value ends up in its field, including a negative value, and that types of
     // messages have both directions.
     #[test]
     fn every_value_is_in_its_place() {
@@ -245,8 +246,8 @@ mod tests {
         assert!(counters["icmp_in_msgs"].is_null() && counters["tcp_rto_min"] == 8, "{counters}");
     }
 
-    // Proves that damaged text never panics and a cut file is always marked, in lines of message
-    // types.
+    // Proves that damaged text never causes a panic and a cut file is always marked, in lines of
+    // message types.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"IcmpMsg: InType3 OutType3\nIcmpMsg: 5 6\n";
@@ -271,13 +272,14 @@ mod tests {
         assert_eq!(icmp_type(b"", b"Icmp6InType1", None, &mut types), Incomplete::CUT);
     }
 
-    // Proves that all values of captured hosts are read, as by a naive parser.
+    // Proves that all values of captured hosts are read, and that a naive parser finds the same
+    // values.
     #[test]
     fn captured_hosts_are_read() {
         let (Some(snmp), Some(snmp6)) = (fixture("26231/net/snmp"), fixture("26231/net/snmp6")) else {
             return;
         };
-        // The archive has the mode of each file after its content.
+        // In the archive, the mode of each file follows its content.
         let [snmp, snmp6] =
             [snmp, snmp6].map(|text| String::from_utf8(text).unwrap().replace("Mode: 644\n", ""));
         let folder = tree(&snmp, Some(&snmp6));
@@ -287,8 +289,8 @@ mod tests {
         assert_eq!(ours, naive(&snmp, &snmp6));
     }
 
-    // Proves that all values of this host are read and go to their names: counters are between
-    // those that a naive parser finds before and after.
+    // Proves that all values of this host are read and assigned to their names. Counters must lie
+    // between the values that a naive parser finds before and after the sample.
     #[test]
     fn agrees_with_this_host() {
         let read = || {
@@ -303,13 +305,13 @@ mod tests {
         let ours = values(&payload);
         for (name, last) in after {
             let (first, ours) = (before.get(&name).copied().unwrap_or(0), ours.get(&name).copied());
-            // A gauge may go up and down.
+            // A gauge may rise and fall.
             let fits = ours.is_some_and(|ours| (first..=last).contains(&ours) || name == "Tcp:CurrEstab");
             assert!(fits, "{name}: {first} {ours:?} {last}");
         }
     }
 
-    // Proves agreement with `nstat` of iproute2, run before and after.
+    // Proves agreement with `nstat` of iproute2, which the test runs before and after the sample.
     #[test]
     fn agrees_with_nstat() {
         let read = || -> Option<BTreeMap<String, u64>> {

@@ -1,4 +1,5 @@
-//! `sockets`: sockets by protocol, from /proc/net/sockstat and, for IPv6, /proc/net/sockstat6.
+//! `sockets`: number of sockets by protocol, from /proc/net/sockstat and, for IPv6,
+//! /proc/net/sockstat6.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ const FILE: &str = "proc/net/sockstat";
 const FILE6: &str = "proc/net/sockstat6";
 
 /// `include` and `exclude` match fields, such as `tcp_inuse`. A host without IPv6 lacks the second
-/// file: its fields are absent.
+/// file, so the fields of that file are absent.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "sockets",
     about: "Sockets in use by protocol.",
     root: "flatcap.host.Sockets",
     schema: include_bytes!("../../../../generated/host/sockets.bfbs"),
     files: &[FILE, FILE6],
-    // One short file; leaks and bursts of connections show at this rate.
+    // The files are short. At this rate, leaks and bursts of connections are visible.
     period: Duration::from_millis(100),
     refresh: "whenever a socket is opened or closed",
     selects: "fields, such as tcp_inuse",

@@ -11,10 +11,10 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/softirqs";
-/// Maximum number of cores in one sample; Linux supports no more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
 
-/// Sets a count in its field.
+/// A function that sets a count in its field.
 type SetCount = fn(&mut CoreSoftirqs, u64);
 /// The kinds, by the names of their lines. Kinds that a later kernel adds are skipped.
 const KINDS: [(&[u8], SetCount); 11] = [
@@ -31,14 +31,14 @@ const KINDS: [(&[u8], SetCount); 11] = [
     (b"RCU", CoreSoftirqs::set_rcu),
 ];
 
-/// `include` and `exclude` match cores by their names in the file: `CPU0`.
+/// `include` and `exclude` match cores by their names in the file, such as `CPU0`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "softirqs",
     about: "Software interrupts by kind and core.",
     root: "flatcap.host.Softirqs",
     schema: include_bytes!("../../../../generated/host/softirqs.bfbs"),
     files: &[FILE],
-    // Counts per core are used as rates; the total is in cpu.
+    // Counts per core are used as rates. The total number is in cpu.
     period: Duration::from_millis(100),
     refresh: "at each software interrupt",
     selects: "cores, such as CPU0",
@@ -57,14 +57,14 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 struct SoftirqsSampler {
     file: HostFile,
     cores: SoftirqColumns, // reused
-    kinds: u32,            // bit k: KINDS[k] was present
+    kinds: u32,            // bit k is set if KINDS[k] was present
 }
 
 /// The columns of the file.
 #[derive(Debug, Default)]
 struct SoftirqColumns {
     counts: Vec<CoreSoftirqs>,
-    wanted: Vec<bool>, // one per column
+    wanted: Vec<bool>, // whether each column is wanted
     filter: CachedNameFilter,
 }
 
@@ -85,8 +85,7 @@ impl Sampler for SoftirqsSampler {
     }
 }
 
-/// Parses all values present. Returns the kinds found, and the reasons for which values are
-/// missing.
+/// Parses all values present. Returns the kinds found, and the reasons why values are missing.
 fn parse(content: &[u8], cores: &mut SoftirqColumns) -> (u32, Incomplete) {
     let (mut lines, mut incomplete) = text::whole_lines(content);
     let head = columns(lines.next().unwrap_or_default(), cores);
@@ -105,7 +104,7 @@ fn parse(content: &[u8], cores: &mut SoftirqColumns) -> (u32, Incomplete) {
         for core in &mut cores.counts {
             set(core, text::value(fields.next(), &mut incomplete));
         }
-        // More counts than cores cannot be assigned to them.
+        // If there are more counts than cores, they cannot be assigned to cores.
         if fields.next().is_some() && head.is_none() {
             incomplete |= odd_text::unreadable(line);
         }
@@ -151,7 +150,7 @@ mod tests {
         NET_RX: 4 24\n BLOCK: 5 25\n IRQ_POLL: 6 26\n LATER: 9 9\n TASKLET: 7 27\n SCHED: 8 28\n\
         HRTIMER: 9 29\n    RCU: 10 30\n";
 
-    /// Values by kind, one per core, as a naive parser finds them.
+    /// Returns the values that a naive parser finds, by kind, with one value per core.
     fn naive(text: &str) -> BTreeMap<String, Vec<u64>> {
         let lines = text.lines().skip(1).map(|line| line.split_once(':').unwrap());
         lines
@@ -194,8 +193,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, and that cut files and lines with a count too many or
-    // too few are always marked.
+    // Proves that damaged text never causes a panic, and that cut files and lines with a count too
+    // many or too few are always marked.
     #[test]
     fn damaged_text_is_marked() {
         let all = parse(TEXT, &mut SoftirqColumns::default()).0;
@@ -224,7 +223,7 @@ mod tests {
         assert_eq!((sample.cores().get(0).core(), sample.cores().get(0).rcu()), (3, 30));
     }
 
-    // Proves that a kind that disappears is marked, and that one that never existed is not.
+    // Proves that a kind that disappears is marked, and that a kind that never existed is not.
     #[test]
     fn a_lost_kind_is_marked() {
         let folder = tempfile::tempdir().unwrap();
@@ -242,7 +241,8 @@ mod tests {
         }
     }
 
-    // Proves agreement with a naive parser of this host, run before and after: counters only grow.
+    // Proves agreement with a naive parser on this host, which the test runs before and after the
+    // sample. Counters only grow.
     #[test]
     fn agrees_with_a_naive_reading() {
         let before = naive(&std::fs::read_to_string("/proc/softirqs").unwrap());
@@ -258,7 +258,8 @@ mod tests {
         }
     }
 
-    // Proves that a captured host is read completely, as by a naive parser.
+    // Proves that a captured host is read completely, and that a naive parser finds the same
+    // values.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture(FILE) else { return };

@@ -10,24 +10,25 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
-/// Has the same content in each network namespace.
+/// Path of the file. It has the same content in each network namespace.
 const FILE: &str = "proc/net/softnet_stat";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/softnet_stat";
-/// Maximum number of cores in one sample; Linux supports no more.
+/// Maximum number of cores in one sample. Linux does not support more.
 const CORES_MAX: usize = 8192;
-/// Number of supported columns, and the numbers that kernels print: since 6.4, 5.10, 3.11, 2.6.35
-/// and before.
+/// Number of supported columns. The next constant has the numbers of columns that kernels print
+/// since 6.4, 5.10, 3.11 and 2.6.35, and before 2.6.35.
 const COLUMNS: usize = 15;
 const COLUMNS_OF_KERNELS: [usize; 5] = [COLUMNS, 13, 11, 10, 9];
 
-/// There is nothing to choose with `include` and `exclude`.
+/// There is nothing to select with `include` and `exclude`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "softnet",
     about: "Packets, drops and squeezes of each core's backlog.",
     root: "flatcap.host.Softnet",
     schema: include_bytes!("../../../../generated/host/softnet.bfbs"),
     files: &[FILE],
-    // Drops come in bursts of milliseconds; the counters accumulate them.
+    // Drops come in bursts of milliseconds, but no drop is missed because the counters accumulate
+    // them.
     period: Duration::from_millis(100),
     refresh: "at each round of packets",
     opener: SourceOpener::Host(open),
@@ -80,13 +81,13 @@ fn parse(content: &[u8], cores: &mut Vec<SoftnetCore>) -> Incomplete {
     incomplete
 }
 
-/// Parses one core. Also returns the reasons why it is incomplete.
+/// Parses one core. Also returns the reasons why the values are incomplete.
 fn core(line: &[u8]) -> (SoftnetCore, Incomplete) {
     let mut columns = [ABSENT; COLUMNS];
     let mut count = 0;
     let mut incomplete = Incomplete::NONE;
     for field in text::fields(line) {
-        // Columns that a later kernel appends are skipped.
+        // A later kernel may append columns, which are skipped.
         if let Some(place) = columns.get_mut(count) {
             let value = text::hexadecimal(field);
             if value.is_none() {
@@ -100,7 +101,7 @@ fn core(line: &[u8]) -> (SoftnetCore, Incomplete) {
         odd_text::note(line, 0);
         incomplete |= Incomplete::CUT;
     }
-    // The fourth to the eighth column are no longer used.
+    // The kernel no longer uses the fourth to the eighth column.
     let [processed, dropped, time_squeeze, _, _, _, _, _, cpu_collision, received_rps, flow_limit, rest @ ..] =
         columns;
     let [backlog, core, input_queue, process_queue] = rest;
@@ -130,8 +131,8 @@ mod tests {
         (cores, incomplete)
     }
 
-    // Proves that every value ends up in its field, for each generation of kernels: each column
-    // equals its position.
+    // Proves that every value ends up in its field, for each generation of kernels. In this test
+    // each column equals its position.
     #[test]
     fn every_value_is_in_its_place() {
         for count in COLUMNS_OF_KERNELS.into_iter().chain([18]) {
@@ -147,8 +148,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never panics, a cut file is always marked, and each kind of damage
-    // has its reason.
+    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
+    // damage has its reason.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"00000001 00000002 00000003 00000004 00000005 00000006 00000007 00000008 00000009\n";
@@ -164,7 +165,8 @@ mod tests {
         assert_eq!((cores.len(), incomplete), (CORES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Proves that all cores of this host and of captured hosts are read, as by a naive parser.
+    // Proves that all cores of this host and of captured hosts are read, and that a naive parser
+    // finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<Vec<u64>> {

@@ -1,5 +1,5 @@
-//! `synthetic`: generated values, a function of the sequence number, so that a reader can verify
-//! them.
+//! `synthetic`: generated values. They are a function of the sequence number, so that a reader can
+//! verify them.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{FixedSampler, Incomplete, OpenedSampler, OwnSettings, ReadError, Syn
 pub const POINT_ROOT: &str = "flatcap.synthetic.Point";
 /// Full name of the root table of many values.
 pub const WIDE_ROOT: &str = "flatcap.synthetic.Wide";
-/// Binary schema of both.
+/// Binary schema of both root tables.
 pub const SCHEMA: &[u8] = include_bytes!("../../../../generated/synthetic.bfbs");
 
 /// Returns the full name of the root table of a shape.
@@ -25,13 +25,14 @@ pub fn root(shape: SyntheticLayout) -> &'static str {
     }
 }
 
-/// There is nothing to choose with `include` and `exclude`. The root belongs to the shape `point`.
+/// There is nothing to select with `include` and `exclude`. The root table belongs to the shape
+/// `point`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "synthetic",
     about: "Generated values, to measure what flatcap and this host can do.",
     root: POINT_ROOT,
     schema: SCHEMA,
-    // A load worth measuring: 1,000 frames a second.
+    // The default is a load that is worth measuring, which is 1,000 frames a second.
     period: Duration::from_millis(1),
     refresh: "at each sample",
     keys: OwnKeys::Synthetic,
@@ -51,9 +52,10 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     }))
 }
 
-/// The increment of splitmix64: 2^64 divided by the golden ratio, odd.
+/// The increment of splitmix64, which is 2^64 divided by the golden ratio, rounded to an odd
+/// number.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Samples in one period of the triangle wave.
+/// Number of samples in one period of the triangle wave.
 const WAVE_SAMPLES: u64 = 1000;
 
 /// The values of one sample of the point shape.
@@ -63,7 +65,7 @@ pub struct PointValues {
     pub counter: u64,
     /// A triangle wave between 0 and 1.
     pub wave: f64,
-    /// `value(seed, seq, 0)`.
+    /// The result of `value(seed, seq, 0)`.
     pub noise: u64,
 }
 
@@ -75,13 +77,13 @@ pub fn point(seed: u64, seq: u64) -> PointValues {
     PointValues { counter: seq, wave, noise: value(seed, seq, 0) }
 }
 
-/// Returns the value of field `index` at `seq`; schemas/synthetic.fbs has the formula.
+/// Returns the value of field `index` at `seq`. The file schemas/synthetic.fbs has the formula.
 pub fn value(seed: u64, seq: u64, index: u64) -> u64 {
     let row = mix(seed.wrapping_add(seq.wrapping_mul(GOLDEN)));
     mix(row.wrapping_add(index.wrapping_mul(GOLDEN)))
 }
 
-/// The output function of splitmix64 (Steele, Lea, Flood 2014).
+/// Computes the output function of splitmix64 (Steele, Lea, Flood 2014).
 fn mix(z: u64) -> u64 {
     let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -106,7 +108,7 @@ impl SyntheticSampler {
     /// Creates a source of three scalars per sample.
     ///
     /// # Panics
-    /// Never: schema and paths are flatcap's own.
+    /// Never panics, because schema and paths are flatcap's own.
     pub fn point(seed: u64) -> Self {
         let template = frame_template((SCHEMA, POINT_ROOT), &["counter", "wave", "noise"], |builder| {
             wire::Point::create(builder, &wire::PointArgs::default())
@@ -122,7 +124,7 @@ impl SyntheticSampler {
     /// Creates a source of `fields` values and `padding` bytes per sample.
     ///
     /// # Panics
-    /// Never: schema and paths are flatcap's own.
+    /// Never panics, because schema and paths are flatcap's own.
     pub fn wide(seed: u64, fields: u32, padding: u32) -> Self {
         let template = frame_template((SCHEMA, WIDE_ROOT), &["values[]", "padding[]"], |builder| {
             let padding = builder.create_vector(&vec![0_u8; padding as usize]);
@@ -183,7 +185,7 @@ mod tests {
         );
     }
 
-    // Proves that samples hold the values of the functions, in both shapes.
+    // Proves that samples have the values that these functions return, in both shapes.
     #[test]
     fn samples_hold_the_values() {
         let (mut narrow, mut wide) = (SyntheticSampler::point(7), SyntheticSampler::wide(7, 3, 5));

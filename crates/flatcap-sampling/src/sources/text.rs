@@ -3,15 +3,16 @@
 
 use crate::{Incomplete, odd_text};
 
-/// Marks a value that is missing or cannot be read: schemas mark such fields `absent: "max"`.
+/// Marks a value that is missing or cannot be read. Schemas mark such fields with `absent: "max"`.
 pub(super) const ABSENT: u64 = u64::MAX;
-/// Bytes converted to a number at once.
+/// Number of bytes that are converted to a number in one step.
 const CHUNK: usize = 8;
-/// Digits of the largest 64-bit number.
+/// Number of digits of the largest 64-bit number.
 const DIGITS_MAX: usize = 20;
 
 /// Returns the lines of a file that end in a newline, and `CUT` if the file is empty or does not
-/// end in one. Bytes after the last newline are ignored: the last number there may lack digits.
+/// end in a newline. Bytes after the last newline are ignored, because the last number there may
+/// lack digits.
 pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Incomplete) {
     let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (whole, rest) = content.split_at(end);
@@ -25,13 +26,14 @@ pub(super) fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|field| !field.is_empty())
 }
 
-/// Parses a number of decimal digits only that fits and is not `ABSENT`.
+/// Parses a number that has only decimal digits. Returns `None` if the number does not fit or is
+/// `ABSENT`.
 pub(super) fn number(field: &[u8]) -> Option<u64> {
     leading_number(field).filter(|(_, rest)| rest.is_empty()).map(|(value, _)| value)
 }
 
-/// Parses a number of lower-case hexadecimal digits only, as the kernel writes them, that fits and
-/// is not `ABSENT`.
+/// Parses a number that has only lower-case hexadecimal digits, as the kernel writes them. Returns
+/// `None` if the number does not fit or is `ABSENT`.
 pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
     if field.is_empty() || field.len() > 2 * size_of::<u64>() {
         return None;
@@ -49,8 +51,8 @@ pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
         .filter(|value| *value != ABSENT)
 }
 
-/// Parses an integer that may be negative as a fraction that holds it exactly: only fractions can
-/// be both absent and negative.
+/// Parses an integer that may be negative. Returns it as a floating-point number that represents it
+/// exactly, because only floating-point values of a schema can be both absent and negative.
 #[expect(clippy::cast_precision_loss, reason = "numbers that would lose digits are refused")]
 pub(super) fn signed(field: &[u8]) -> Option<f64> {
     let digits = field.strip_prefix(b"-").unwrap_or(field);
@@ -58,7 +60,8 @@ pub(super) fn signed(field: &[u8]) -> Option<f64> {
     Some(if digits.len() < field.len() { -magnitude } else { magnitude })
 }
 
-/// Parses a number as a driver may write it: with a plus sign, or with a fraction of zeros.
+/// Parses a number as a driver may write it, for example with a plus sign or with a fraction of
+/// zeros.
 pub(super) fn lenient_number(field: &[u8]) -> Option<u64> {
     let field = field.strip_prefix(b"+").unwrap_or(field);
     let (value, rest) = leading_number(field)?;
@@ -66,7 +69,8 @@ pub(super) fn lenient_number(field: &[u8]) -> Option<u64> {
     (rest.is_empty() || zeros(rest)).then_some(value)
 }
 
-/// Parses a number that may be negative, as a driver may write it: with a plus sign or a fraction.
+/// Parses a number that may be negative, as a driver may write it, for example with a plus sign or
+/// with a fraction.
 pub(super) fn lenient_signed(field: &[u8]) -> Option<f64> {
     let field = field.strip_prefix(b"+").filter(|rest| !rest.starts_with(b"-")).unwrap_or(field);
     signed(field).or_else(|| {
@@ -75,14 +79,14 @@ pub(super) fn lenient_signed(field: &[u8]) -> Option<f64> {
     })
 }
 
-/// Parses a decimal fraction such as `12.34`; no signs, exponents or words.
+/// Parses a decimal fraction such as `12.34`. Signs, exponents and words are invalid.
 pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     if let Some((whole, [b'.', fraction @ ..])) = leading_number(field)
         && let Some((fraction, [])) = leading_number(fraction).filter(|_| fraction.len() == 2)
         && let Ok(hundredths) = u32::try_from(whole.saturating_mul(100).saturating_add(fraction))
     {
-        // The kernel writes averages this way. Both numbers are exact, so the quotient is the
-        // nearest fraction.
+        // The kernel writes averages with two digits after the point. Both numbers are exact, so
+        // the quotient is the nearest double.
         return Some(f64::from(hundredths) / 100.0);
     }
     let plain = field.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
@@ -90,20 +94,20 @@ pub(super) fn decimal(field: &[u8]) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Parses a decimal number with optional sign, fraction and exponent to the nearest double. None
-/// for words such as `inf`, and for a number so large that it would become infinite.
+/// Parses a decimal number with optional sign, fraction and exponent to the nearest double. Returns
+/// `None` for words such as `inf`, and for a number that is so large that it would become infinite.
 pub(super) fn finite(field: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(field).ok().filter(|_| is_plain(field))?;
     text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Returns whether a text has only the characters of decimal numbers.
+/// Returns whether all characters of a text can occur in decimal numbers.
 pub(super) fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E'))
 }
 
-/// Parses fields as numbers, in order. A number is absent with `CUT` if there is no field, and with
-/// `UNREADABLE` if the field is invalid.
+/// Parses fields as numbers, in order. A number is absent for the reason `CUT` if there is no
+/// field, and for the reason `UNREADABLE` if the field is invalid.
 pub(super) fn numbers<'a, const COUNT: usize>(
     mut fields: impl Iterator<Item = &'a [u8]>,
 ) -> ([u64; COUNT], Incomplete) {
@@ -112,7 +116,7 @@ pub(super) fn numbers<'a, const COUNT: usize>(
     (values, incomplete)
 }
 
-/// Returns the number of a field. Without a number, returns absence and adds the reason to
+/// Returns the number of a field. If there is no number, returns `ABSENT` and adds the reason to
 /// `incomplete`.
 #[inline]
 pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
@@ -122,14 +126,14 @@ pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
     })
 }
 
-/// Notes a line that does not end.
+/// Notes a line that does not end in a newline.
 #[cold]
 fn cut(line: &[u8]) -> Incomplete {
     odd_text::note(line, 0);
     Incomplete::CUT
 }
 
-/// Returns why the number of a field is absent.
+/// Returns the reason why the number of a field is absent.
 #[cold]
 fn lack(field: Option<&[u8]>) -> Incomplete {
     let Some(field) = field else { return Incomplete::CUT };
@@ -137,8 +141,8 @@ fn lack(field: Option<&[u8]>) -> Incomplete {
     Incomplete::UNREADABLE
 }
 
-/// Returns the fraction of a field. Without a number, returns NaN and adds the reason to
-/// `incomplete`.
+/// Returns the decimal fraction of a field. If there is no number, returns NaN and adds the reason
+/// to `incomplete`.
 pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64 {
     field.and_then(decimal).unwrap_or_else(|| {
         *incomplete |= lack(field);
@@ -146,7 +150,8 @@ pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64
     })
 }
 
-/// Returns a name in an array of fixed size, padded with zero bytes, or `None` if it does not fit.
+/// Returns a name in an array of fixed size, padded with zero bytes, or `None` if the name does not
+/// fit.
 pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let mut name = [0; BYTES];
     name.get_mut(..text.len())?.copy_from_slice(text);
@@ -154,7 +159,8 @@ pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     (text.len() < BYTES).then_some(name)
 }
 
-/// Returns as much of a text's end as fits before a zero byte, without cutting a character.
+/// Returns the end of a text, as much as fits with a terminating zero byte, without cutting a
+/// character.
 pub(super) fn suffix<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     let first = text.len().saturating_sub(BYTES - 1);
     let is_inside = |at: &usize| text.get(*at).is_some_and(|byte| byte & 0xC0 == 0x80);
@@ -185,11 +191,11 @@ pub(super) fn row<const BYTES: usize>(before: &[u64], name: &[u8], after: &[u64]
     row
 }
 
-/// Returns the number that a text begins with, and the rest. None without a digit, or if the number
-/// is too large or is `ABSENT`.
+/// Returns the number that a text begins with, and the rest. Returns `None` if the text does not
+/// begin with a digit, or if the number is too large or is `ABSENT`.
 ///
-/// Works on eight bytes at a time: all are checked for digits at once, and added up in pairs, fours
-/// and eights.
+/// The function processes eight bytes at a time. All eight are checked for digits in one step, and
+/// are then added up in pairs, fours and eights.
 #[inline]
 pub(super) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let Some(chunk) = text.first_chunk::<CHUNK>() else { return parse_by_digits(text) };
@@ -202,7 +208,7 @@ pub(super) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
         return Some((value, after));
     }
     match after.first_chunk::<CHUNK>().map(|chunk| leading_digits(*chunk)) {
-        // At most fifteen digits.
+        // The number has at most fifteen digits, so the sum cannot overflow.
         Some((low, length)) if length < CHUNK => {
             let shift = POWERS.get(length).copied().unwrap_or(1);
             Some((value * shift + low, after.get(length..)?))
@@ -219,12 +225,13 @@ const POWERS: [u64; CHUNK] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_
 fn leading_digits(chunk: [u8; CHUNK]) -> (u64, usize) {
     const ZEROS: u64 = 0x3030_3030_3030_3030;
     const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
-    // A byte of 10 or more gets its high bit; a carry reaches only the bytes after it.
+    // The addition sets the high bit of each byte that is 10 or more. A carry reaches only the
+    // bytes after that byte.
     const ABOVE_NINE: u64 = 0x7676_7676_7676_7676;
     let digits = u64::from_le_bytes(chunk) ^ ZEROS;
     let others = (digits.wrapping_add(ABOVE_NINE) | digits) & HIGH_BITS;
     let length = others.trailing_zeros() / 8;
-    // Shifts zeros in before the digits, so that there are always eight.
+    // The shift inserts zeros before the digits, so that there are always eight digits.
     let digits = digits.checked_shl(u64::BITS - length * 8).unwrap_or(0);
     let pairs = (digits.wrapping_mul(10)).wrapping_add(digits >> 8) & 0x00FF_00FF_00FF_00FF;
     let fours = (pairs.wrapping_mul(100)).wrapping_add(pairs >> 16) & 0x0000_FFFF_0000_FFFF;
@@ -232,7 +239,7 @@ fn leading_digits(chunk: [u8; CHUNK]) -> (u64, usize) {
     (value, length as usize)
 }
 
-/// The same digit by digit: at the end of a text, and for long numbers.
+/// Does the same digit by digit. This is used at the end of a text, and for long numbers.
 #[cold]
 fn parse_by_digits(text: &[u8]) -> Option<(u64, &[u8])> {
     let length = text.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_digit()).count();
@@ -253,7 +260,7 @@ mod tests {
         leading_number(text).map(|(value, after)| (value, text.len() - after.len()))
     }
 
-    // Proves that numbers are exact or absent, at the limits of 64 bits and of chunks.
+    // Proves that numbers are exact or absent, including at the limits of 64 bits and of chunks.
     #[test]
     fn leading_numbers_are_exact_or_absent() {
         for text in [
@@ -319,8 +326,8 @@ mod tests {
         assert_eq!((lines.count(), lacks), (0, Incomplete::CUT));
     }
 
-    // Proves that the end of a text fits with its terminating zero byte, and begins with a
-    // character.
+    // Proves that the end of a text fits with its terminating zero byte, and begins at the start of
+    // a character.
     #[test]
     fn ends_of_texts_fit() {
         assert_eq!(suffix::<4>(b""), *b"\0\0\0\0");
@@ -338,7 +345,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any number is parsed as by the standard library, whatever follows it.
+        // Proves that any number is parsed as the standard library parses it, whatever follows it.
         #[test]
         fn leading_numbers_agree_with_the_standard_library(value in 0..u64::MAX, shift in 0..64_u32, behind in "[ \nx:-]?[0-9 \n]{0,12}") {
             let digits = (value >> shift).to_string();
@@ -347,7 +354,7 @@ mod tests {
             prop_assert_eq!(read(text.as_bytes()), Some((value >> shift, digits.len())));
         }
 
-        // Proves that no bytes panic, and that only numbers are read as numbers.
+        // Proves that no bytes cause a panic, and that only numbers are read as numbers.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
             if let Some((value, length)) = read(&bytes) {
@@ -357,14 +364,14 @@ mod tests {
             }
         }
 
-        // Proves that any fraction is parsed as by the standard library.
+        // Proves that any fraction is parsed as the standard library parses it.
         #[test]
         fn fractions_agree_with_the_standard_library(whole in 0..u64::from(u32::MAX), fraction in "[0-9]{1,4}") {
             let text = format!("{whole}.{fraction}");
             prop_assert_eq!(decimal(text.as_bytes()), text.parse().ok());
         }
 
-        // Proves that any number is parsed as by the standard library.
+        // Proves that any number is parsed as the standard library parses it.
         #[test]
         fn numbers_agree_with_the_standard_library(value in 0..u64::MAX) {
             prop_assert_eq!(number(value.to_string().as_bytes()), Some(value));

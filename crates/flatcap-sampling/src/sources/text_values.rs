@@ -1,5 +1,5 @@
-//! Values in any text, as the configuration describes it: pairs of name and number, matches of a
-//! regular expression, the Prometheus format, or JSON.
+//! Values in any text whose format the configuration states. The formats are pairs of name and
+//! number, matches of a regular expression, the Prometheus format, and JSON.
 
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use flatcap_schemas::host::FileValue;
@@ -14,18 +14,19 @@ use crate::{CachedNameFilter, Expression, Incomplete, NameFilter, ValueFormat};
 
 /// Maximum number of values in one sample.
 const VALUES_MAX: usize = 4096;
-/// Bytes of a name of a pair or match in the schemas, its terminating zero byte included.
+/// Maximum length of the name of a pair or match in the schemas, in bytes, including its
+/// terminating zero byte.
 const NAME_BYTES: usize = 56;
-/// Marks an integer that is missing: schemas mark such fields `absent: "min"`.
+/// Marks an integer that is missing. Schemas mark such fields with `absent: "min"`.
 pub(super) const ABSENT_INTEGER: i64 = i64::MIN;
 
-/// Finds values and keeps them until the next text. Every source writes the structs and tables
-/// of `file`, whose layout all schemas share.
+/// Finds values and keeps them until the next text. Every source uses the structs and tables of the
+/// schema `file`, whose layout all these schemas share.
 #[derive(Debug)]
 pub(super) struct TextValues {
     format: ValueFormat,
     locations: Option<CaptureLocations>, // reused
-    default_name: String,                // if the text has no names
+    default_name: String,                // name of a value without a name
     prometheus: PrometheusParser,
     json: JsonParser,
     rows: ValueRows,
@@ -36,7 +37,7 @@ pub(super) struct TextValues {
 #[derive(Debug)]
 struct ValueRows {
     filter: CachedNameFilter,
-    found: usize,           // wanted or not
+    found: usize,           // number of values, wanted or not
     values: Vec<FileValue>, // reused
 }
 
@@ -136,13 +137,13 @@ impl TextValues {
         }
     }
 
-    /// Returns how many values of the last text are missing in the sample.
+    /// Returns the number of values of the last text that are missing in the sample.
     pub(super) fn skipped(&self) -> u64 {
         self.skipped.count()
     }
 }
 
-/// Returns the place of a value as the place of another type, which has the same layout.
+/// Returns an offset to a value as an offset to another type that has the same layout.
 fn in_layout<Written, Same>(written: WIPOffset<Written>) -> WIPOffset<Same> {
     WIPOffset::new(written.value())
 }
@@ -159,7 +160,8 @@ impl ValueRows {
         if !self.filter.matches(place, name) {
             return true;
         }
-        // A name that does not fit is skipped: cut, it would be another name.
+        // A value whose name does not fit is skipped, because a name that is cut would be another
+        // name.
         let Some(fixed) = text::name(name).filter(|name| name[0] != 0) else {
             skipped.add(SkipReason::Name { bytes_max: NAME_BYTES - 1 }, name);
             return true;
@@ -173,7 +175,7 @@ impl ValueRows {
     }
 }
 
-/// Calls `add` with name and value of each match until it returns false.
+/// Calls `add` with name and value of each match until `add` returns false.
 fn for_each_match(
     whole: &[u8],
     expression: &Expression,
@@ -184,10 +186,11 @@ fn for_each_match(
     let mut at = 0;
     while at <= whole.len() {
         let Some(found) = expression.regex().captures_read_at(locations, whole, at) else { return };
-        // An empty match must not be found again.
+        // After an empty match, the search moves on by one byte, so that the match is not found
+        // again.
         at = if found.is_empty() { found.end() + 1 } else { found.end() };
         let group = |group| locations.get(group).and_then(|(start, end)| whole.get(start..end));
-        // A group may not take part in a match.
+        // A group of the expression need not take part in a match.
         let Some(value) = group(expression.value_group()) else { continue };
         let name = match expression.name_group() {
             Some(name) => group(name).unwrap_or_default(),
@@ -200,7 +203,7 @@ fn for_each_match(
 }
 
 /// Splits a line into name and value. The name ends at a space, a tab, an equals sign, or a colon
-/// before a space or the end of the line; the value ends at the next space or tab.
+/// before a space or the end of the line. The value ends at the next space or tab.
 fn split_pair(line: &[u8]) -> (&[u8], &[u8]) {
     let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
     let ends = |(at, byte): (usize, &u8)| match byte {
@@ -216,8 +219,8 @@ fn split_pair(line: &[u8]) -> (&[u8], &[u8]) {
     (name, rest.get(..end).unwrap_or_default())
 }
 
-/// Parses a number as the nearest double, and exactly if it is an integer that fits; NaN and absent
-/// if it is not.
+/// Parses a number as the nearest double, and also exactly if it is an integer that fits. If it is
+/// not an integer that fits, the integer is absent. If it is not a number, the double is NaN.
 fn number(text: &[u8]) -> (f64, i64) {
     let plain = std::str::from_utf8(text).ok().filter(|_| text::is_plain(text));
     let integer = plain.and_then(|text| text.parse::<i64>().ok());
@@ -236,7 +239,7 @@ mod tests {
 
     type TestRow = (String, f64, i64);
 
-    /// Returns the fields of the structs and tables that hold values, without the source's name.
+    /// Returns the fields of the structs and tables that contain values, without the source's name.
     fn layouts(spec: &SourceSpec, source: &str) -> Vec<String> {
         let schema = root_as_schema(spec.schema).unwrap();
         let mut layouts = Vec::new();
@@ -254,7 +257,8 @@ mod tests {
         layouts
     }
 
-    // Proves that what is written for one source is what the schema of the other says.
+    // Proves that a payload that is written for one source has the layout that the schema of the
+    // other source states.
     #[test]
     fn all_sources_have_the_same_layout() {
         let file = layouts(&file::SPEC, "File");
@@ -298,7 +302,7 @@ mod tests {
         assert!(found[7].0 == "h" && found[7].1.is_nan(), "{found:?}");
     }
 
-    // Proves that expressions find names and values, across lines too.
+    // Proves that expressions find names and values, even across lines.
     #[test]
     fn expressions_are_read() {
         let text = "md0 : active\n   97 blocks\nmd1 : active\n   98 blocks\n";
@@ -310,7 +314,7 @@ mod tests {
         assert_eq!(parsed(&regex(r"(\d+) blocks$"), text), own);
         assert_eq!(parsed(&regex(r"(\d+) bytes"), text), (Vec::new(), Incomplete::CUT));
         assert_eq!(parsed(&regex(r"active|(?<value>9\d)"), text), own);
-        // An empty match moves on.
+        // After an empty match the search continues.
         assert_eq!(parsed(&regex(r"(x*)"), "ab\n").0.len(), 4);
         assert_eq!(
             parsed(&(regex(r"(\w+) (\d+)") + "\nexclude = [\"a\"]"), "a 1\nb 2\n").0,
@@ -336,8 +340,8 @@ mod tests {
         }
     }
 
-    // Proves that no text panics, that a cut text is always marked, and that the number of values
-    // is limited, in both formats.
+    // Proves that no text causes a panic, that a cut text is always marked, and that the number of
+    // values is limited, in both formats.
     #[test]
     fn damaged_text_is_marked() {
         for keys in ["", "format = \"regex\"\npattern = '^(\\w+) (\\d+)$'"] {

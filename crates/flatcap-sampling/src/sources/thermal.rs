@@ -15,12 +15,12 @@ const DIRECTORY: &str = "sys/class/thermal";
 const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, ZONE),
-    // More than any host has; each is read at each sample.
+    // This is more than any host has. Each zone is read at each sample.
     devices_max: 1024,
 };
 const ZONE: &[u8] = b"thermal_zone";
 
-/// `include` and `exclude` match the types of zones: `x86_pkg_temp`.
+/// `include` and `exclude` match the types of zones, such as `x86_pkg_temp`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "thermal",
     about: "Temperature of each thermal zone.",
@@ -183,7 +183,8 @@ mod tests {
         assert_eq!(rows(&payload), expected[1..]);
     }
 
-    // Proves that a value that is cut or not a number is absent and marked, while the others stay.
+    // Proves that a value that is cut or is not a number is absent and marked, while the other
+    // values stay.
     #[test]
     fn damaged_values_are_marked() {
         let path = "sys/class/thermal/thermal_zone0/temp";

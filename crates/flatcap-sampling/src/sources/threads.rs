@@ -1,4 +1,4 @@
-//! Counters of chosen processes, thread by thread, for `perf`.
+//! Counters of configured processes, thread by thread, for `perf`.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write as _};
@@ -12,24 +12,25 @@ use super::{Unavailable, devices, text};
 use crate::{Incomplete, PerfEvent};
 
 const PROC: &str = "proc";
-/// Maximum number of processes counted at once.
+/// Maximum number of processes counted at the same time.
 const PROCESSES_MAX: usize = 64;
 /// Maximum number of threads counted in one process.
 const THREADS_MAX: usize = 256;
-/// Interval between searches for new processes of a chosen name, each of which reads all names.
+/// Interval between searches for new processes of a configured name. Each search reads the names of
+/// all processes.
 const SEARCH_INTERVAL_NS: u64 = NS_PER_S;
 const NAME_BYTES: usize = 16;
-/// Maximum length of a name in /proc: the kernel's own threads have longer names than the schema
+/// Maximum length of a name in /proc. The kernel's own threads have longer names than the schema
 /// allows.
 const COMM_BYTES: usize = 64;
 
 /// The processes that the configuration names, if they exist.
 #[derive(Debug, Default)]
 pub(super) struct CountedProcesses {
-    /// Processes of the host; `None` if no process is chosen.
+    /// The host's /proc, or `None` if no process is configured.
     directory: Option<HostDirectory>,
-    numbers: Vec<u32>,   // chosen by number
-    names: Vec<Vec<u8>>, // chosen by name
+    numbers: Vec<u32>,   // processes that are configured by number
+    names: Vec<Vec<u8>>, // processes that are configured by name
     processes: Vec<CountedProcess>,
     searched_ns: u64,
     present: Vec<u32>, // reused
@@ -40,10 +41,10 @@ pub(super) struct CountedProcesses {
 struct CountedProcess {
     number: u32,
     name: [u8; NAME_BYTES],
-    tasks: HostDirectory, // of this process, not of a later one with its number
+    tasks: HostDirectory, // threads of this process, never of a later one
     threads: Vec<CountedThread>,
     ended: Vec<Option<CounterValue>>,  // sums of ended threads, one per event
-    counts: Vec<Option<CounterValue>>, // the sum of all threads
+    counts: Vec<Option<CounterValue>>, // sums of all threads
     opening_incomplete: Incomplete,
     is_gone: bool,
 }
@@ -56,14 +57,14 @@ struct CountedThread {
 }
 
 impl CountedProcesses {
-    /// Opens what is needed to find the processes.
+    /// Opens the directory in which the processes are found.
     pub(super) fn open(host: &HostRoot, chosen: &[String]) -> Result<Self, Unavailable> {
         let mut this = Self::default();
         if chosen.is_empty() {
             return Ok(this);
         }
         if !host.is_own_root() {
-            // The kernel expects numbers of the caller's own namespace.
+            // The kernel expects process ids of the caller's own namespace.
             let message = "processes can be counted only if host_root is \"/\"";
             return Err(Unavailable::of(io::Error::new(ErrorKind::Unsupported, message)));
         }
@@ -78,7 +79,7 @@ impl CountedProcesses {
         Ok(this)
     }
 
-    /// Reads the counters of all processes. Looks for new processes once a second, and for new
+    /// Reads the counters of all processes. Checks for new processes once a second, and for new
     /// threads at each sample.
     pub(super) fn read(&mut self, events: &[PerfEvent], layout: &[Vec<usize>]) {
         if self.directory.is_none() {
@@ -96,7 +97,7 @@ impl CountedProcesses {
         self.processes.retain(|process| !process.is_gone);
     }
 
-    /// Returns the reasons for which the last read was incomplete.
+    /// Returns the reasons why the last read was incomplete.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.processes.iter().fold(self.incomplete, |all, process| all | process.opening_incomplete)
     }
@@ -108,7 +109,7 @@ impl CountedProcesses {
             .map(|process| (u64::from(process.number), &process.name, process.counts.as_slice()))
     }
 
-    /// Finds chosen processes that are not counted yet.
+    /// Finds configured processes that are not counted yet.
     fn find_processes(&mut self, events: usize) {
         let Self { directory, numbers, names, processes, present, incomplete, .. } = self;
         let Some(directory) = directory else { return };
@@ -134,7 +135,7 @@ impl CountedProcesses {
                 *incomplete |= Incomplete::TOO_MANY;
                 return;
             }
-            // Skip a process that has ended since the listing.
+            // The loop skips a process that has ended since the listing.
             let tasks = with_path(*found, "task", |path| directory.directory(path));
             if let (Some(name), Some(tasks)) = (name, tasks) {
                 processes.push(CountedProcess {
@@ -165,14 +166,14 @@ impl CountedProcess {
         threads.retain_mut(|thread| {
             let is_there = present.contains(&thread.number);
             if !is_there {
-                // The counters of the thread are still open and hold the last count.
+                // The counters of the thread are still open and have the last count.
                 thread.read();
                 add(ended, &thread.counts);
             }
             is_there
         });
-        // Threads that could not be opened are tried again. Threads that ended since no longer
-        // count.
+        // Threads whose counters could not be opened are tried again. Threads that have ended since
+        // no longer make the sample incomplete.
         *opening_incomplete = Incomplete::NONE;
         for number in present.iter() {
             if threads.iter().any(|thread| thread.number == *number) {
@@ -202,7 +203,7 @@ impl CountedProcess {
 impl CountedThread {
     fn read(&mut self) {
         self.counts.fill(None);
-        // Counters that cannot be read add nothing.
+        // Counters that cannot be read add nothing to the sums.
         read_groups(&self.groups, &mut self.counts);
     }
 }
@@ -252,7 +253,7 @@ mod tests {
     use crate::sources::perf::SPEC;
     use crate::sources::tests::open_sampler;
 
-    /// Number, event and value of each row.
+    /// Returns number, event and value of each row.
     fn rows(sampler: &mut dyn Sampler) -> Vec<(u64, CountedEvent, u64)> {
         let mut builder = FlatBufferBuilder::new();
         sampler.read().unwrap();

@@ -10,7 +10,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/vmstat";
-/// Maximum length of a line: a name and a number, both far shorter in the kernel.
+/// Maximum length of a line. A line has a name and a number, and is far shorter in the kernel.
 const LINE_BYTES_MAX: usize = 128;
 
 /// `include` and `exclude` match fields, such as `pgfault`.
@@ -20,7 +20,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Vmstat",
     schema: include_bytes!("../../../../generated/host/vmstat.bfbs"),
     files: &[FILE],
-    // The most expensive default sample, 16 us, and used for rates rather than bursts.
+    // This is the most expensive default sample, since it takes 16 us. Its values are used as rates
+    // rather than to show bursts.
     period: Duration::from_millis(100),
     is_on_by_default: true,
     refresh: "page faults hundreds of times a second; some counters are summed up once a second",

@@ -20,7 +20,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Xfrm",
     schema: include_bytes!("../../../../tests/data/schema/xfrm.bfbs"),
     files: &[FILE],
-    // Errors are rare, and each is counted.
+    // Errors are rare, and no error is missed because the counters accumulate them.
     period: Duration::from_secs(1),
     refresh: "at each packet that is dropped",
     selects: "fields, such as in_no_states",
@@ -44,8 +44,8 @@ mod tests {
     use crate::sources::tests::{decoded, host_with};
     use crate::{OwnSettings, SourceSettings};
 
-    // Proves that the example reads its file: values go to their fields, and a line that the kernel
-    // does not print is absent.
+    // Proves that the example reads its file. Values are assigned to their fields, and the value of
+    // a line that the kernel does not print is absent.
     #[test]
     fn the_example_is_a_source() {
         let host = host_with(&[("proc/1/net/xfrm_stat", "XfrmInError 5\nXfrmInNoStates \t7\n")]);

@@ -8,7 +8,7 @@ use crate::generated::kernel::{
 };
 use crate::task::{TaskName, ThreadInfo};
 
-/// A payload of the source `profile`: samples of the code that threads were running.
+/// A payload of the source `profile`, which has samples of the code that threads were running.
 #[derive(Debug, Clone, Copy)]
 pub struct ProfileBatch<'p> {
     begin_ns: u64,
@@ -29,7 +29,7 @@ pub struct StackSampleView {
     pub time_ns: u64,
     /// The thread.
     pub thread: ThreadInfo,
-    /// The CPU on which it ran.
+    /// The CPU on which the thread ran.
     pub cpu: u16,
     /// Index of the call chain, for [`ProfileBatch::stack`].
     pub stack: u16,
@@ -38,7 +38,7 @@ pub struct StackSampleView {
 /// A position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CodePlace {
-    /// Offset in the file of the object; an address for objects without a file.
+    /// Offset in the file of the object, or an address for objects without a file.
     pub offset: u64,
     /// Index of the object, for [`ProfileBatch::object`].
     pub object: u16,
@@ -47,11 +47,12 @@ pub struct CodePlace {
 /// An executable, a library or another origin of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeObjectView<'p> {
-    /// Kind of the object. May have a value that this version of the schema does not define.
+    /// Kind of the object. The kind may have a value that this version of the schema does not
+    /// define.
     pub kind: CodeKind,
     /// Path of the file, as the process sees it, or a name in brackets.
     pub path: &'p str,
-    /// The build id; empty if it is unknown.
+    /// The build id, which is empty if it is unknown.
     pub build_id: &'p [u8],
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
@@ -67,17 +68,17 @@ pub struct FileVersion {
 }
 
 impl CodeObjectView<'_> {
-    /// Whether it says which version of the file the process had.
+    /// Returns whether the object states which version of the file the process had.
     pub(super) fn is_identified(&self) -> bool {
         !self.build_id.is_empty() || self.version.is_some()
     }
 }
 
 impl<'p> ProfileBatch<'p> {
-    /// Checks a payload: its whole structure, its times, and every index in it.
+    /// Checks a payload, including its whole structure, its times, and every index in it.
     ///
     /// # Errors
-    /// The payload is malformed.
+    /// Fails if the payload is malformed.
     pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
         let profile = root_as_profile(payload)?;
         let batch = Self {
@@ -112,12 +113,14 @@ impl<'p> ProfileBatch<'p> {
         Ok(())
     }
 
-    /// Returns the start of the range whose samples it contains, in monotonic nanoseconds.
+    /// Returns the start of the time range whose samples the payload contains, in monotonic
+    /// nanoseconds.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// Returns the end of that range, exclusive, in monotonic nanoseconds.
+    /// Returns the exclusive end of the time range whose samples the payload contains, in monotonic
+    /// nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
@@ -127,7 +130,7 @@ impl<'p> ProfileBatch<'p> {
         self.interval_ns
     }
 
-    /// Returns the number of records that the kernel could not deliver since the source was opened.
+    /// Returns the number of records since the source was opened that the kernel could not deliver.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -143,8 +146,8 @@ impl<'p> ProfileBatch<'p> {
         })
     }
 
-    /// Returns the positions of a call chain, the innermost function first. Empty if the payload
-    /// has no chain with this index.
+    /// Returns the positions of a call chain, the innermost function first. The iterator is empty
+    /// if the payload has no chain with this index.
     pub fn stack(&self, stack: u16) -> impl Iterator<Item = CodePlace> + use<'p> {
         let (at, frames) = (usize::from(stack), self.frames);
         let own = (at < self.stacks.len()).then(|| self.stacks.get(at).frames());

@@ -1,4 +1,4 @@
-//! The files and processes of a run, as its payloads describe them.
+//! The files and processes of a run, as the run's payloads describe them.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ const PATHS_MAX: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1 << 16;
 
 /// The identities of files by their paths, and the first samples of processes. The recorder looks
-/// up the build ids of files that were mapped before it began. Samples that it takes before it has
-/// found them get the ids of later payloads.
+/// up the build ids of files that were mapped before the recording began. Samples that were taken
+/// before such a build id was found get the build id from later payloads.
 #[derive(Debug, Default)]
 pub struct KnownCode {
-    /// The value is `None` for a path that has had two files: a sample without an identity may
-    /// belong to either.
+    /// The identities of files by path. The value is `None` for a path that has had two files,
+    /// because a sample without an identity may belong to either file.
     by_path: HashMap<Box<str>, Option<FileIdentity>>,
     first_samples: HashMap<u32, u64>, // by process; monotonic nanoseconds
 }
@@ -26,7 +26,7 @@ pub struct KnownCode {
 type FileIdentity = (Box<[u8]>, Option<FileVersion>);
 
 impl KnownCode {
-    /// Takes note of the files and processes of a payload.
+    /// Records the files and processes of a payload.
     pub fn add(&mut self, batch: &ProfileBatch<'_>) {
         for sample in batch.samples() {
             let is_full = self.first_samples.len() >= PROCESSES_MAX;
@@ -55,7 +55,7 @@ impl KnownCode {
     }
 
     /// Returns an object with its build id or version. An object that was recorded without both
-    /// gets them from its path, unless the path had several, or none.
+    /// gets them from its path, unless the path had several files or none.
     pub(crate) fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
         if object.kind != CodeKind::File || object.is_identified() {
             return object;
@@ -66,7 +66,7 @@ impl KnownCode {
         }
     }
 
-    /// Returns when a process was first sampled, in monotonic nanoseconds.
+    /// Returns the time at which a process was first sampled, in monotonic nanoseconds.
     pub(crate) fn first_sample_ns(&self, process: u32) -> Option<u64> {
         self.first_samples.get(&process).copied()
     }

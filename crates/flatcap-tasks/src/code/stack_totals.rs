@@ -10,14 +10,14 @@ use crate::task::TaskName;
 
 /// Maximum number of distinct call chains of processes.
 const STACKS_MAX: usize = 1 << 14;
-/// Maximum number of positions kept of a call chain, from the innermost function on. The kernel
-/// records up to 127 by default (`kernel.perf_event_max_stack`).
+/// Maximum number of positions that are kept of a call chain, counted from the innermost function.
+/// By default the kernel records up to 127 positions (`kernel.perf_event_max_stack`).
 pub const STACK_DEPTH_MAX: usize = 512;
 /// Maximum number of distinct positions in the code.
 const FRAMES_MAX: usize = 1 << 18;
 /// Maximum number of distinct objects, such as executables and libraries.
 const OBJECTS_MAX: usize = 1 << 12;
-/// The path of addresses in no mapping that is known. Such addresses are rarely code.
+/// The path that objects have for addresses in no known mapping. Such addresses are rarely code.
 const NOWHERE: &str = "[unknown]";
 
 /// Sums samples of call chains. Equal call chains of one process are merged.
@@ -44,12 +44,12 @@ pub struct CodeObjectInfo {
     pub kind: CodeKind,
     /// Path of the file, as the process saw it, or a name in brackets.
     pub path: Box<str>,
-    /// The build id; empty if it is unknown.
+    /// The build id, which is empty if it is unknown.
     pub build_id: Box<[u8]>,
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
-    /// The process, for memory without a file: other processes have other code at the same
-    /// addresses.
+    /// The process, for memory without a file. It is needed because other processes have other code
+    /// at the same addresses.
     pub process: Option<SampledProcess>,
 }
 
@@ -58,13 +58,13 @@ pub struct CodeObjectInfo {
 pub struct SampledProcess {
     /// Process id.
     pub id: u32,
-    /// The time of its first sample in the run, in monotonic nanoseconds; 0 before
-    /// [`StackTotals::complete_objects`].
+    /// The time of the process's first sample in the run, in monotonic nanoseconds. The value is 0
+    /// before [`StackTotals::complete_objects`] is called.
     pub first_ns: u64,
 }
 
 impl CodeObjectInfo {
-    /// Returns an object of a payload, as it is in the samples of a process.
+    /// Creates the information about an object of a payload, as it is in the samples of a process.
     pub fn of(object: &CodeObjectView<'_>, process: u32) -> Self {
         let is_memory = object.kind == CodeKind::Unknown && object.path != NOWHERE;
         let process = is_memory.then_some(SampledProcess { id: process, first_ns: 0 });
@@ -77,7 +77,7 @@ impl CodeObjectInfo {
         }
     }
 
-    /// Fills in what the payloads of the run say about the object.
+    /// Adds the information about the object that other payloads of the run contain.
     pub fn complete(&mut self, known: &KnownCode) {
         let view = CodeObjectView {
             kind: self.kind,
@@ -88,7 +88,8 @@ impl CodeObjectInfo {
         let completed = known.completed(view);
         let (build_id, version) = (completed.build_id.into(), completed.version);
         (self.build_id, self.version) = (build_id, version);
-        // A process that is not known has no functions: its number may be another one's.
+        // Code of an unknown process gets no names of functions, because the number of the process
+        // may also belong to another process.
         self.process = self
             .process
             .and_then(|own| known.first_sample_ns(own.id).map(|first_ns| SampledProcess { first_ns, ..own }));
@@ -100,7 +101,7 @@ impl CodeObjectInfo {
 pub struct CodeFrame {
     /// Index of the object in [`StackTotals::objects`].
     pub object: u32,
-    /// Offset in the file of the object; an address for objects without a file.
+    /// Offset in the file of the object, or an address for objects without a file.
     pub offset: u64,
 }
 
@@ -109,10 +110,11 @@ pub struct CodeFrame {
 pub struct StackTotal {
     /// Process id.
     pub process: u32,
-    /// Name of the thread; the name in the last sample if threads of the process differ.
+    /// Name of the thread. If the names of the process's threads differ, this is the name in the
+    /// last sample.
     pub name: TaskName,
-    /// The positions in the code, as indexes of [`StackTotals::frames`]; the first is the innermost
-    /// function. Empty if the chain is unknown.
+    /// The positions in the code, as indexes of [`StackTotals::frames`]. The first position is in
+    /// the innermost function. The list is empty if the chain is unknown.
     pub frames: Box<[u32]>,
     /// Number of samples.
     pub samples: u64,
@@ -129,7 +131,7 @@ pub struct FrameTotal {
     pub name: TaskName,
     /// Name of the function, if it is known.
     pub function: Option<String>,
-    /// The position in it that took longest, as an index of [`StackTotals::frames`].
+    /// The position in the function that took longest, as an index of [`StackTotals::frames`].
     pub frame: u32,
     /// Time in the function itself, in nanoseconds.
     pub self_ns: u64,
@@ -138,7 +140,7 @@ pub struct FrameTotal {
 }
 
 impl StackTotals {
-    /// Sums samples in a window of monotonic nanoseconds.
+    /// Creates sums of the samples in a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, ..Self::default() }
     }
@@ -149,7 +151,7 @@ impl StackTotals {
         if batch.begin_ns() < self.window.end && batch.end_ns() > self.window.start {
             self.lost = self.lost.saturating_add(batch.lost().saturating_sub(last_lost));
         }
-        // The numbers of a payload's objects and places, once they are known.
+        // The numbers of the payload's objects and positions that are already known.
         let mut known_objects = HashMap::<(u16, u32), Option<u32>>::new();
         let mut known_stacks = HashMap::<(u16, u32), Option<Box<[u32]>>>::new();
         let window = self.window.clone();
@@ -172,7 +174,8 @@ impl StackTotals {
     }
 
     /// Fills in the times at which processes were first sampled, and the build ids and versions of
-    /// files that were recorded without. Places and call chains that are the same then are one.
+    /// files that were recorded without them. Positions and call chains that are then equal are
+    /// merged.
     pub fn complete_objects(&mut self, known: &KnownCode) {
         let mut objects = std::mem::take(&mut self.objects);
         for object in &mut objects {
@@ -186,7 +189,7 @@ impl StackTotals {
         let number = |object| number_of(&mut self.objects, &mut self.object_numbers, object, OBJECTS_MAX);
         let numbers: Vec<Option<u32>> = objects.into_iter().map(number).collect();
         for stack in stacks {
-            // There are not more of them than before, so each gets a number.
+            // There are not more positions than before, so each position gets a number.
             let numbered = stack.frames.iter().filter_map(|frame| {
                 let frame = frames.get(*frame as usize)?;
                 let object = (*numbers.get(frame.object as usize)?)?;
@@ -209,7 +212,7 @@ impl StackTotals {
         stacks
     }
 
-    /// Returns all positions in the code; each is part of a call chain.
+    /// Returns all positions in the code. Each position is part of a call chain.
     pub fn frames(&self) -> &[CodeFrame] {
         &self.frames
     }
@@ -229,9 +232,10 @@ impl StackTotals {
         self.frames.get(frame as usize).copied()
     }
 
-    /// Returns the time of each function in each process, sorted by its own time, longest first.
-    /// Positions with the same name in one object are merged to one function; positions without a
-    /// name stay separate. A recursive function is counted once per call chain.
+    /// Returns the time of each function in each process, sorted by the function's own time,
+    /// longest first. Positions with the same name in one object are merged into one function.
+    /// Positions without a name stay separate. A recursive function is counted one time per call
+    /// chain.
     pub fn functions(&self, mut name: impl FnMut(&CodeObjectInfo, u64) -> Option<String>) -> Vec<FrameTotal> {
         let names: Vec<Option<String>> = self
             .frames
@@ -288,7 +292,8 @@ impl StackTotals {
         self.samples
     }
 
-    /// Returns the CPU time of call chains beyond the limits, in nanoseconds.
+    /// Returns the CPU time of call chains that were left out because of the limits, in
+    /// nanoseconds.
     #[cfg(test)]
     pub(crate) fn left_out_ns(&self) -> u64 {
         self.left_out_ns
@@ -299,7 +304,7 @@ impl StackTotals {
         self.lost
     }
 
-    /// Returns the numbers of a call chain's positions, or `None` beyond the limits.
+    /// Returns the numbers of a call chain's positions, or `None` if a limit is reached.
     fn number_stack(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -321,9 +326,10 @@ impl StackTotals {
             .collect()
     }
 
-    /// Returns the index of a call chain of a process, or `None` beyond the limit.
+    /// Returns the index of a call chain of a process, or `None` if the limit is reached.
     fn place(&mut self, process: u32, frames: &[u32]) -> Option<usize> {
-        // Allocates a box per lookup: samples are rare, a hundred per second and CPU.
+        // A box is allocated per lookup. This is acceptable because samples are rare, a hundred per
+        // second on each CPU.
         let key = (process, Box::from(frames));
         if let Some(place) = self.stack_numbers.get(&key) {
             return usize::try_from(*place).ok();
@@ -339,7 +345,8 @@ impl StackTotals {
     }
 }
 
-/// Returns the number of an item and adds it if it is new, or `None` beyond the limit.
+/// Returns the number of an item, and adds the item if it is new. Returns `None` if the limit is
+/// reached.
 fn number_of<T: Clone + Eq + std::hash::Hash>(
     items: &mut Vec<T>,
     numbers: &mut HashMap<T, u32>,

@@ -5,8 +5,8 @@ use crate::generated::kernel::CodeKind;
 use crate::task::{TaskName, ThreadInfo};
 use crate::testing::ProfilePayload;
 
-/// Returns samples of two threads of a process and one of another; `main` calls `work`, which calls
-/// itself.
+/// Returns samples of two threads of one process and of one thread of another process. The function
+/// `main` calls `work`, which calls itself.
 fn payload() -> ProfilePayload {
     let thread =
         |thread, process, name: &str| ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) };
@@ -30,8 +30,8 @@ fn name(object: &CodeObjectInfo, offset: u64) -> Option<String> {
     Some(if offset < 0x200 { "main" } else { "work" }.to_owned())
 }
 
-// Proves that equal call chains of a process are merged, that a recursive function is counted once,
-// and that a sample without a call chain counts.
+// Proves that equal call chains of a process are merged, that a recursive function is counted one
+// time, and that a sample without a call chain counts too.
 #[test]
 fn functions_have_their_time() {
     let mut totals = StackTotals::new(0..100);
@@ -50,7 +50,7 @@ fn functions_have_their_time() {
         functions,
         [(1, function("work"), 20, 20), (1, function("main"), 10, 30), (9, function("main"), 10, 10)]
     );
-    // Without names, each position is separate.
+    // If functions have no names, each position is separate.
     assert_eq!(totals.functions(|_, _| None).len(), 4);
 }
 
@@ -78,8 +78,8 @@ fn payloads_are_checked() {
 }
 
 // Proves that a file without a build id gets the build id of its path, from earlier and later
-// payloads, unless the path has two; and that positions, call chains and functions that become
-// equal are merged.
+// payloads, unless the path has two. Positions, call chains and functions that become equal are
+// merged.
 #[test]
 fn build_ids_are_completed() {
     let file = |path: &str, id: &[u8]| (CodeKind::File, path.to_owned(), id.to_vec());
@@ -134,15 +134,16 @@ fn build_ids_are_completed() {
     );
     assert_eq!((totals.samples(), totals.total_ns()), before);
     assert_eq!(totals.functions(|_, _| None).iter().map(|total| total.self_ns).sum::<u64>(), before.1);
-    // What is known already changes nothing, and more samples can be added.
+    // A second call without new information changes nothing, and more samples can be added.
     totals.complete_objects(&KnownCode::default());
     assert_eq!(totals.stacks().len(), 5);
     totals.add(&batches[1]);
     assert_eq!((totals.stacks().len(), totals.samples()), (5, before.0 + 3));
 }
 
-// Proves that a file without a build id gets the version of its path, unless the path had two.
-// Code without a file belongs to its process, with the time of the first sample of the run.
+// Proves that a file without a build id gets the version of its path, unless the path had two
+// versions. Code without a file belongs to its process, with the time of the first sample of the
+// run.
 #[test]
 fn versions_and_processes_are_completed() {
     let file = |path: &str| (CodeKind::File, path.to_owned(), Vec::new());

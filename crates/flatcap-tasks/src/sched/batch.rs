@@ -8,7 +8,7 @@ use crate::generated::kernel::{
 };
 use crate::task::{TaskName, ThreadInfo};
 
-/// A payload of the source `sched`: the scheduler's events between two times.
+/// A payload of the source `sched`, which has the scheduler's events between two times.
 #[derive(Debug, Clone, Copy)]
 pub struct SchedBatch<'p> {
     begin_ns: u64,
@@ -40,16 +40,17 @@ pub enum SchedEventKind {
     Changed {
         /// The thread, after the change.
         thread: ThreadInfo,
-        /// The change. May have a value that this version of the schema does not define.
+        /// The change. The field may have a value that this version of the schema does not define.
         change: TaskEventKind,
-        /// Process id of the parent; 0 if it is unknown.
+        /// Process id of the parent, or 0 if it is unknown.
         parent: u32,
     },
     /// A thread became ready to run.
     Woken {
         /// The thread.
         thread: ThreadInfo,
-        /// The thread that woke it, or that the waking interrupt had interrupted.
+        /// The thread that woke this thread. If an interrupt woke it, the thread that was
+        /// interrupted.
         waker: ThreadInfo,
         /// The CPU on which the waker ran.
         cpu: u16,
@@ -58,7 +59,7 @@ pub enum SchedEventKind {
     Switched {
         /// The thread that stopped.
         previous: ThreadInfo,
-        /// The thread that ran from then on.
+        /// The thread that started to run.
         next: ThreadInfo,
         /// The CPU.
         cpu: u16,
@@ -68,10 +69,10 @@ pub enum SchedEventKind {
 }
 
 impl<'p> SchedBatch<'p> {
-    /// Checks a payload: its whole structure, its times, and every index in it.
+    /// Checks a payload, including its whole structure, its times, and every index in it.
     ///
     /// # Errors
-    /// The payload is malformed.
+    /// Fails if the payload is malformed.
     pub fn read(payload: &'p [u8]) -> Result<Self, PayloadError> {
         let sched = root_as_sched(payload)?;
         let batch = Self {
@@ -111,23 +112,26 @@ impl<'p> SchedBatch<'p> {
         Ok(())
     }
 
-    /// Returns the start of the range whose events it contains, in monotonic nanoseconds.
+    /// Returns the start of the time range whose events the payload contains, in monotonic
+    /// nanoseconds.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// Returns the end of that range, exclusive, in monotonic nanoseconds.
+    /// Returns the exclusive end of the time range whose events the payload contains, in monotonic
+    /// nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Returns the number of records that the kernel could not deliver since the source was opened,
-    /// plus the number of places at which a switch is missing for no known reason.
+    /// Returns the number of records that were lost since the source was opened. These are records
+    /// that the kernel could not deliver, and switches that are missing for no known reason.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns for how long switches were not recorded since the source was opened, in nanoseconds.
+    /// Returns the time since the source was opened during which switches were not recorded, in
+    /// nanoseconds.
     pub fn stopped_ns(&self) -> u64 {
         self.stopped_ns
     }
@@ -143,12 +147,13 @@ impl<'p> SchedBatch<'p> {
         self.has_wakeups
     }
 
-    /// Returns the threads in its events.
+    /// Returns the threads in the payload's events.
     pub fn threads(&self) -> impl ExactSizeIterator<Item = ThreadInfo> + use<'p> {
         self.threads.iter().map(thread_info)
     }
 
-    /// Returns the thread that runs on each CPU at its begin, as far as it is known.
+    /// Returns the thread that runs on each CPU at the begin of the payload. CPUs whose thread is
+    /// not known are left out.
     pub fn running(&self) -> impl Iterator<Item = (u16, ThreadInfo)> + use<'p> {
         let threads = self.threads;
         self.running.iter().map(move |running| (running.cpu(), thread_at(threads, running.thread())))
@@ -160,7 +165,7 @@ impl<'p> SchedBatch<'p> {
         self.switches.len()
     }
 
-    /// Returns time, CPU and previous thread of each switch, in time order.
+    /// Returns the time, the CPU and the previous thread of each switch, in time order.
     pub(super) fn stopped_threads(&self) -> impl Iterator<Item = (u64, u16, ThreadInfo)> + use<'p> {
         let threads = self.threads;
         self.switches

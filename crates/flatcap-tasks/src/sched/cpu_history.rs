@@ -5,14 +5,14 @@ use std::ops::Range;
 
 use crate::task::Task;
 
-/// Maximum number of slices kept per CPU. If more slices ran while a thread waited, the first part
-/// of its wait has no known cause.
+/// Maximum number of slices that are kept per CPU. If more slices ran while a thread waited, the
+/// first part of its wait has no known cause.
 const SLICES_MAX: usize = 1024;
 
 /// A time slice on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSlice {
-    /// The task that ran; the idle loop if the CPU was idle.
+    /// The task that ran, which is the idle loop if the CPU was idle.
     pub task: Task,
     /// The begin of the slice, in monotonic nanoseconds.
     pub begin_ns: u64,
@@ -27,8 +27,8 @@ pub struct CpuHistory {
 }
 
 impl CpuHistory {
-    /// Returns the slices of a CPU that overlap a time range, the latest first, clipped to the
-    /// range.
+    /// Returns the slices of a CPU that overlap a time range, clipped to this range, with the
+    /// latest slice first.
     pub(super) fn who_ran(&self, cpu: u16, range: Range<u64>) -> impl Iterator<Item = CpuSlice> {
         let slices = self.cpus.get(usize::from(cpu)).into_iter().flat_map(|slices| slices.iter().rev());
         slices

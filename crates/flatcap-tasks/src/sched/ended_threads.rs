@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// Time for which a thread is kept after the record of its end: it may still run and wait while the
-/// kernel frees its memory.
+/// Time for which a thread is kept after the record of its end, because it may still run and wait
+/// while the kernel frees its memory.
 const KEPT_NS: u64 = 10_000_000_000;
 
 /// Ended threads with the numbers of their tasks, ordered by the time of their ends.

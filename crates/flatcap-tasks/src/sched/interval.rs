@@ -30,42 +30,42 @@ pub enum IntervalEnd {
     Woken,
     /// The thread ended.
     Exited,
-    /// The following events were not recorded.
+    /// The events that followed were not recorded.
     Lost,
     /// The interval has not ended within the recorded time.
     Open,
 }
 
-/// An interval in which a thread had one state. A running interval is a slice of a CPU; a slice of
-/// the idle loop means that the CPU was idle.
+/// An interval in which a thread had one state. An interval in which the thread ran is a slice of a
+/// CPU. A slice of the idle loop means that the CPU was idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interval {
     /// The thread.
     pub task: Task,
     /// The thread's state.
     pub state: TaskState,
-    /// The CPU that it ran on. For a ready or sleeping thread, the CPU that it ran on next, if it
-    /// did.
+    /// The CPU on which the thread ran. For a ready or sleeping thread, the CPU on which it ran
+    /// next, if it ran again.
     pub cpu: Option<u16>,
     /// Begin in monotonic nanoseconds.
     pub begin_ns: u64,
-    /// End in monotonic nanoseconds; not before `begin_ns`.
+    /// End in monotonic nanoseconds, which is not before `begin_ns`.
     pub end_ns: u64,
     /// The reason why the interval ended.
     pub end: IntervalEnd,
-    /// The task that woke a ready thread; `None` if the thread was preempted or is new, or if the
+    /// The task that woke a ready thread. `None` if the thread was preempted or is new, or if the
     /// waker is unknown.
     pub waker: Option<Task>,
 }
 
-/// A wakeup: one thread made another one ready to run.
+/// A wakeup, in which one thread made another thread ready to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskWakeup {
     /// Time in monotonic nanoseconds.
     pub time_ns: u64,
     /// The thread that became ready.
     pub task: Task,
-    /// The thread that woke it, or that the waking interrupt had interrupted.
+    /// The thread that woke this thread. If an interrupt woke it, the thread that was interrupted.
     pub waker: Task,
     /// The CPU on which the waker ran.
     pub cpu: u16,
@@ -73,36 +73,37 @@ pub struct TaskWakeup {
 
 /// Receives the intervals, wakeups and holes of a [`Timeline`](super::Timeline).
 pub trait TimelineObserver {
-    /// An interval ended. Intervals are ordered by their ends, and the intervals of one thread are
-    /// consecutive. `history` has the slices of each CPU up to then.
+    /// Receives an interval that has ended. Intervals are ordered by their ends, and the intervals
+    /// of one thread are consecutive. `history` has the slices of each CPU until the end of the
+    /// interval.
     fn interval(&mut self, interval: &Interval, history: &CpuHistory);
 
-    /// A thread became ready to run.
+    /// Receives a wakeup, which made a thread ready to run.
     fn wakeup(&mut self, wakeup: &TaskWakeup) {
         let _ = wakeup;
     }
 
-    /// Not all switches of a range were recorded. Holes are ordered by their begins; holes with
-    /// different causes may overlap.
+    /// Receives a time range of which not all switches were recorded. Holes are ordered by their
+    /// begins. Holes with different causes may overlap.
     fn hole(&mut self, hole: &RecordingHole) {
         let _ = hole;
     }
 }
 
 impl Interval {
-    /// Returns a slice of a CPU.
+    /// Creates a slice of a CPU.
     pub(super) fn slice(task: Task, cpu: u16, times: Range<u64>, end: IntervalEnd) -> Self {
         let (begin_ns, end_ns) = (times.start, times.end);
         Self { task, state: TaskState::Running, cpu: Some(cpu), begin_ns, end_ns, end, waker: None }
     }
 
-    /// Returns its length in nanoseconds.
+    /// Returns the length of the interval in nanoseconds.
     #[cfg(test)]
     pub(crate) fn length_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.begin_ns)
     }
 
-    /// Returns the length of its overlap with a time range, in nanoseconds.
+    /// Returns the length of the interval's overlap with a time range, in nanoseconds.
     pub(crate) fn overlap_ns(&self, range: &Range<u64>) -> u64 {
         self.end_ns.min(range.end).saturating_sub(self.begin_ns.max(range.start))
     }

@@ -15,7 +15,7 @@ use crate::testing::SchedPayload;
 
 const CPUS: usize = 3;
 
-/// An event at a time.
+/// An event of the simulation.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Switch { cpu: usize, previous: usize, next: usize, is_preempted: bool },
@@ -107,7 +107,7 @@ impl Simulation {
                 }
                 if previous != 0 {
                     let after = match (is_preempted, self.exiting.contains(&previous)) {
-                        // The state of a thread that is preempted while it exits is unknown too.
+                        // The state of a thread that is preempted while it exits is also unknown.
                         (_, true) => None,
                         (true, false) => Some(TaskState::Ready),
                         (false, false) => Some(TaskState::Sleeping),
@@ -127,7 +127,7 @@ impl Simulation {
         self.events.push((self.now_ns, event));
     }
 
-    /// Returns the running threads just before the events of a time.
+    /// Returns the threads that run just before the events of a time.
     fn running_at(&self, at_ns: u64) -> Vec<usize> {
         let truth = self.truth.iter().find(|truth| truth.times.start < at_ns && at_ns <= truth.times.end);
         truth.map_or_else(|| vec![0; CPUS], |truth| truth.running.clone())
@@ -260,8 +260,8 @@ fn any_simulation() -> impl Strategy<Value = (Simulation, BTreeSet<u64>)> {
 }
 
 proptest! {
-    // Proves that the times of threads and CPUs in any window, and the threads that ran while
-    // others waited, equal the simulation, wherever payloads are cut.
+    // Proves that the times of threads and CPUs in any window are the same as in the simulation,
+    // wherever the events are cut into payloads. So are the threads that ran while others waited.
     #[test]
     fn times_are_exact((simulation, cuts) in any_simulation(), from in 0..600_000_u64, length in 1..600_000_u64) {
         let window = from..from + length;
@@ -298,7 +298,7 @@ proptest! {
     }
 
     // Proves that the intervals of each thread are consecutive without a hole or an overlap from
-    // its begin to its end, and do not depend on where payloads are cut.
+    // its begin to its end. They do not depend on where the events are cut into payloads.
     #[test]
     fn intervals_are_whole((simulation, cuts) in any_simulation()) {
         let intervals = |cuts: &BTreeSet<u64>| {
@@ -345,9 +345,9 @@ proptest! {
         }
     }
 
-    // Proves that the counters of each sample equal the simulation at its time, and that a thread
-    // that was active in a step is in the samples before and after it. Above a limit this holds up
-    // to the first sample that is marked.
+    // Proves that the counters of each sample equal the counters of the simulation at the time of
+    // the sample. A thread that was active in a step is in the samples before and after this step.
+    // Above a limit this holds up to the first sample that is marked.
     #[test]
     fn steps_are_exact(
         (simulation, cuts) in any_simulation(),

@@ -5,13 +5,13 @@
 pub struct RecordingFaults {
     /// Number of places at which samples of the source are missing.
     pub gaps: u64,
-    /// Number of records that the kernel could not deliver after the first payload, plus the number
-    /// of places at which a switch is missing for no known reason.
+    /// Number of records that were lost after the first payload. These are records that the kernel
+    /// could not deliver, and switches that are missing for no known reason.
     pub lost: u64,
     /// Time for which switches were not recorded, in nanoseconds.
     pub stopped_ns: u64,
-    /// Whether wakeups were not recorded: the times that threads waited for a CPU are then lower
-    /// bounds, and sleeps include such times.
+    /// Whether wakeups were not recorded. In this case the times that threads waited for a CPU are
+    /// lower bounds, and sleeps include such times.
     pub lacks_wakeups: bool,
 }
 
@@ -20,9 +20,9 @@ pub struct RecordingFaults {
 pub struct RecordingHole {
     /// Begin in monotonic nanoseconds.
     pub begin_ns: u64,
-    /// End in monotonic nanoseconds; after `begin_ns`.
+    /// End in monotonic nanoseconds, which is after `begin_ns`.
     pub end_ns: u64,
-    /// The reason why they were not recorded.
+    /// The reason why switches were not recorded.
     pub cause: HoleCause,
 }
 

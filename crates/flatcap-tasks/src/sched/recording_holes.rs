@@ -7,7 +7,7 @@ use super::cpu_history::CpuHistory;
 use super::interval::{Interval, TimelineObserver};
 use super::recording_faults::{HoleCause, RecordingHole};
 
-/// Maximum number of holes kept; further ones are only counted.
+/// Maximum number of holes that are kept. Further holes are only counted.
 const HOLES_MAX: usize = 256;
 
 /// The holes in a window. Consecutive holes with the same cause are merged.
@@ -19,20 +19,20 @@ pub struct RecordingHoles {
 }
 
 impl RecordingHoles {
-    /// Collects the holes that overlap a window of monotonic nanoseconds.
+    /// Creates a collection of the holes that overlap a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, holes: Vec::new(), further: 0 }
     }
 
-    /// Returns the holes, ordered by their begins. A hole may begin before the window; it ends
-    /// within it.
+    /// Returns the holes, ordered by their begins. A hole may begin before the window, but it ends
+    /// in the window.
     pub fn holes(&self) -> impl Iterator<Item = RecordingHole> {
         let Range { start, end } = self.window;
         let overlapping = self.holes.iter().filter(move |hole| hole.begin_ns < end && hole.end_ns > start);
         overlapping.map(move |hole| RecordingHole { end_ns: hole.end_ns.min(end), ..*hole })
     }
 
-    /// Returns the number of holes in the window beyond the limit.
+    /// Returns the number of further holes in the window that were not kept because of the limit.
     pub fn further(&self) -> u64 {
         self.further
     }
@@ -51,7 +51,8 @@ impl RecordingHoles {
             known.end_ns = known.end_ns.max(hole.end_ns);
             return;
         }
-        // A hole that ended before the window was kept only because it might have continued.
+        // A hole that ended before the window was kept only because it might have continued into
+        // the window.
         let start = self.window.start;
         self.holes.retain(|known| known.end_ns > start || known.end_ns >= hole.begin_ns);
         if self.holes.len() < HOLES_MAX {
@@ -70,7 +71,7 @@ impl TimelineObserver for RecordingHoles {
     }
 }
 
-/// Returns the common cause of two holes, or `None` if they differ.
+/// Returns the common cause of two holes, or `None` if the causes differ.
 fn joined_cause(one: HoleCause, other: HoleCause) -> Option<HoleCause> {
     match (one, other) {
         (HoleCause::LostRecords(one), HoleCause::LostRecords(other)) => {
@@ -81,7 +82,7 @@ fn joined_cause(one: HoleCause, other: HoleCause) -> Option<HoleCause> {
 }
 
 /// Returns the part of a payload's range in which switches were recorded. `was_stopped` is the
-/// state at the begin of the payload, and `stopped_before_ns` the stopped time until then.
+/// state at the begin of the payload, and `stopped_before_ns` is the total stopped time until then.
 pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_before_ns: u64) -> Range<u64> {
     let (begin_ns, end_ns) = (batch.begin_ns(), batch.end_ns());
     let stopped_ns = batch.stopped_ns().saturating_sub(stopped_before_ns).min(end_ns - begin_ns);
@@ -94,8 +95,8 @@ pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_b
     }
 }
 
-/// Reports the holes in a payload's range: the part without switches, the lost records, and, if
-/// earlier samples are missing, the time since the last one.
+/// Reports the holes in a payload's range. They are the part without switches, the lost records,
+/// and, if earlier samples are missing, the time since the last sample.
 pub(super) fn report_holes(
     batch: &SchedBatch<'_>,
     recorded: &Range<u64>,

@@ -14,11 +14,12 @@ pub(super) struct RunningOn {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TaskRecord {
     pub(super) task: Task,
-    /// The thread's state and the time since which it holds; `None` if the state is unknown.
+    /// The thread's state, and the time since which the thread has this state. `None` if the state
+    /// is unknown.
     pub(super) state: Option<(TaskState, u64)>,
-    /// The CPU that it runs on, if it is running.
+    /// The CPU on which the thread runs, if it is running.
     pub(super) cpu: u16,
-    /// The task that woke it, if it is ready.
+    /// The task that woke the thread, if the thread is ready.
     pub(super) waker: Option<Task>,
     pub(super) is_exiting: bool,
 }

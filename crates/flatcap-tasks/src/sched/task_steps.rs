@@ -14,17 +14,17 @@ use crate::task::{Task, TaskName};
 
 /// Minimum length of a step, in nanoseconds.
 pub const STEP_NS_MIN: u64 = 100_000;
-/// Interval after which a sample contains all threads.
+/// Interval between samples that contain all threads.
 const ALL_NS: u64 = 1_000_000_000;
-/// Maximum number of parts of steps that are kept; time beyond it is counted for no thread. A
-/// payload of 100 ms with a hundred permanently active threads takes a thousand parts per thread at
-/// the shortest step.
+/// Maximum number of parts of steps that are kept. If there are more, their time is counted for no
+/// thread. With the shortest step, a payload of 100 ms with a hundred threads that are always
+/// active takes a thousand parts per thread.
 const PARTS_MAX: usize = 1 << 20;
-/// Maximum number of known threads, in addition to the active ones.
+/// Maximum number of known threads, in addition to the active threads.
 const THREADS_MAX: usize = 1 << 17;
 
-/// Makes samples from a timeline: the counters of threads and processes at each multiple of a step.
-/// Intervals that cross a step are split there, so the counters are exact.
+/// Makes samples from a timeline. A sample has the counters of threads and processes at a multiple
+/// of the step. Intervals that cross a step are split there, so the counters are exact.
 #[derive(Debug)]
 pub struct TaskSteps {
     step_ns: u64,
@@ -32,14 +32,15 @@ pub struct TaskSteps {
     phase_ns: u64,
     /// The range whose samples are being made.
     stretch: Range<u64>,
-    /// Everything before this time was counted.
+    /// Time until which all intervals were counted.
     counted_until_ns: u64,
     /// The activity of threads in each step, by the numbers of step and task.
     steps: BTreeMap<u64, BTreeMap<u64, ThreadPart>>,
     parts: usize,
     /// The maximum numbers of parts and of known threads.
     limits: (usize, usize),
-    /// Samples with lower numbers lack time or threads, because there were too many.
+    /// Samples with lower numbers than this lack time or threads, because there were too many parts
+    /// or threads.
     cut_until: u64,
     /// Whether the sample at the begin of the range was made.
     has_begun: bool,
@@ -53,14 +54,14 @@ pub struct TaskSteps {
 /// A sample of the source `tasks`.
 #[derive(Debug)]
 pub struct TaskSample<'s> {
-    /// The number of the sample: its time on the clock that steps are multiples of, divided by the
-    /// step.
+    /// The number of the sample, which is its time divided by the step. This time is on the clock
+    /// on which samples are at multiples of the step.
     pub number: u64,
     /// The sample's time, in monotonic nanoseconds.
     pub time_ns: u64,
-    /// Whether it is at the begin of the known range, and not at the end of a step.
+    /// Whether the sample is at the begin of the known range and not at the end of a step.
     pub is_begin: bool,
-    /// Whether it lacks time or threads, because there were too many.
+    /// Whether the sample lacks time or threads, because there were too many parts or threads.
     pub is_cut: bool,
     /// The sample's payload, in the schema [`TASKS`](crate::schema::TASKS).
     pub payload: &'s [u8],
@@ -99,7 +100,8 @@ struct ProcessCount {
 }
 
 impl TaskSteps {
-    /// Makes a sample every `step_ns`, which is raised to at least [`STEP_NS_MIN`].
+    /// Creates an observer that makes a sample every `step_ns`. A shorter step than [`STEP_NS_MIN`]
+    /// is raised to it.
     pub fn new(step_ns: u64) -> Self {
         Self {
             step_ns: step_ns.max(STEP_NS_MIN),
@@ -118,7 +120,7 @@ impl TaskSteps {
         }
     }
 
-    /// Keeps at most these numbers of parts and threads.
+    /// Sets the maximum numbers of parts and threads that are kept.
     #[cfg(test)]
     pub(super) fn set_limits(&mut self, parts: usize, threads: usize) {
         self.limits = (parts, threads);
@@ -131,8 +133,8 @@ impl TaskSteps {
         self.phase_ns = offset_ns.rem_euclid(step_ns).unsigned_abs();
     }
 
-    /// Passes on the samples that the last payload of the timeline completed. Must be called after
-    /// each payload, once this observer has received its intervals.
+    /// Passes the samples that the last payload of the timeline completed to `take`. Must be called
+    /// after each payload, when this observer has received the intervals of the payload.
     pub fn reach(&mut self, timeline: &Timeline, mut take: impl FnMut(&TaskSample<'_>)) {
         let stretch = timeline.stretch();
         if stretch.start != self.stretch.start || self.stretch.is_empty() {
@@ -159,8 +161,8 @@ impl TaskSteps {
         }
     }
 
-    /// Passes on the last sample, for which the activity after it is not known yet. Samples of
-    /// further payloads follow it.
+    /// Passes the last sample to `take`, although the activity after this sample is not known yet.
+    /// Samples of further payloads may follow.
     pub fn finish(&mut self, mut take: impl FnMut(&TaskSample<'_>)) {
         if !self.stretch.is_empty() {
             self.begin(&mut take);
@@ -176,8 +178,8 @@ impl TaskSteps {
         is_possible && self.time_ns(number) <= self.stretch.end && !self.stretch.is_empty()
     }
 
-    /// Returns the number of the step that contains a monotonic time. The sample at its end has the
-    /// next number.
+    /// Returns the number of the step that contains a monotonic time. The sample at the end of the
+    /// step has the next number.
     fn number(&self, mono_ns: u64) -> u64 {
         mono_ns.saturating_add(self.phase_ns) / self.step_ns
     }
@@ -187,12 +189,12 @@ impl TaskSteps {
         number.saturating_mul(self.step_ns).saturating_sub(self.phase_ns)
     }
 
-    /// Returns the monotonic time before which all samples were passed on.
+    /// Returns the monotonic time before which all samples were passed to `take`.
     pub fn complete_ns(&self) -> u64 {
         if self.has_begun { self.time_ns(self.next_sample) } else { self.stretch.start }
     }
 
-    /// Makes the sample at the begin of the known range, unless it was made.
+    /// Makes the sample at the begin of the known range, unless this sample was already made.
     fn begin(&mut self, take: &mut impl FnMut(&TaskSample<'_>)) {
         let number = self.number(self.stretch.start);
         let has_begun = std::mem::replace(&mut self.has_begun, true);
@@ -225,7 +227,8 @@ impl TaskSteps {
         parts.iter().map(|task| task.number).collect()
     }
 
-    /// Makes a sample at a monotonic time: the end of a step, or the begin of the known range.
+    /// Makes a sample at a monotonic time, which is the end of a step or the begin of the known
+    /// range.
     fn make(
         &mut self,
         (number, end_ns): (u64, Option<u64>),
@@ -239,7 +242,7 @@ impl TaskSteps {
             listed.iter().filter_map(|number| self.threads.get(number)).collect()
         };
         threads.sort_unstable_by_key(|thread| (thread.task.info.thread, thread.task.number));
-        // If several threads have the same id, keep the latest.
+        // If several threads have the same id, the latest is kept.
         threads.dedup_by(|next, kept| {
             let is_same = next.task.info.thread == kept.task.info.thread;
             if is_same {
@@ -344,8 +347,8 @@ impl TaskSteps {
         }
     }
 
-    /// Removes the threads without activity in the steps that are kept. The counters of forgotten
-    /// threads restart.
+    /// Removes the threads that have no activity in the kept steps. If such a thread becomes active
+    /// again, its counters restart.
     fn forget_idle(&mut self) {
         let active: BTreeSet<u64> = self.steps.values().flat_map(|step| step.keys().copied()).collect();
         let idle: Vec<Task> = self
@@ -362,7 +365,7 @@ impl TaskSteps {
         }
     }
 
-    /// Returns the activity of a thread in a step, for adding to it.
+    /// Returns the activity of a thread in a step, so that the caller can add to it.
     fn part(&mut self, step: u64, task: Task) -> Option<&mut ThreadPart> {
         let new = ThreadPart { task, work: Work::default(), has_ended: false };
         let part = match self.steps.entry(step).or_default().entry(task.number) {

@@ -1,5 +1,5 @@
-//! Sums in a window how long threads ran, waited for a CPU and slept, and which threads ran while
-//! others waited.
+//! Sums the times in a window that threads ran, waited for a CPU and slept, and the times that
+//! threads ran while others waited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,23 +10,24 @@ use super::recording_faults::{HoleCause, RecordingHole};
 use super::timeline::Timeline;
 use crate::task::{Task, TaskName, ThreadInfo};
 
-/// Maximum number of threads; further ones are left out.
+/// Maximum number of threads. Further threads are left out.
 const THREADS_MAX: usize = 1 << 17;
-/// Maximum number of pairs of a waiting and a running thread; the time of further pairs has no
-/// known cause.
+/// Maximum number of pairs of a waiting and a running thread. Waits that further pairs would
+/// explain have no known cause.
 const PAIRS_MAX: usize = 1 << 18;
 
-/// Times of threads in a window. Exact as far as the recording is complete: the part of an interval
-/// within the window counts.
+/// Times of threads in a window. Only the part of an interval within the window counts, so the
+/// times are exact if the recording is complete.
 #[derive(Debug, Default)]
 pub struct TaskTimes {
     window: Range<u64>,
-    /// Everything before this time was counted.
+    /// Time until which all intervals were counted.
     counted_until_ns: u64,
-    /// Records were lost up to this time: a thread that appears to sleep may have run.
+    /// Time until which records were lost. Before this time, a thread that appears to sleep may
+    /// have run.
     lost_until_ns: u64,
     threads: HashMap<u64, ThreadCount>,
-    /// By the task numbers of the waiting and the running thread.
+    /// Running threads and their times, by the task numbers of the waiting and the running thread.
     pairs: HashMap<(u64, u64), (Task, u64)>,
     cpus: BTreeMap<u16, CpuTimes>,
 }
@@ -42,18 +43,18 @@ struct ThreadCount {
 pub struct ThreadTimes {
     /// The thread, with its last name.
     pub task: Task,
-    /// Time running on a CPU.
+    /// Time in which the thread ran on a CPU.
     pub on_cpu_ns: u64,
-    /// Time ready and waiting for a CPU.
+    /// Time in which the thread was ready and waited for a CPU.
     pub ready_ns: u64,
-    /// Time waiting for something else.
+    /// Time in which the thread waited for something else.
     pub sleeping_ns: u64,
-    /// Longest uninterrupted time in the window in which it was ready.
+    /// Longest uninterrupted time in the window in which the thread was ready.
     pub longest_ready_ns: u64,
-    /// Longest uninterrupted time in the window in which it waited for something else, excluding
-    /// times with lost records.
+    /// Longest uninterrupted time in the window in which the thread waited for something other than
+    /// a CPU, excluding times with lost records.
     pub longest_sleeping_ns: u64,
-    /// Number of times it stopped running.
+    /// Number of times the thread stopped running.
     pub switches: u64,
     /// Number of times the thread stopped running while still runnable.
     pub preemptions: u64,
@@ -61,19 +62,19 @@ pub struct ThreadTimes {
     pub migrations: u64,
 }
 
-/// Times of a process in the window, in nanoseconds: the sum over its threads.
+/// Times of a process in the window, in nanoseconds, summed over its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessTimes {
     /// Process id.
     pub process: u32,
-    /// Name of its main thread, or of the thread that ran longest if the main thread was not
-    /// active.
+    /// Name of the process's main thread, or of the thread that ran longest if the main thread was
+    /// not active.
     pub name: TaskName,
-    /// Number of threads known in the window.
+    /// Number of the process's threads that are known in the window.
     pub threads: usize,
-    /// Time running on CPUs.
+    /// Time in which threads ran on CPUs.
     pub on_cpu_ns: u64,
-    /// Time ready and waiting for a CPU.
+    /// Time in which threads were ready and waited for a CPU.
     pub ready_ns: u64,
     /// Longest uninterrupted time in the window in which one thread was ready.
     pub longest_ready_ns: u64,
@@ -83,10 +84,11 @@ pub struct ProcessTimes {
     pub migrations: u64,
 }
 
-/// A thread or process that ran while others waited, and for how long.
+/// A thread or process that ran while others waited, with the time for which it did so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocker {
-    /// The thread that ran; the idle loop if the CPU did not switch to the waiting thread at once.
+    /// The thread that ran. This is the idle loop if the CPU did not switch to the waiting thread
+    /// at once.
     pub info: ThreadInfo,
     /// Time in nanoseconds, summed over the waiting threads.
     pub ns: u64,
@@ -102,13 +104,14 @@ pub struct CpuTimes {
 }
 
 impl TaskTimes {
-    /// Counts times within a window of monotonic nanoseconds.
+    /// Creates a count of times within a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, ..Self::default() }
     }
 
-    /// Counts the intervals that are open in a timeline, up to now. Their rest is counted later, so
-    /// this may be called between payloads. The function must be called after the last payload.
+    /// Counts the intervals that are open in a timeline, up to the end of the last payload. The
+    /// rest of these intervals is counted later, so this function may be called between payloads.
+    /// It must be called after the last payload.
     pub fn reach(&mut self, timeline: &Timeline) {
         for interval in timeline.active().chain(timeline.sleeping()) {
             self.interval(&interval, timeline.history());
@@ -153,8 +156,8 @@ impl TaskTimes {
         processes
     }
 
-    /// Returns the threads that ran instead of the selected threads: see
-    /// [`blocking_processes`](Self::blocking_processes).
+    /// Returns the threads that ran while the selected threads were ready, as
+    /// [`blocking_processes`](Self::blocking_processes) does for processes.
     pub(crate) fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found = BTreeMap::<u64, Blocker>::new();
         for ((waiting, running), (task, ns)) in &self.pairs {
@@ -169,10 +172,10 @@ impl TaskTimes {
         found
     }
 
-    /// Returns the processes that ran while the selected threads were ready, on the CPUs on which
-    /// the selected threads ran next, sorted by run time, longest first. A process has the name of
-    /// its thread that ran longest. If a thread is still ready at the end of the recording, the
-    /// cause of that wait is unknown.
+    /// Returns the processes that ran while the selected threads were ready. Only the CPUs on which
+    /// the selected threads ran next count. The processes are sorted by run time, longest first. A
+    /// process has the name of its thread that ran longest. If a thread is still ready at the end
+    /// of the recording, the cause of that wait is unknown.
     pub fn blocking_processes(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found: Vec<Blocker> = Vec::new();
         for blocker in self.blockers(is_waiting) {

@@ -5,7 +5,7 @@ use crate::generated::kernel::TaskEventKind;
 use crate::task::{TaskName, ThreadInfo};
 use crate::testing::SchedPayload;
 
-/// Collects intervals as strings: thread, state, begin, end, reason of the end.
+/// Collects intervals as strings of thread, state, begin, end and the reason of the end.
 #[derive(Debug, Default)]
 struct Texts(Vec<String>);
 
@@ -53,7 +53,7 @@ fn intervals(payloads: &[(u64, SchedPayload)]) -> (Vec<String>, RecordingFaults)
 }
 
 // Proves that a thread that stops running on a CPU with unknown state is assumed to have run there
-// from the begin, and that without wakeups a wait counts as sleep.
+// from the begin of the payload. Without wakeups, a wait counts as sleep.
 #[test]
 fn the_first_switch_says_who_ran() {
     let switches = vec![(30, 0, 1, 0, false), (60, 0, 0, 1, false)];
@@ -71,13 +71,13 @@ fn missing_payloads_end_everything() {
     let (found, faults) = intervals(&[(0, first.clone()), (2, later.clone())]);
     assert_eq!(found, ["1 Running 0-100 Lost", "1 Running 200-300 Open"]);
     assert_eq!(faults.gaps, 1);
-    // The numbers are consecutive, but the times are not: the source was reopened.
+    // The numbers are consecutive, but the times are not, because the source was reopened.
     let (found, _) = intervals(&[(0, first), (1, later)]);
     assert_eq!(found, ["1 Running 0-100 Lost", "1 Running 200-300 Open"]);
 }
 
-// Proves that a CPU that a payload leaves out does not stay busy with its last thread forever: it
-// is offline, as during a suspend.
+// Proves that a CPU that a payload leaves out does not stay busy with its last thread forever. The
+// CPU is offline, as during a suspend.
 #[test]
 fn a_cpu_that_is_away_runs_nothing() {
     for away in [1, u16::MAX] {
@@ -88,7 +88,7 @@ fn a_cpu_that_is_away_runs_nothing() {
     }
 }
 
-// Proves that a thread that waits while it exits does not sleep forever afterwards: the record of
+// Proves that a thread that waits while it exits does not sleep forever afterwards. The record of
 // its end precedes its last switches.
 #[test]
 fn a_thread_may_wait_while_it_exits() {
@@ -103,7 +103,8 @@ fn a_thread_may_wait_while_it_exits() {
     assert_eq!(found, ["1 Running 0-20 Exited", "1 Ready 50-60 Ran", "1 Running 60-70 Exited"]);
 }
 
-// Proves that a switch that contradicts the known state ends it at the time when it was last known.
+// Proves that a switch that contradicts the known state ends that state at the time at which the
+// state was last known.
 #[test]
 fn lost_records_end_what_they_contradict() {
     let first = SchedPayload { running: vec![(0, 1)], ..payload(0, 100) };
@@ -161,7 +162,7 @@ fn holes(window: std::ops::Range<u64>, payloads: &[(u64, SchedPayload)]) -> Vec<
 }
 
 // Proves that ranges without recorded switches have their cause, are merged across payloads, may
-// begin before the window, and end within it.
+// begin before the window, and end in the window.
 #[test]
 fn holes_have_causes() {
     let payloads = [
@@ -184,7 +185,8 @@ fn holes_have_causes() {
     assert_eq!(holes(0..140, &payloads), []);
 }
 
-// Proves that a recording that begins stopped gives no intervals until it resumes.
+// Proves that a recording in which switches are stopped at the begin gives no intervals until
+// recording resumes.
 #[test]
 fn a_recording_may_begin_stopped() {
     let stopped =
@@ -223,8 +225,8 @@ fn ids_are_given_again() {
     assert_eq!(found, ["1 Running 0-50 Exited", "1 Ready 110-120 Ran", "1 Running 120-200 Open"]);
 }
 
-// Proves that a time that steps back counts as the latest one so far, within a payload and between
-// two.
+// Proves that a time that is earlier than the latest time so far counts as the latest time, within
+// a payload and between two payloads.
 #[test]
 fn times_never_step_back() {
     let first = SchedPayload {
@@ -264,8 +266,9 @@ fn payloads_are_checked() {
     );
 }
 
-// Proves that a thread that is preempted while it exits is not ready forever: the kernel may
-// release its id before it runs for the last time. If it runs again under its id, that is known.
+// Proves that a thread that is preempted while it exits does not stay ready forever. The kernel may
+// release the id of such a thread before the thread runs for the last time. If the thread runs
+// again under its id, this is recorded.
 #[test]
 fn a_thread_that_exits_does_not_wait() {
     let events = vec![(40, 1, TaskEventKind::Exit)];

@@ -13,26 +13,28 @@ use super::task_record::{RunningOn, TaskRecord};
 use crate::generated::kernel::TaskEventKind;
 use crate::task::{Task, ThreadInfo};
 
-/// Maximum number of known threads. Beyond it sleeping threads are discarded, and known again from
-/// their next event on.
+/// Maximum number of known threads. If there are more, sleeping threads are discarded. They are
+/// known again from their next event on.
 const THREADS_MAX: usize = 1 << 17;
 
 /// Follows threads and CPUs through the payloads of one source, in the order of their numbers.
 ///
-/// Nothing is known about the time between two payloads that are not consecutive, and about the
-/// time while the recording was stopped: intervals end there, and no other interval covers that
-/// time. If the kernel lost records of a payload, the times of CPUs and threads in it may be wrong
-/// unless later events contradict them. So the range of the payload is reported as a hole.
+/// Nothing is known about the time between two payloads that are not consecutive, or about the time
+/// while the recording was stopped. Intervals end where such a time begins, and no other interval
+/// covers it. If the kernel lost records of a payload, the times of CPUs and threads in the payload
+/// may be wrong unless later events contradict them. Therefore the range of the payload is reported
+/// as a hole.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// Everything before this time is known, as far as it was recorded.
+    /// Time until which all recorded events are known.
     now_ns: u64,
     /// Begin of the payload that is being added.
     batch_ns: u64,
     next_seq: Option<u64>,
     /// The last range without missing payloads and stops.
     stretch: Range<u64>,
-    /// The counters and the state of the last payload.
+    /// The counter of lost records in the last payload. The next fields are another counter and the
+    /// state of that payload.
     lost: u64,
     stopped_ns: u64,
     is_stopped: bool,
@@ -52,8 +54,9 @@ impl Timeline {
         Self::default()
     }
 
-    /// Adds the payload with a sequence number. Payloads must be added in the order of their
-    /// numbers; a missing number is a loss. A time that steps back counts as the latest one so far.
+    /// Adds the payload with this sequence number. Payloads must be added in the order of their
+    /// numbers. A missing number counts as a loss. A time that is earlier than the latest time so
+    /// far counts as the latest time.
     pub fn add(&mut self, seq: u64, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         let is_first = self.next_seq.is_none();
         let follows = self.next_seq == Some(seq) && batch.begin_ns() <= self.now_ns;
@@ -98,15 +101,16 @@ impl Timeline {
         self.is_stopped = batch.is_stopped();
     }
 
-    /// Ends all open intervals, and discards all threads: the next payload is from another run or
-    /// another source. Numbers of tasks are not reused.
+    /// Ends all open intervals, and discards all threads, because the next payload is from another
+    /// run or another source. Numbers of tasks are not reused.
     pub fn begin_run(&mut self, observer: &mut impl TimelineObserver) {
         self.lose(observer);
         let (last_number, faults) = (self.last_number, self.faults);
         *self = Self { last_number, faults, ..Self::default() };
     }
 
-    /// Reports the open intervals at the end of the last payload, as [`IntervalEnd::Open`].
+    /// Reports the open intervals at the end of the last payload, with the reason
+    /// [`IntervalEnd::Open`].
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn finish(self, observer: &mut impl TimelineObserver) {
         for interval in self.active().chain(self.sleeping()) {
@@ -119,8 +123,8 @@ impl Timeline {
         self.now_ns
     }
 
-    /// Returns the last range that was completely recorded, in monotonic nanoseconds. It ends at
-    /// [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
+    /// Returns the last range that was completely recorded, in monotonic nanoseconds. The range
+    /// ends at [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
     pub(crate) fn stretch(&self) -> Range<u64> {
         self.stretch.clone()
     }
@@ -130,8 +134,8 @@ impl Timeline {
         self.faults
     }
 
-    /// Returns the open intervals of the running threads, by CPU, and then of the ready threads, up
-    /// to now.
+    /// Returns the open intervals of the running threads, by CPU, and then the open intervals of
+    /// the ready threads. The intervals end at the end of the last payload.
     pub fn active(&self) -> impl Iterator<Item = Interval> {
         let running = self.cpus.iter().enumerate().filter_map(|(cpu, running)| {
             let running = running.as_ref()?;
@@ -153,7 +157,8 @@ impl Timeline {
         running.chain(ready)
     }
 
-    /// Returns the open intervals of the sleeping threads, by thread id, up to now.
+    /// Returns the open intervals of the sleeping threads, by thread id. The intervals end at the
+    /// end of the last payload.
     pub(crate) fn sleeping(&self) -> impl Iterator<Item = Interval> {
         let is_asleep = |record: &&TaskRecord| matches!(record.state, Some((TaskState::Sleeping, _)));
         let mut asleep: Vec<&TaskRecord> = self.tasks.values().filter(is_asleep).collect();
@@ -174,7 +179,7 @@ impl Timeline {
 
     /// Applies the list of running threads at the begin of a payload.
     fn apply_running(&mut self, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
-        // A CPU that is not listed is offline, or records of it were lost.
+        // A CPU that is not listed is offline, or records of this CPU were lost.
         let listed: BTreeSet<u16> = batch.running().map(|(cpu, _)| cpu).collect();
         for cpu in (0..=u16::MAX).take(self.cpus.len()).filter(|cpu| !listed.contains(cpu)) {
             self.lose_cpu(cpu, observer);
@@ -184,7 +189,7 @@ impl Timeline {
             if !info.is_idle() {
                 self.know(info, observer);
             }
-            // If the id now belongs to another thread, the old one was removed from its CPU.
+            // If the id now belongs to another thread, the old thread was removed from its CPU.
             if known == Some(info.thread) && self.running_on(cpu).is_some() {
                 continue;
             }
@@ -196,7 +201,7 @@ impl Timeline {
         }
     }
 
-    /// Infers the first slices: a thread that stops running on a CPU with unknown state has run
+    /// Infers the first slices. A thread that stops running on a CPU with unknown state has run
     /// there since the recorded part began.
     fn infer_running(&mut self, batch: &SchedBatch<'_>, recorded: &Range<u64>) {
         let mut is_known: Vec<bool> = self.cpus.iter().map(Option::is_some).collect();
@@ -283,7 +288,7 @@ impl Timeline {
     }
 
     /// Processes a wakeup. A running or ready thread keeps its state, because the kernel also
-    /// reports wakeups that come too late.
+    /// reports wakeups of threads that are already awake.
     fn wake(
         &mut self,
         thread: ThreadInfo,
@@ -316,7 +321,7 @@ impl Timeline {
         }
     }
 
-    /// Processes that a thread stops running on a CPU.
+    /// Processes the event that a thread stops running on a CPU.
     fn stop(
         &mut self,
         cpu: u16,
@@ -336,7 +341,7 @@ impl Timeline {
         }
         self.know(thread, observer);
         if self.running_on(cpu).is_none() {
-            // The last switch of the thread is missing.
+            // The record of the thread's last switch is missing.
             self.lose_task(thread.thread, observer);
         }
         let Some(record) = self.tasks.get(&thread.thread).copied() else { return };
@@ -353,8 +358,8 @@ impl Timeline {
         let state = if is_preempted { TaskState::Ready } else { TaskState::Sleeping };
         let now_ns = self.now_ns;
         if let Some(record) = self.tasks.get_mut(&thread.thread) {
-            // The kernel releases the id of a thread while it exits: later events may be reported
-            // under another id, and this thread would be ready forever.
+            // The kernel releases the id of a thread while the thread exits. Later events may be
+            // reported under another id, and then this thread would be ready forever.
             record.state = (!record.is_exiting).then_some((state, now_ns));
             record.waker = None;
             if is_preempted && !record.is_exiting {
@@ -363,7 +368,7 @@ impl Timeline {
         }
     }
 
-    /// Processes that a thread starts to run on a CPU.
+    /// Processes the event that a thread starts to run on a CPU.
     fn start(&mut self, cpu: u16, thread: ThreadInfo, observer: &mut impl TimelineObserver) {
         if !thread.is_idle() {
             self.know(thread, observer);
@@ -376,7 +381,7 @@ impl Timeline {
         self.run_on(cpu, thread.thread);
     }
 
-    /// Ends all intervals now, because the following time is unknown.
+    /// Ends all intervals now, because nothing is known about the time that follows.
     fn lose(&mut self, observer: &mut impl TimelineObserver) {
         let now_ns = self.now_ns;
         for interval in self.active().chain(self.sleeping()).collect::<Vec<_>>() {
@@ -455,7 +460,7 @@ impl Timeline {
         self.cpus.get_mut(usize::from(cpu)).and_then(Option::take)
     }
 
-    /// Makes a known thread, or the idle loop, the running one of a CPU.
+    /// Makes a known thread, or the idle loop, the running thread of a CPU.
     fn run_on(&mut self, cpu: u16, thread: u32) {
         let place = usize::from(cpu);
         if self.cpus.len() <= place {
@@ -472,7 +477,7 @@ impl Timeline {
         }
     }
 
-    /// Adds a new thread, or updates the name of a known one.
+    /// Adds a new thread, or updates the name of a known thread.
     fn know(&mut self, info: ThreadInfo, observer: &mut impl TimelineObserver) {
         let known = self.tasks.get(&info.thread).map(|record| record.task.info.process);
         if let Some(process) = known
@@ -505,7 +510,7 @@ impl Timeline {
     fn forget_ended(&mut self) {
         while let Some((thread, number)) = self.ended.take_old(self.now_ns) {
             match self.tasks.get_mut(&thread).filter(|record| record.task.number == number) {
-                // Another thread has the id, and the record of its start was lost.
+                // Another thread has this id now, and the record of its start was lost.
                 Some(record) if record.state.is_some() => record.is_exiting = false,
                 Some(_) => self.forget(thread),
                 None => {}
@@ -518,7 +523,8 @@ impl Timeline {
         self.ready.remove(&thread);
     }
 
-    /// Removes the sleeping threads, and if these are few, everything.
+    /// Removes the sleeping threads. If at least half of the maximum number of threads remains,
+    /// removes all threads.
     fn forget_sleeping(&mut self, observer: &mut impl TimelineObserver) {
         for interval in self.sleeping().collect::<Vec<_>>() {
             let interval = Interval { end: IntervalEnd::Lost, ..interval };

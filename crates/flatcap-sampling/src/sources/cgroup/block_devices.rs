@@ -1,12 +1,15 @@
-//! The layers of block devices: which device lies on which others, from /sys/dev/block.
+//! The layers of block devices, from /sys/dev/block. A device can lie on others, as an encrypted
+//! volume lies on a partition.
 //!
-//! `io.stat` of a group has a line per device. A byte is in the line of each device that it passes:
-//! the volume, the device of the encrypted partition, the disk. A sum over devices counts it once:
-//! devices that lie on each other, directly or not, form a *stack*, of which one layer is added up.
+//! The file `io.stat` of a group has a line per device. A byte counts in the line of each device
+//! that it passes, for example the volume, the device of the encrypted partition, and the disk. A
+//! sum over devices must count the byte only one time. Therefore devices that lie on each other,
+//! directly or indirectly, form a *stack*, and only one layer of each stack is added up.
 //!
 //! For each value, the layer with the largest sum is used. Usually this is the lowest layer, the
-//! disks. But the kernel charges some I/O to no group, if one of its own threads executes it (RAID
-//! 5, writes of dm-crypt). Then the disks have a smaller sum than the group wrote.
+//! disks. But if a thread of the kernel executes the I/O, the kernel charges this I/O to no group.
+//! This is the case for RAID 5 and for writes of dm-crypt. Then the sum of the disks is less than
+//! the group wrote.
 
 use std::io::{ErrorKind, Write};
 
@@ -16,16 +19,18 @@ use crate::sources::devices::{self, FileName, with_path};
 use crate::sources::text;
 
 pub(super) const DIRECTORY: &str = "sys/dev/block";
-/// Major number of loop devices. They read and write a file, which the device below it counts.
+/// Major number of loop devices. They read and write a file, and the device that holds this file
+/// counts the I/O.
 const LOOP: u64 = 7;
-/// Maximum number of devices; further devices are not looked at.
+/// Maximum number of devices. Further devices are not examined.
 const DEVICES_MAX: usize = 8192;
 /// Maximum number of layers above the lowest one.
 const HEIGHT_MAX: usize = 32;
-/// Maximum length of a device number as a text, including its terminating zero byte.
+/// Maximum length of a device number as text, including its terminating zero byte.
 const NUMBER_BYTES: usize = 44;
-/// Major numbers that belong to disks alone (Documentation/admin-guide/devices.txt in the kernel):
-/// IDE, SCSI, MMC and Xen. Others are shared or assigned at boot.
+/// Major numbers that belong to disks alone, which are IDE, SCSI, MMC and Xen
+/// (Documentation/admin-guide/devices.txt in the kernel). Other major numbers are shared or
+/// assigned at boot.
 const DISK_MAJORS: [u64; 28] = [
     3, 8, 22, 33, 34, 56, 57, 65, 66, 67, 68, 69, 70, 71, 88, 89, 90, 91, 128, 129, 130, 131, 132, 133, 134,
     135, 179, 202,
@@ -34,13 +39,13 @@ const DISK_MAJORS: [u64; 28] = [
 /// Major and minor number.
 pub(super) type DeviceNumber = (u64, u64);
 
-/// The devices that the groups' files have named so far, with the devices below them.
+/// The devices that the files of the groups have named so far, and the devices below these.
 #[derive(Debug, Default)]
 pub(super) struct BlockDevices {
     directory: Option<HostDirectory>,
     devices: Vec<BlockDevice>,    // ascending by number
     lies_on: Vec<(usize, usize)>, // a device, and one directly below it
-    layers: Vec<usize>,           // the stack of each layer; those of a stack are neighbours
+    layers: Vec<usize>,           // the stack of each layer; layers of a stack are neighbours
     edges: Vec<(DeviceNumber, DeviceNumber)>,
     names: Vec<FileName>, // reused
 }
@@ -49,25 +54,25 @@ pub(super) struct BlockDevices {
 struct BlockDevice {
     number: DeviceNumber,
     is_visible: bool,    // whether the devices below it are known
-    height: usize,       // 0: it lies on none
-    is_top: bool,        // none lies on it
-    stack: usize,        // the index of one of its devices
-    stack_height: usize, // of the device with that index: the largest height
-    first_layer: usize,  // of the device with that index
+    height: usize,       // 0 if the device lies on no other
+    is_top: bool,        // whether no other device lies on this one
+    stack: usize,        // the index of one device of the stack
+    stack_height: usize, // largest height; set in the device with that index
+    first_layer: usize,  // set in the device with that index
     role: DeviceRole,
 }
 
-/// The share of a device's I/O in the sums.
+/// The way in which the I/O of a device counts in the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceRole {
-    /// In this layer of its stack, and in the layer of the devices that no other lies on, if it is
-    /// one of these.
+    /// The I/O counts in this layer of the device's stack. If no other device lies on this one, the
+    /// I/O also counts in the top layer of the stack.
     Layer { layer: usize, top_layer: Option<usize> },
-    /// Not at all: another device counts it.
+    /// The I/O does not count, because another device counts it.
     Repeated,
     /// The devices below this one are not visible.
     Unknown,
-    /// The device was not looked at yet: [`BlockDevices::learn`].
+    /// The device was not examined yet. [`BlockDevices::learn`] examines it.
     New,
 }
 
@@ -90,7 +95,8 @@ impl BlockDevices {
         &self.layers
     }
 
-    /// Forgets all devices: they are looked at again, since one may have moved to others.
+    /// Forgets all devices, so that they are examined again, because a device may have moved to
+    /// others.
     pub(super) fn forget(&mut self) {
         self.devices.clear();
         self.edges.clear();
@@ -109,7 +115,7 @@ impl BlockDevices {
         }
     }
 
-    /// Looks at a device and the devices below it. The caller then calls
+    /// Examines a device and the devices below it. The caller must then call
     /// [`arrange`](Self::arrange).
     pub(super) fn learn(&mut self, number: DeviceNumber) {
         if number.0 != LOOP {
@@ -150,8 +156,8 @@ impl BlockDevices {
         }
     }
 
-    /// Adds the devices directly below one to the edges. Returns `None` if the devices cannot be
-    /// seen.
+    /// Records the devices directly below one device in `edges`. Returns `None` if these devices
+    /// are not visible.
     fn list_below(&mut self, number: DeviceNumber) -> Option<()> {
         let Self { directory, names, edges, .. } = self;
         let is_disk = DISK_MAJORS.contains(&number.0);
@@ -172,7 +178,7 @@ impl BlockDevices {
         })?;
         match listed {
             Ok(()) if fit => {}
-            // A device without that directory lies on none.
+            // A device without that directory lies on no other.
             Err(error) if error.kind() == ErrorKind::NotFound => return Some(()),
             _ => return None,
         }
@@ -215,7 +221,7 @@ impl BlockDevices {
                 break;
             }
         }
-        // The first device of a stack has its number.
+        // The index of the first device of a stack identifies the stack.
         for at in 0..devices.len() {
             let Some(BlockDevice { stack, height, .. }) = devices.get(at).copied() else { continue };
             if let Some(first) = devices.get_mut(stack) {
@@ -249,8 +255,9 @@ impl BlockDevices {
     }
 }
 
-/// Returns the number of layers of a stack: one per height, and last the devices that no other lies
-/// on, of any height.
+/// Returns the number of layers of a stack. There is one layer per height. If the stack has more
+/// than one height, there is an additional last layer, which has the devices on which no other
+/// lies, whatever their height.
 fn layers_of(stack_height: usize) -> usize {
     if stack_height == 0 { 1 } else { stack_height + 2 }
 }
@@ -265,13 +272,13 @@ fn disk_at(directory: &HostDirectory, [one, two, three]: [&[u8]; 3]) -> Option<D
     parse(devices::until_zero(&line))
 }
 
-/// Parses `8:0`.
+/// Parses a device number such as `8:0`.
 pub(super) fn parse(text: &[u8]) -> Option<DeviceNumber> {
     let (major, rest) = text::leading_number(text)?;
     Some((major, text::number(rest.strip_prefix(b":")?)?))
 }
 
-/// Writes `8:0`.
+/// Writes a device number such as `8:0`.
 fn text_of(number: DeviceNumber, place: &mut [u8; NUMBER_BYTES]) -> Option<&[u8]> {
     let mut rest = place.as_mut_slice();
     write!(rest, "{}:{}", number.0, number.1).ok()?;

@@ -1,4 +1,4 @@
-//! The file `io.stat` of a control group: sums over devices, with each byte counted once.
+//! The file `io.stat` of a control group, read as sums over devices that count each byte one time.
 
 use flatcap_os::host::HostRoot;
 
@@ -9,7 +9,7 @@ use crate::sources::text::{self, ABSENT};
 /// The values of a device, in the order of the schema. Kernels before 4.19 lack the last two.
 const KEYS: [&[u8]; KEY_COUNT] = [b"rbytes", b"wbytes", b"rios", b"wios", b"dbytes", b"dios"];
 pub(super) const KEY_COUNT: usize = 6;
-/// A longer file of a group counts as cut.
+/// Maximum length of the file. A file that is longer counts as cut.
 pub(super) const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// A value of each key.
@@ -19,27 +19,27 @@ type Values = [u64; KEY_COUNT];
 #[derive(Debug)]
 pub(super) struct IoStatReader {
     devices: BlockDevices,
-    kernel_keys: [bool; KEY_COUNT], // those that any device had
-    layer_sums: Vec<Values>,        // reused: of each layer of `devices`
+    kernel_keys: [bool; KEY_COUNT], // keys that any device had
+    layer_sums: Vec<Values>,        // reused; one per layer of `devices`
 }
 
-/// One line: a device, and its values if it has had any I/O.
+/// One line, which has a device, and the values of the device if it has had any I/O.
 #[derive(Debug)]
 struct DeviceLine {
-    device: Option<DeviceNumber>, // none for a hidden path to a device that has a line of its own
+    device: Option<DeviceNumber>, // `None` for a hidden path to a device with its own line
     values: [Option<u64>; KEY_COUNT], // ABSENT if it cannot be read
     incomplete: Incomplete,
 }
 
-/// The sums over all lines, and their losses.
+/// The sums over all lines, and the values that they lack.
 #[derive(Debug, Default)]
 struct Totals {
-    lines: usize,               // with values
-    found: [usize; KEY_COUNT],  // lines that have the key
-    is_lost: [bool; KEY_COUNT], // a line has a value that cannot be read or added
-    hidden: Values,             // of devices whose layer is unknown
-    hidden_lines: usize,        // of these, with values other than 0
-    other_lines: usize,         // of other devices, with values other than 0
+    lines: usize,               // lines with values
+    found: [usize; KEY_COUNT],  // number of lines that have the key
+    is_lost: [bool; KEY_COUNT], // whether any value could not be read or added
+    hidden: Values,             // sums over devices whose layer is unknown
+    hidden_lines: usize,        // lines of these devices with values other than 0
+    other_lines: usize,         // lines of other devices with values other than 0
     incomplete: Incomplete,
 }
 
@@ -48,12 +48,13 @@ impl IoStatReader {
         Self { devices: BlockDevices::open(host), kernel_keys: [false; KEY_COUNT], layer_sums: Vec::new() }
     }
 
-    /// Looks at the block devices again, since one may have moved to others.
+    /// Has the block devices examined again, because a device may have moved to others.
     pub(super) fn forget_devices(&mut self) {
         self.devices.forget();
     }
 
-    /// Parses the file. A value of a device that cannot be read makes its own sum absent.
+    /// Parses the file. A value of a device that cannot be read makes only the sum of this value
+    /// absent.
     pub(super) fn read(&mut self, content: &[u8], places: &mut [u64]) -> Incomplete {
         let totals = self.add_up(content).unwrap_or_else(|| {
             for (line, is_whole) in lines(content) {
@@ -72,13 +73,13 @@ impl IoStatReader {
         self.finish(&totals, places)
     }
 
-    /// Adds up the lines. None if a device was not looked at yet.
+    /// Adds up the lines. Returns `None` if a device was not examined yet.
     fn add_up(&mut self, content: &[u8]) -> Option<Totals> {
         let Self { devices, layer_sums, .. } = self;
         layer_sums.clear();
         layer_sums.resize(devices.layers().len(), Values::default());
         let mut totals = Totals::default();
-        // A file that fills the buffer may be longer: lines may be missing.
+        // A file that fills the buffer may be longer, so lines may be missing.
         if content.len() >= FILE_BYTES_MAX {
             (totals.is_lost, totals.incomplete) = ([true; KEY_COUNT], Incomplete::CUT);
         }
@@ -120,7 +121,7 @@ impl IoStatReader {
         for (known, found) in kernel_keys.iter_mut().zip(found) {
             *known |= *found > 0;
         }
-        // Some of what one device counts may be counted by another.
+        // Another device may count a part of the same I/O.
         let is_ambiguous = *hidden_lines > 1 || (*hidden_lines == 1 && *other_lines > 0);
         incomplete |= Incomplete::MISSING.unless(!is_ambiguous);
         let is_kernel_known = kernel_keys.contains(&true);
@@ -129,7 +130,8 @@ impl IoStatReader {
             let is_known_key = kernel_keys.get(key).copied().unwrap_or(false) || !is_kernel_known;
             let is_short = is_known_key && found.get(key).is_some_and(|found| found < lines);
             incomplete |= Incomplete::MISSING.unless(!is_short || !incomplete.is_none());
-            // Of each stack, the layer that counts most. Layers of a stack are neighbours.
+            // The layer with the largest sum counts for each stack. Layers of a stack are
+            // neighbours.
             let mut sum = Some(get(hidden));
             let stacks = devices.layers().iter().zip(layer_sums.iter());
             let (mut stack, mut most) = (usize::MAX, 0);
@@ -150,13 +152,14 @@ impl IoStatReader {
     }
 }
 
-/// Returns a sum. `None` if it is too large, or equal to the mark of absent values.
+/// Returns a sum. Returns `None` if the sum is too large, or equal to the mark of absent values.
 fn plus(one: u64, other: u64) -> Option<u64> {
     one.checked_add(other).filter(|sum| *sum != ABSENT)
 }
 
-/// Returns the lines, and for each whether it is whole. Some kernels end a line that has no values
-/// with a space instead of a newline, so it has several devices. The values belong to the last one.
+/// Returns the lines, and for each line whether it is whole. Some kernels end the entry of a device
+/// without values with a space instead of a newline, so that a line has several devices. The values
+/// belong to the last device.
 fn lines(content: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     content.split_inclusive(|byte| *byte == b'\n').map(|line| match line.strip_suffix(b"\n") {
         Some(line) => (line, true),
@@ -184,7 +187,7 @@ impl DeviceLine {
         }
         if has_values && !is_whole {
             found.incomplete |= Incomplete::CUT;
-            // The last number may lack digits.
+            // The last number of a cut line may lack digits.
             if let Some(last) = last.and_then(|key| found.values.get_mut(key)) {
                 *last = Some(ABSENT);
             }
@@ -215,7 +218,7 @@ mod tests {
     use crate::sources::cgroup::block_devices::DIRECTORY;
     use crate::sources::tests::assert_damage_is_marked;
 
-    /// Creates a disk with one partition, or a device that lies on others.
+    /// Creates a disk with one partition, or a device that lies on other devices.
     fn device(root: &Path, name: &str, number: &str, below: &[&str]) {
         let path = root.join("sys/block").join(name);
         fs::create_dir_all(path.join("slaves")).unwrap();
@@ -223,7 +226,7 @@ mod tests {
         fs::create_dir_all(root.join(DIRECTORY)).unwrap();
         symlink(format!("../../block/{name}"), root.join(DIRECTORY).join(number)).unwrap();
         for name in below {
-            // The name of a disk, or `sda/sda1`.
+            // `below` is the name of a disk, or a partition such as `sda/sda1`.
             let link = path.join("slaves").join(name.rsplit('/').next().unwrap());
             symlink(format!("../../{name}"), link).unwrap();
         }
@@ -235,8 +238,8 @@ mod tests {
         }
     }
 
-    /// A disk with LVM on an encrypted partition, two disks with a mirror, and a device whose lower
-    /// one is not visible.
+    /// Creates a disk with LVM on an encrypted partition, two disks with a mirror, and a device
+    /// whose lower device is not visible.
     fn host() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
@@ -251,7 +254,7 @@ mod tests {
         folder
     }
 
-    /// A line in which every value is the number.
+    /// Returns a line in which every value is this number.
     fn line(device: &str, value: u64) -> String {
         let values = KEYS.map(|key| format!(" {}={value}", String::from_utf8_lossy(key)));
         format!("{device}{}\n", values.concat())
@@ -267,13 +270,14 @@ mod tests {
         IoStatReader::new(&HostRoot::new(host))
     }
 
-    // Proves that each byte counts once: of a stack, the layer that counts most.
+    // Proves that each byte counts one time, because only the layer with the largest sum counts in
+    // a stack.
     #[test]
     fn devices_on_devices_count_once() {
         let host = host();
         let mut reader = reader(host.path());
         for (lines, expected) in [
-            // LVM on LUKS on a disk, all of them charged.
+            // LVM on LUKS on a disk, where all three are charged.
             (&[("253:1", 100), ("253:0", 100), ("8:0", 100)][..], 100),
             (&[("253:1", 60), ("253:2", 40), ("253:0", 100), ("8:0", 100)], 100),
             // Other partitions of that disk are used as well.
@@ -281,15 +285,15 @@ mod tests {
             // A thread of the kernel, which belongs to no group, writes to the lower layers.
             (&[("253:1", 60), ("253:2", 40)], 100),
             (&[("253:1", 60), ("253:2", 40), ("8:0", 1)], 100),
-            // A mirror: what the disks wrote, or what was written to it.
+            // A mirror counts what its disks wrote, or what was written to the mirror.
             (&[("9:0", 50), ("8:16", 50), ("8:32", 50)], 100),
             (&[("9:0", 50)], 50),
             // Stacks that have nothing in common.
             (&[("253:1", 100), ("8:0", 100), ("9:0", 5), ("8:16", 5), ("8:32", 5)], 110),
-            // The path of a device that has a line of its own; a loop device, whose file lies on
-            // one.
+            // The path of a device that has a line of its own, and a loop device whose file lies on
+            // that device.
             (&[("(unknown)", 100), ("8:0", 100), ("7:3", 50)], 100),
-            // A device whose stack is not visible, alone.
+            // A device whose stack is not visible and which alone has values.
             (&[("253:3", 100), ("8:0", 0)], 100),
         ] {
             let content: String = lines.iter().map(|(device, value)| line(device, *value)).collect();
@@ -303,7 +307,7 @@ mod tests {
         assert_eq!(read(&mut reader, &both), (vec![ABSENT; KEY_COUNT], Incomplete::MISSING));
     }
 
-    // Proves that without /sys/dev/block only disks that can be nothing else are added up.
+    // Proves that without /sys/dev/block only devices that can be nothing but disks are added up.
     #[test]
     fn without_sysfs_sums_are_known_or_absent() {
         let folder = tempfile::tempdir().unwrap();
@@ -315,8 +319,8 @@ mod tests {
         assert_eq!(read(&mut reader, &both), (vec![ABSENT; KEY_COUNT], Incomplete::MISSING));
     }
 
-    // Proves that a device which moves to another disk belongs to that one's stack after the next
-    // look.
+    // Proves that a device which moves to another disk belongs to the stack of that disk after the
+    // next examination.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a link of the test's own host")]
     fn a_device_that_moves_is_seen() {
@@ -331,7 +335,8 @@ mod tests {
         assert_eq!(read(&mut reader, &content).0, [10; KEY_COUNT]);
     }
 
-    // Proves that devices without I/O, on lines of their own or on an unfinished one, cost nothing.
+    // Proves that devices without I/O, on lines of their own or on an unfinished line, cause no
+    // loss.
     #[test]
     fn idle_devices_cost_nothing() {
         let host = host();
@@ -350,8 +355,8 @@ mod tests {
         }
     }
 
-    // Proves that a kernel without discards gives absent values and complete samples. If only some
-    // devices lack discards, the sample is marked.
+    // Proves that a kernel without discards leads to absent values but to complete samples. If only
+    // some devices lack discards, the sample is marked.
     #[test]
     fn old_kernels_have_no_discards() {
         let host = host();
@@ -366,8 +371,8 @@ mod tests {
         assert_eq!(read(&mut reader, &mixed), (vec![3, 4, 5, 6, ABSENT, ABSENT], Incomplete::MISSING));
     }
 
-    // Proves that a value that cannot be read costs only its own sum, and that a cut line is marked
-    // but for one that is a name alone.
+    // Proves that a value that cannot be read costs only its own sum. A cut line is marked unless
+    // the line consists of a name alone.
     #[test]
     fn a_bad_value_costs_itself() {
         let host = host();
@@ -393,8 +398,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the layer with the largest sum counts for any values and any order of lines,
-        // as a naive computation over all layers finds it.
+        // Proves that the layer with the largest sum counts for any values and any order of lines.
+        // A naive computation over all layers gives the same sum.
         #[test]
         fn the_largest_layer_counts(values in proptest::array::uniform7(0..1000_u64), rotation in 0..7_usize) {
             let host = host();
@@ -407,7 +412,7 @@ mod tests {
             prop_assert_eq!(found, (vec![expected; KEY_COUNT], Incomplete::NONE));
         }
 
-        // Proves that no bytes panic.
+        // Proves that no bytes cause a panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b':'), Just(b'='), Just(b'\n'), any::<u8>()], 0..60)) {
             let mut places = [0; KEY_COUNT];

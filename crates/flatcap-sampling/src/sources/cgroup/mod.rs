@@ -34,11 +34,12 @@ const V1_HINT: &str = ": only control groups of version 1 are mounted there; boo
      systemd.unified_cgroup_hierarchy=1 for version 2";
 /// Interval between listings of the tree.
 const LIST_INTERVAL_NS: u64 = 1_000_000_000;
-/// Interval after which the layers of block devices are looked at again, which costs some
-/// microseconds per device. A device that has not been seen before is looked at immediately.
+/// Interval after which the layers of block devices are examined again, which costs some
+/// microseconds per device. A device that has not been seen before is examined immediately.
 const DEVICES_INTERVAL_NS: u64 = 10 * LIST_INTERVAL_NS;
 
-/// Layout of a row: inode, path and length of the path, then the values.
+/// Maximum length of a path in a row. A row has the inode, the path and the length of the path,
+/// then the values.
 const PATH_BYTES: usize = 256;
 const PATH_AT: usize = 8;
 const LENGTH_AT: usize = PATH_AT + PATH_BYTES;
@@ -48,7 +49,7 @@ const _: () = assert!(size_of::<CgroupCounters>() == ROW_BYTES);
 // All groups fit into a frame of the default `frame_max`, with space for its envelope.
 const _: () = assert!(GROUPS_MAX * ROW_BYTES + (64 << 10) <= 16 << 20);
 
-/// `include` and `exclude` match a group's path below the root, without a leading slash; the root
+/// `include` and `exclude` match a group's path below the root, without a leading slash. The root
 /// itself is `/`.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "cgroup",
@@ -56,7 +57,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cgroup",
     schema: include_bytes!("../../../../../generated/host/cgroup.bfbs"),
     files: &[DIRECTORY, "sys/fs/cgroup/**/{cgroup.events,cpu.stat,memory.*,io.stat,pids.*,*.pressure}"],
-    // A sample costs tens of microseconds per group.
+    // A shorter default would be expensive, because a sample costs tens of microseconds per group.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     refresh: "time, tasks and pages immediately or in batches; memory.stat every 2 s unless it is read; new groups are found once a second",
@@ -321,8 +322,8 @@ mod tests {
         assert_eq!((found.memory_full(), found.io_some(), found.io_full()), (32, 41, 42));
     }
 
-    // Proves that a group precedes its descendants, that `depth` limits them, and that patterns
-    // match paths.
+    // Proves that a group precedes its descendants, that `depth` limits the levels, and that
+    // patterns match paths.
     #[test]
     fn depth_and_patterns_choose() {
         let folder = tree();
@@ -338,8 +339,8 @@ mod tests {
         assert_eq!(paths("include = [\"/\"]"), [""]);
     }
 
-    // Proves that groups come and go without a restart, that a new group of an old name is another
-    // group, and that a cut file is marked.
+    // Proves that groups come and go without a restart. A new group with the name of a removed
+    // group is another group, and a cut file is marked.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a directory of the host gets another name")]
     fn groups_come_and_go() {
@@ -348,7 +349,7 @@ mod tests {
         let mut sampler = open_sampler(&SPEC, "include = [\"*.slice\"]", folder.path()).unwrap();
         let (before, incomplete) = next(&mut *sampler);
         assert_eq!(incomplete, Incomplete::NONE);
-        // The inode of the old group must not be free for the new one.
+        // The old group is kept, so that the new group cannot reuse its inode.
         fs::rename(root.join("b.slice"), folder.path().join("aside")).unwrap();
         group(&root.join("b.slice"), 70);
         group(&root.join("c.slice"), 80);
@@ -369,8 +370,8 @@ mod tests {
         assert_eq!((memory_by_path(&cut)[2].1, incomplete), (ABSENT, Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Proves that odd and long paths are kept apart and never cut within a character, and that a
-    // thousand groups are read.
+    // Proves that unusual and long paths are kept apart and never cut within a character, and that
+    // a thousand groups are read.
     #[test]
     fn odd_trees_are_read() {
         let folder = tempfile::tempdir().unwrap();
@@ -393,7 +394,7 @@ mod tests {
         assert_eq!((odd.memory_current(), odd.path_length()), (1, 9));
     }
 
-    // Proves that an io.stat of any number of devices is read whole.
+    // Proves that an io.stat with any number of devices is read completely.
     #[test]
     fn many_devices_are_added_up() {
         let folder = tree();
@@ -406,8 +407,8 @@ mod tests {
         assert_eq!((cgroup.groups().get(0).written_bytes(), incomplete), (4000, Incomplete::NONE));
     }
 
-    // Proves that the error of a host with version 1 or without groups names what is missing, and
-    // that a host with both versions uses the unified tree.
+    // Proves that the error of a host with version 1 or without groups names the missing part. On a
+    // host with both versions, the unified tree is used.
     #[test]
     fn missing_version_2_is_reported() {
         let folder = tempfile::tempdir().unwrap();
@@ -423,8 +424,9 @@ mod tests {
         assert_eq!(memory_by_path(&payload), [("a".to_owned(), 5)]);
     }
 
-    // Proves that the groups of this host agree with cpu.stat read before and after, and that a
-    // removed group is skipped at once. Creates a group of its own if the host allows that.
+    // Proves that the groups of this host agree with cpu.stat, which the test reads before and
+    // after. A removed group is skipped at once. The test creates a group of its own if the host
+    // allows that.
     #[test]
     fn agrees_with_this_host() {
         let mount = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -460,7 +462,7 @@ mod tests {
         fs::create_dir(&own).unwrap();
         let (payload, incomplete) = next(&mut *sampler);
         assert!(!ids(&payload).contains(&inode) && incomplete == Incomplete::NONE, "the old one is gone");
-        // On a busy machine this may have taken until the next listing.
+        // On a busy machine these steps may have taken until the next listing.
         let is_early = monotonic_ns() - begin < LIST_INTERVAL_NS;
         assert!(ids(&payload).is_empty() || !is_early, "the new one is not yet listed");
         wait_for_listing();

@@ -1,7 +1,7 @@
 //! The control groups of the host and their open files, kept from sample to sample.
 //!
-//! A group is identified by the inode of its directory: the files of a removed group fail, and a
-//! later group of the same name is another group.
+//! A group is identified by the inode of its directory. Reading the files of a removed group fails,
+//! and a later group of the same name is another group.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -14,25 +14,27 @@ use super::io_stat::FILE_BYTES_MAX;
 use super::values::{FILE_COUNT, FILES};
 use crate::{Incomplete, NameFilter};
 
-/// Maximum number of groups in the tree, and in a sample: 16,384 are 11 MB of a frame.
+/// Maximum number of groups in the tree and in a sample. 16,384 groups take 11 MB of a frame.
 pub(super) const GROUPS_MAX: usize = 16_384;
-/// Buffer of a file. The longest, `io.stat`, has about 100 bytes per device.
+/// Size of the buffer for a file. The longest file, `io.stat`, has about 100 bytes per device.
 const FILE_BYTES: usize = 64 << 10;
-/// Buffer for directory entries, which are read in portions.
+/// Size of the buffer for directory entries, which are read in portions.
 const LISTING_BYTES: usize = 32 << 10;
-/// The kernel opens no longer path.
+/// Maximum length of a path. The kernel opens no path that is longer.
 const PATH_BYTES_MAX: usize = 4096;
-/// A file that a group lacks is tried again at one listing in this many.
+/// One in this number of listings tries again to open a file that a group lacked.
 const ABSENT_LISTINGS: usize = 4;
-/// Open files that the recorder needs for other purposes.
+/// Number of open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
-/// One in this many of the allowed open files may be kept open here; the process source has half.
+/// One in this number of the allowed open files may be kept open here. The process source may use
+/// half of the allowed open files.
 const OPEN_FILES_SHARE: usize = 4;
-/// Error of a file whose group, or whose controller there, is gone.
+/// Error of a file if its group is gone, or if the controller of the file is off in that group.
 const ENODEV: i32 = 19;
 /// Error of a pressure file if pressure accounting is off for the group.
 const EOPNOTSUPP: i32 = 95;
-/// The process, or the whole host, has reached its limit of open files.
+/// Error of an open if the whole host has reached its limit of open files. The next constant is the
+/// error if the process has reached its limit.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
@@ -44,9 +46,9 @@ pub(super) struct CgroupTree {
     selection: NameFilter,
     groups: Vec<ControlGroup>,
     free: Vec<usize>,
-    order: Vec<usize>,      // of groups: by path, a group before its descendants
+    order: Vec<usize>,      // indices of groups by path; a group precedes its descendants
     next_order: Vec<usize>, // the next order; empty between listings
-    old_order_at: usize,    // position in the old order during a listing
+    old_order_at: usize,    // position in `order` during a listing
     names: Vec<u8>,
     children: Vec<ListedChild>,
     path: Vec<u8>,
@@ -65,13 +67,14 @@ pub(super) struct CgroupTree {
 pub(super) struct ControlGroup {
     /// Inode of the group's directory.
     pub(super) id: u64,
-    /// Inode as listed by the parent; some file systems number a directory in two ways.
+    /// Inode as the parent lists it. It may differ, because some file systems number a directory in
+    /// two ways.
     listed_inode: u64,
-    /// Path from the root, ended by a zero byte; `.` for the root.
+    /// Path from the root, ended by a zero byte. The root has the path `.`.
     path: Vec<u8>,
-    node: Option<DirectoryHandle>, // none if too many files are open
+    node: Option<DirectoryHandle>, // `None` if too many files are open
     files: [Option<FileHandle>; FILE_COUNT],
-    is_absent: [bool; FILE_COUNT], // at the last attempt to open it
+    is_absent: [bool; FILE_COUNT], // whether each file was absent at the last attempt to open it
     is_wanted: bool,
     is_read: bool,
     at: usize,
@@ -80,7 +83,7 @@ pub(super) struct ControlGroup {
     pub(super) values_max: [usize; FILE_COUNT],
 }
 
-/// A listed directory; its name is in `names`.
+/// A directory that was listed. Its name is in `names`.
 #[derive(Debug, Clone, Copy)]
 struct ListedChild {
     at: usize,
@@ -131,7 +134,7 @@ impl CgroupTree {
             incomplete: Incomplete::NONE,
         };
         tree.list()?;
-        // Both orders need this memory, since they are swapped at each listing.
+        // Both orders need the same capacity, because they are swapped at each listing.
         tree.next_order.reserve(tree.order.capacity());
         Ok(tree)
     }
@@ -244,8 +247,8 @@ impl CgroupTree {
             match by_path(&group.path, &self.path) {
                 Ordering::Greater => return None,
                 Ordering::Equal if group.listed_inode == inode => {
-                    // A controller may have been enabled since: some groups are tried again at each
-                    // listing.
+                    // A controller may have been enabled since the last attempt, so some groups are
+                    // tried again at each listing.
                     if index % ABSENT_LISTINGS == self.listings % ABSENT_LISTINGS {
                         group.is_absent = [false; FILE_COUNT];
                     }
@@ -275,7 +278,7 @@ impl CgroupTree {
         group.path.clear();
         group.path.extend_from_slice(&self.path);
         (group.id, group.listed_inode) = (id, listed_inode);
-        // Patterns match the root by a slash.
+        // The root has the name `/` for patterns.
         let name = if group.path().is_empty() { b"/" } else { group.path() };
         group.is_wanted = self.selection.matches(name);
         if self.files_open >= self.files_open_max {
@@ -378,7 +381,8 @@ impl CgroupTree {
                 Err(error) => {
                     let is_off = error.raw_os_error() == Some(EOPNOTSUPP);
                     let is_gone = error.raw_os_error() == Some(ENODEV);
-                    // A refused file is tried again, and marked, at each sample.
+                    // A file that cannot be opened for another reason is tried again, and marked,
+                    // at each sample.
                     *is_absent = is_off || is_gone || error.kind() == ErrorKind::NotFound;
                     let was_there = file.take().is_some();
                     *files_open -= usize::from(was_there);
@@ -386,7 +390,8 @@ impl CgroupTree {
                     lacks |= if is_off { Incomplete::NONE } else { incomplete_reason(&error) };
                 }
             }
-            // Beyond the number of files that may be kept open, files are opened at each sample.
+            // If more files are open than may be kept open, this file is opened again at each
+            // sample.
             if *files_open > *files_open_max {
                 *files_open -= usize::from(file.take().is_some());
             }
@@ -411,14 +416,14 @@ fn read_file(
     file.as_ref().map_or(Ok(0), |file| file.read(buffer))
 }
 
-/// Opens the group's directory by its path, if it still is the same directory.
+/// Opens the group's directory by its path, if the path still leads to the same directory.
 fn reopen(root: &DirectoryHandle, group: &ControlGroup) -> io::Result<DirectoryHandle> {
     let path = CStr::from_bytes_with_nul(&group.path).map_err(|_| ErrorKind::InvalidInput)?;
     let node = root.open_directory(path)?;
     if node.ownership()?.inode == group.id { Ok(node) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Returns the reason why a group is skipped; empty if the group is gone.
+/// Returns the reason why a group is skipped, which is empty if the group is gone.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Incomplete::NONE,
@@ -428,8 +433,8 @@ fn incomplete_reason(error: &io::Error) -> Incomplete {
     }
 }
 
-/// Orders groups by path: a group precedes its descendants, and these precede its siblings. So a
-/// slash and the end sort before any other byte.
+/// Compares groups by path. A group precedes its descendants, and its descendants precede its
+/// siblings. Therefore a slash and the end of a path sort before any other byte.
 fn by_path(left: &[u8], right: &[u8]) -> Ordering {
     let key = |byte: &u8| match *byte {
         0 => 0_u16,

@@ -1,4 +1,5 @@
-//! The files of one control group: which values each file holds and how it is parsed.
+//! The files of one control group, with the values that each file has and the way in which it is
+//! parsed.
 
 use std::ffi::CStr;
 
@@ -79,13 +80,13 @@ pub(super) const VALUE_COUNT: usize = 51;
 /// Format of a file.
 #[derive(Debug, Clone, Copy)]
 enum CgroupFileFormat {
-    /// A name and a number per line. Kernels differ in the names they have.
+    /// Each line has a name and a number. Kernels differ in the names that they have.
     Keyed(&'static [&'static [u8]]),
     /// The file has one number.
     Number,
     /// The file has one number, or `max` for no limit.
     Limit,
-    /// A line per device with `name=number` pairs, which are summed over devices (`io_stat`).
+    /// Each line has a device and `name=number` pairs, which are summed over devices (`io_stat`).
     Devices,
     /// The lines `some` and `full`, of which only the totals are read.
     Pressure,
@@ -102,8 +103,8 @@ impl CgroupFileFormat {
     }
 }
 
-/// Parses the files of groups. Remembers which line had which name, since all groups of a kernel
-/// have the same lines.
+/// Parses the files of groups. The reader remembers the name of each line, because all groups of a
+/// kernel have the same lines.
 #[derive(Debug)]
 pub(super) struct CgroupFileReader {
     orders: [Vec<Option<usize>>; FILE_COUNT],
@@ -115,7 +116,7 @@ impl CgroupFileReader {
         Self { orders: [const { Vec::new() }; FILE_COUNT], io_stat: IoStatReader::new(host) }
     }
 
-    /// Looks at the block devices again, since one may have moved to others.
+    /// Has the block devices examined again, because a device may have moved to others.
     pub(super) fn forget_devices(&mut self) {
         self.io_stat.forget_devices();
     }
@@ -145,8 +146,8 @@ impl CgroupFileReader {
             CgroupFileFormat::Pressure => pressure(content, places),
         };
         let found = places.iter().filter(|value| **value != ABSENT).count();
-        // A limit may be lifted, which makes its value absent. The reader of io.stat marks what a
-        // device lacks.
+        // A limit may be lifted, which makes its value absent without a loss. In io.stat, the
+        // reader of that file marks the values that a device lacks.
         let is_less =
             found < *values_max && !matches!(format, CgroupFileFormat::Limit | CgroupFileFormat::Devices);
         *values_max = found.max(*values_max);
@@ -250,8 +251,8 @@ mod tests {
         assert_eq!(read(at(c"cpu.pressure"), some), (vec![4, ABSENT], Incomplete::NONE));
     }
 
-    // Proves that damaged text never panics, a cut text is always marked, and a number too large is
-    // absent.
+    // Proves that damaged text never causes a panic, a cut text is always marked, and a number too
+    // large is absent.
     #[test]
     fn damaged_text_is_marked() {
         let events = b"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n";

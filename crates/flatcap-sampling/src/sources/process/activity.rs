@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 /// The activity of a process since the last full pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProcessActivity {
-    /// Time on processors, in nanoseconds; at least 1 if the process runs or waits for a device.
+    /// Time on processors, in nanoseconds. The value is at least 1 if the process runs or waits for
+    /// a device.
     pub(super) cpu_ns: u64,
     /// Bytes read from and written to storage.
     pub(super) io_bytes: u64,
@@ -13,9 +14,9 @@ pub(super) struct ProcessActivity {
     pub(super) slot: usize,
 }
 
-/// Calls `choose` with the slots of the busiest processes: `count` with the most CPU time and as
-/// many with the most I/O. Idle ones are not chosen, and one process may be chosen twice. Reorders
-/// `activities`.
+/// Calls `choose` with the slots of the busiest processes, which are the `count` with the most CPU
+/// time and the `count` with the most I/O. Idle processes are not chosen, and one process may be
+/// chosen twice. The function reorders `activities`.
 pub(super) fn busiest(activities: &mut [ProcessActivity], count: usize, mut choose: impl FnMut(usize)) {
     let of_cpu = |activity: &ProcessActivity| activity.cpu_ns;
     let of_io = |activity: &ProcessActivity| activity.io_bytes;
@@ -33,7 +34,7 @@ pub(super) fn busiest(activities: &mut [ProcessActivity], count: usize, mut choo
 mod tests {
     use super::*;
 
-    // Proves that the first by each measure are chosen, and idle ones never.
+    // Proves that the busiest processes by each measure are chosen, and idle processes never.
     #[test]
     fn the_busiest_are_chosen() {
         let values = [(5, 0), (0, 0), (9, 1), (7, 0), (0, 8), (0, 9)];

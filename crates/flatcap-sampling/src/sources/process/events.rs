@@ -11,13 +11,13 @@ use crate::sources::text::ABSENT;
 
 /// Maximum number of exits in one sample.
 pub(super) const EXITS_MAX: usize = 4096;
-/// Parts of a status of wait(2).
+/// The bits of a status of wait(2) that have the signal. The next constants describe its exit code.
 const SIGNAL_BITS: u32 = 0x7F;
 const CODE_SHIFT: u32 = 8;
 const CODE_BITS: u32 = 0xFF;
 
-/// An exit is looked for among this many recent ones: a thread that runs another program ends the
-/// first thread just before.
+/// Number of recent exits among which an exit is searched. A small number is enough, because a
+/// thread that runs another program ends the first thread just before.
 const EXITS_SEARCHED: usize = 64;
 
 /// The kernel's process events and their effects since the last sample.
@@ -34,7 +34,7 @@ struct EventLog {
     counts: EventCounts,
     execs: Vec<ProcessExec>,  // since the last sample
     exits: Vec<ProcessExit>,  // since the last sample
-    forks_before: Vec<usize>, // one per exit: number of processes reported before it
+    forks_before: Vec<usize>, // number of forks reported before each exit; one per exit
     has_lost_events: bool,
     incomplete: Incomplete,
 }
@@ -49,7 +49,7 @@ struct EventCounts {
 }
 
 impl ProcessMonitor {
-    /// Subscribes to events, if the kernel's events describe the host's processes. Logs once if
+    /// Subscribes to events, if the kernel's events describe the host's processes. Logs one time if
     /// that is impossible.
     pub(super) fn subscribe(host: &HostRoot) -> Option<Self> {
         let events = if host.shares_pid_namespace() {
@@ -75,7 +75,7 @@ impl ProcessMonitor {
         }
     }
 
-    /// Takes the events since the last sample. Returns whether none were lost.
+    /// Reads the events since the last sample. Returns whether all events were received.
     pub(super) fn drain(&mut self, table: &mut ProcessTable) -> bool {
         let Self { events, exec_watcher, log } = self;
         log.clear();
@@ -99,7 +99,7 @@ impl ProcessMonitor {
         &self.log.execs
     }
 
-    /// Returns the reasons for which the events are incomplete.
+    /// Returns the reasons why the events are incomplete.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.log.incomplete
     }
@@ -161,8 +161,8 @@ impl EventLog {
         }
     }
 
-    /// Removes the exit of a process that runs another program: only its first thread ended,
-    /// because another of its threads took its place.
+    /// Removes the exit of a process that runs another program. Only the first thread of the
+    /// process ended, because another thread of the process took its place.
     fn remove_exit(&mut self, pid: u32, table: &mut ProcessTable) {
         let last = self.exits.len().saturating_sub(EXITS_SEARCHED);
         let found = self.exits.iter().skip(last).rposition(|exit| exit.pid() == u64::from(pid));
@@ -231,9 +231,9 @@ mod tests {
         log.exits.iter().map(|exit| (exit.pid(), exit.start())).collect()
     }
 
-    // Proves that a process whose first thread ends because another thread runs a program has not
-    // ended, and that its real exit has its start. A process that reuses the pid of an ended one is
-    // another process.
+    // Proves that a process does not count as ended if its first thread ends because another thread
+    // runs a program. The real exit of the process is recorded with the start of the process. A
+    // process that reuses the pid of an ended one is another process.
     #[test]
     fn exec_by_a_thread_is_no_exit() {
         let host = host(&[7]);
@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(starts(&log), [(8, ABSENT)]);
     }
 
-    // Proves that after lost events, exits have their starts again once a sample has shown which
+    // Proves that after lost events, exits have their starts again after a sample has shown which
     // processes still exist.
     #[test]
     fn exits_are_certain_after_the_next_sample() {

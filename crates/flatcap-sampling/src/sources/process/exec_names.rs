@@ -1,5 +1,6 @@
-//! Names of programs at their start. A process that starts and ends between two samples is in
-//! neither of them, and its name is lost, so a separate thread reads the name at each exec.
+//! Names of programs when they start. A process that starts and ends between two samples is in
+//! neither sample, and its name would be lost. Therefore a separate thread reads the name at each
+//! exec.
 
 use std::ffi::CStr;
 use std::io;
@@ -22,7 +23,7 @@ pub(super) const EXECS_MAX: usize = 1024;
 /// Maximum length of a name, including its terminating zero byte.
 const NAME_BYTES: usize = 16;
 
-/// Reads the names of programs in a thread of its own.
+/// Reads the names of programs in a separate thread.
 #[derive(Debug)]
 pub(super) struct ExecWatcher {
     shared: Arc<Shared>,
@@ -37,11 +38,12 @@ struct Shared {
 }
 
 impl ExecWatcher {
-    /// Starts the thread. It uses no CPU time while no program starts, and about 65 us for each
-    /// program that starts: a small part of the cost of the start itself.
+    /// Starts the thread. It uses no CPU time while no program starts. For each program that
+    /// starts, it uses about 65 us, which is a small part of the cost of the start itself.
     ///
     /// # Errors
-    /// As [`ProcessEvents::subscribe_to_execs`], or the kernel refuses another thread.
+    /// Fails as [`ProcessEvents::subscribe_to_execs`] does, or if the kernel refuses another
+    /// thread.
     pub(super) fn start(host: &HostRoot) -> io::Result<Self> {
         let mut events = ProcessEvents::subscribe_to_execs()?;
         let proc = DirectoryHandle::open(&host.path("proc"))?;
@@ -59,12 +61,13 @@ impl ExecWatcher {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Replaces `execs` by the execs since the last call, in their order. Returns whether all of
-    /// them are there.
+    /// Replaces `execs` by the execs since the last call, in the order in which they occurred.
+    /// Returns whether all of them are included.
     pub(super) fn drain(&self, execs: &mut Vec<ProcessExec>) -> bool {
         execs.clear();
         let has_lost = self.shared.has_lost.swap(false, Ordering::Relaxed);
-        // Bounded, not until it is empty, because others are added concurrently.
+        // The loop has a limit and does not run until the queue is empty, because execs are added
+        // concurrently.
         execs.extend((0..EXECS_MAX).map_while(|_| self.shared.execs.pop()));
         !has_lost
     }
@@ -74,7 +77,8 @@ impl Shared {
     fn record(&self, event: ProcessEvent, proc: &DirectoryHandle) {
         let is_kept = match event {
             ProcessEvent::Executed { pid, mono_ns } => {
-                // Only if there is space for it: a name that is not recorded should cost nothing.
+                // The name is read only if there is space for it, because a name that is not
+                // recorded should cost nothing.
                 !self.execs.is_full() && {
                     let name = name(proc, pid).unwrap_or_default();
                     self.execs.push(ProcessExec::new(pid.into(), mono_ns, &name)).is_ok()
@@ -93,16 +97,16 @@ impl Drop for ExecWatcher {
     fn drop(&mut self) {
         self.shared.stop.set();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported; the names are missing, and nothing else.
+            // A panic of the thread has already been reported, and only the names are missing.
             let _panicked = thread.join();
         }
     }
 }
 
-/// Reads the name of a process: of its program, right after an exec.
+/// Reads the name of a process. Right after an exec, it is the name of the program.
 fn name(proc: &DirectoryHandle, pid: u32) -> io::Result<[u8; NAME_BYTES]> {
     let mut content = [0; NAME_BYTES];
-    // At most 15 bytes and a newline, which is replaced by the zero byte.
+    // The name has at most 15 bytes and a newline, which is replaced by the zero byte.
     let read = |path: &CStr| proc.open_file(path)?.read(&mut content);
     let length = with_path(pid, "/comm", read)?;
     if let Some(last) = length.checked_sub(1).and_then(|at| content.get_mut(at)) {
@@ -122,9 +126,9 @@ mod tests {
     use super::*;
     use crate::sources::tests::fixed_text;
 
-    // Proves that a program that has ended before anyone asks is there with its name and time.
-    // Method: a program that ends at once, in a process that stays for its parent to wait for it.
-    // Skipped if the kernel sends no process events.
+    // Proves that a program that has ended before the recorder reads its name is recorded with its
+    // name and time. The test runs a program that ends at once, in a process that stays until its
+    // parent waits for it. The test is skipped if the kernel sends no process events.
     #[test]
     fn a_program_that_ended_has_its_name() {
         let watcher = match ExecWatcher::start(&HostRoot::new(Path::new("/"))) {
@@ -146,7 +150,7 @@ mod tests {
         assert!(found.started() > before && found.started() < monotonic_ns());
     }
 
-    // Proves that execs beyond the limit are reported as missing, once.
+    // Proves that execs beyond the limit are reported as missing exactly once.
     #[test]
     fn execs_beyond_the_limit_are_missing() {
         let proc = DirectoryHandle::open(Path::new("/proc")).unwrap();

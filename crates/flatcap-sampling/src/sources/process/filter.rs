@@ -1,4 +1,4 @@
-//! Selects the processes to record: by name, by user, by control group.
+//! Selects the processes to record, by name, by user and by control group.
 
 use std::io::{self, ErrorKind};
 
@@ -11,11 +11,11 @@ use crate::{NameFilter, Pattern, ProcessConfig};
 
 /// The file with the names of users.
 pub(super) const PASSWD: &str = "etc/passwd";
-/// Maximum number of users whose names are read.
+/// Maximum number of users whose names are read from the file.
 const USERS_MAX: usize = 1 << 16;
 
-/// The filter of the configuration. Its decision on a process is kept until that has another name,
-/// user or group.
+/// The filter of the configuration. A decision on a process is kept until the process has another
+/// name, user or group.
 #[derive(Debug)]
 pub(super) struct ProcessFilter {
     names: NameFilter,
@@ -25,11 +25,12 @@ pub(super) struct ProcessFilter {
 }
 
 impl ProcessFilter {
-    /// Reads the names of users if the configuration has any; a host without that file has numbers
-    /// only. Logs configured names that no user has.
+    /// Reads the names of users if the configuration has any patterns of users. On a host without
+    /// the file, users have numbers only. Logs configured names that no user has.
     ///
     /// # Errors
-    /// All configured users are names that no user has: no process would ever be recorded.
+    /// Fails if all configured users are names that no user has, because no process would ever be
+    /// recorded.
     pub(super) fn new(names: NameFilter, config: &ProcessConfig, host: &HostRoot) -> io::Result<Self> {
         let mut known_users = Vec::new();
         if !config.users.is_empty()
@@ -78,7 +79,7 @@ impl ProcessFilter {
             known.any(|(_, name)| fits(&self.users, name))
         };
         let group = slot.texts.as_ref().map(|texts| texts.group.as_slice()).unwrap_or_default();
-        // A path that is not UTF-8, or a missing group, matches no pattern.
+        // Neither a path that is not UTF-8 nor a missing group matches a pattern.
         let is_group =
             || std::str::from_utf8(group).is_ok_and(|group| !group.is_empty() && fits(&self.groups, group));
         is_user && (self.groups.is_empty() || is_group())
@@ -89,8 +90,8 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Returns the patterns that can only be names and that no user has. Other patterns may match a
-/// number.
+/// Returns the patterns that can only be names and that no user has. Other patterns may match the
+/// number of a user.
 fn missing_users<'p>(patterns: &'p [Pattern], known: &[(u64, String)]) -> Vec<&'p str> {
     let is_name = |text: &&str| {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,9 +1,9 @@
-//! Names of control groups by their path in the host's tree.
+//! Names control groups by their paths in the host's tree.
 //!
 //! The kernel writes the paths in /proc/PID/cgroup relative to the root of the *reader's* cgroup
-//! namespace. A container has one of its own by default: then a group of the host is
-//! `/../host.service`, and the container's own is `/`. The source `cgroup` reads the tree itself,
-//! so both are made equal here.
+//! namespace. By default a container has a cgroup namespace of its own. In it, a group of the host
+//! is `/../host.service`, and the container's own group is `/`. The source `cgroup` reads the tree
+//! itself, so this module converts the paths to paths of that tree.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,11 @@ use flatcap_os::host::HostRoot;
 use super::stat::unified_group;
 use crate::sources::cgroup;
 
-/// Groups that the search for the recorder's own looks at.
+/// Maximum number of groups that the search for the recorder's own group examines.
 const SEARCHED_MAX: usize = 1 << 16;
-/// Depth down to which it looks.
+/// Maximum depth of that search.
 const DEPTH_MAX: usize = 64;
-/// The processes of a group.
+/// The file with the processes of a group.
 const PROCESSES: &str = "cgroup.procs";
 
 /// The relation of the paths that the kernel shows to the paths in the host's tree.
@@ -32,7 +32,7 @@ pub(super) enum GroupNaming {
 }
 
 impl GroupNaming {
-    /// Finds the recorder's own group in the host's tree, and compares its path with the one that
+    /// Finds the recorder's own group in the host's tree, and compares its path with the path that
     /// the kernel shows.
     pub(super) fn of(host: &HostRoot) -> Self {
         if !host.has_procfs() {
@@ -89,7 +89,7 @@ impl GroupNaming {
     }
 }
 
-/// Returns the group that has the recorder, at this path or below.
+/// Returns the group that contains the recorder, which is the group at this path or one below.
 fn find_own(path: &Path, depth: usize, searched: &mut usize) -> Option<std::path::PathBuf> {
     *searched += 1;
     if has_own_process(path) {
@@ -123,8 +123,8 @@ mod tests {
         naming.resolve(shown.as_bytes(), &mut path).then(|| String::from_utf8(path).unwrap())
     }
 
-    // Proves that paths relative to another group become paths of the tree, and that a path which
-    // leads out of the tree is unknown.
+    // Proves that paths relative to another group become paths of the tree. A path that leads out
+    // of the tree is unknown.
     #[test]
     fn paths_become_those_of_the_tree() {
         let below = GroupNaming::Below(b"/fcns.slice/agent.scope".to_vec());

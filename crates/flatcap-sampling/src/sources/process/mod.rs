@@ -1,9 +1,9 @@
-//! `process`: each process with its time, memory, I/O, threads and faults, from /proc/PID, and
-//! exits and names of programs, from the kernel's process events.
+//! `process`: the time, memory, I/O, threads and faults of each process, from /proc/PID. Exits and
+//! the names of programs come from the kernel's process events.
 //!
-//! A read costs about 8 us per process, and most processes sleep. So all of them are read once a
-//! second, and in between only the busiest and the new ones. A sample has the number of processes
-//! that it skips.
+//! A read costs about 8 us per process, and most processes sleep. Therefore all processes are read
+//! once a second, and in between only the busiest and the new processes. A sample contains the
+//! number of processes that it skips.
 
 mod activity;
 mod events;
@@ -40,10 +40,11 @@ use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler, odd_text};
 
 const DIRECTORY: &str = "proc";
-/// Maximum number of processes in one sample: with all their strings they fit into a frame of the
-/// default `frame_max`. The processes with the lowest pids are recorded; `top` chooses better.
+/// Maximum number of processes in one sample. With all their strings, these processes fit into a
+/// frame of the default `frame_max`. Beyond this number, the processes with the lowest pids are
+/// recorded, so `top` is the better selection.
 const RECORDED_MAX: usize = 16_384;
-/// Space in a frame for everything else.
+/// Space in a frame for everything except the processes, in bytes.
 const FRAME_EXTRA_BYTES: usize = 64 << 10;
 const _: () = assert!(
     RECORDED_MAX * (size_of::<ProcessCounters>() + size_of::<CommandLine>() + size_of::<ProcessGroup>())
@@ -52,11 +53,11 @@ const _: () = assert!(
         + FRAME_EXTRA_BYTES
         <= 16 << 20
 );
-/// Interval between listings if the kernel reports each fork.
+/// Interval between listings of /proc if the kernel reports each fork.
 const LIST_INTERVAL_NS: u64 = 8_000_000_000;
 /// A kernel without clocks of processes counts their time in steps of this length (`USER_HZ`).
 const TICK_NS: u64 = 10_000_000;
-/// Processes that a log line names.
+/// Maximum number of processes that a log line names.
 const NAMED_MAX: usize = 3;
 
 /// `include` and `exclude` match the name of the process, as the kernel cuts it.
@@ -74,8 +75,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
         "proc/PID/cgroup",
         "proc/PID/cmdline",
     ],
-    // Short enough to show who was busy in the 300 ms before a spike; with 300 processes, of which
-    // most are read once a second, 1 % of a core.
+    // The period is short enough to show which processes were busy in the 300 ms before a spike.
+    // With 300 processes, of which most are read once a second, the source costs 1 % of a core.
     period: Duration::from_millis(100),
     is_on_by_default: true,
     refresh: "run_time and counts as they happen, user_time and system_time in steps of 10 ms",
@@ -117,7 +118,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         listed_ns: 0,
         scope: PassScope::All,
         full_pass_due_ns: 0,
-        // Half a period before the tick: a tick that is early must not wait for the next.
+        // The interval ends half a period before the tick, so that a tick that is slightly early
+        // does not postpone the full pass to the next tick.
         full_pass_interval_ns: nanoseconds(config.full_interval.saturating_sub(context.settings.period / 2)),
         busiest: usize::try_from(config.busiest).unwrap_or(usize::MAX),
         filter,
@@ -149,13 +151,13 @@ struct ProcessSampler {
     full_pass_interval_ns: u64,
     busiest: usize,
     filter: ProcessFilter,
-    top: usize, // 0: all
+    top: usize, // 0 means all
     by: ProcessRank,
     shows_groups: bool,
     shows_command_lines: bool,
     page_bytes: u64,
-    denied: u64, // rows without I/O, since the kernel refuses it
-    // Reused.
+    denied: u64, // number of rows without I/O, which the kernel refuses
+    // The following vectors are reused.
     rows: Vec<ProcessCounters>,
     ranking: Vec<Rank>,               // one per row
     activities: Vec<ProcessActivity>, // one per row in a full pass
@@ -175,7 +177,7 @@ struct Rank {
 impl Sampler for ProcessSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         let now_ns = monotonic_ns();
-        // Listing costs a third of what all the reads do, and is not needed if the kernel reports
+        // Listing costs a third of the cost of all reads, and is not needed if the kernel reports
         // each fork.
         let has_all_events = self.events.as_mut().is_some_and(|events| events.drain(&mut self.table));
         let must_list = !has_all_events || now_ns.saturating_sub(self.listed_ns) >= LIST_INTERVAL_NS;
@@ -227,8 +229,9 @@ impl Sampler for ProcessSampler {
 }
 
 impl ProcessSampler {
-    /// Reads all processes once and logs whose I/O the kernel refuses to show. Samples have a count
-    /// of them: what is refused once is refused each time.
+    /// Reads all processes one time and logs those whose I/O the kernel refuses to show. Samples
+    /// have only the number of these processes, because I/O that is refused once is refused each
+    /// time.
     fn log_denied(&mut self) -> io::Result<()> {
         self.table.read(monotonic_ns(), PassScope::All, false)?;
         let Self { table, filter, .. } = self;
@@ -260,7 +263,7 @@ impl ProcessSampler {
         Ok(())
     }
 
-    /// Logs what the recorder cannot see of all processes.
+    /// Logs which values of all processes the recorder cannot read.
     fn log_hidden(&mut self) {
         let Self { table, .. } = self;
         if table.is_hiding() {
@@ -308,7 +311,7 @@ impl ProcessSampler {
                 continue;
             };
             if slot.start != stat.start {
-                // Another process than in the last sample.
+                // The slot has another process than in the last sample.
                 (slot.start, slot.totals, slot.totals_of_full_pass) = (stat.start, [0; 2], [0; 2]);
             }
             let is_group_unknown = slot.texts.as_ref().is_some_and(|texts| texts.is_group_unknown);
@@ -345,8 +348,8 @@ impl ProcessSampler {
         busiest(activities, self.busiest, |slot| table.set_active(slot, true));
     }
 
-    /// Keeps the rows with the highest rank, in the order of pids. `chosen` is left empty if all
-    /// rows are kept.
+    /// Keeps the rows with the highest rank, ordered by pid. `chosen` is left empty if all rows are
+    /// kept.
     fn choose(&mut self) -> Incomplete {
         let Self { top, rows, ranking, chosen, .. } = self;
         if (1..ranking.len()).contains(top) {
@@ -364,7 +367,7 @@ impl ProcessSampler {
         incomplete
     }
 
-    /// Fills the command lines and groups of the chosen processes.
+    /// Fills the command lines and groups of the selected processes.
     fn fill_texts(&mut self) {
         let Self { table, ranking, rows, command_lines, groups, .. } = self;
         command_lines.clear();
@@ -403,7 +406,7 @@ fn rank(by: ProcessRank, slot: &mut ProcessSlot, stat: &Stat, io: &[u64; 7]) -> 
     }
 }
 
-/// Returns what a process did since the last full pass, and begins the next interval.
+/// Returns the activity of a process since the last full pass, and begins the next interval.
 fn activity(index: usize, slot: &mut ProcessSlot, stat: &Stat) -> ProcessActivity {
     let [cpu_before, io_before] = std::mem::replace(&mut slot.totals_of_full_pass, slot.totals);
     let [cpu, io] = slot.totals;
@@ -461,8 +464,8 @@ mod tests {
     use super::*;
     use crate::sources::tests::{open_sampler, sample_under};
 
-    /// Creates a process of a tree; `values` are ticks, resident pages, threads, start, and bytes
-    /// read from storage.
+    /// Creates a process in a tree of files. `values` are ticks, resident pages, threads, start,
+    /// and bytes read from storage.
     fn process(root: &Path, pid: u32, name: &str, values: [u64; 5]) {
         let [ticks, pages, threads, start, read] = values;
         let folder = root.join(format!("proc/{pid}"));
@@ -543,7 +546,7 @@ mod tests {
         assert_eq!((group.pid(), text(group.path())), (100, "/large.slice/x".to_owned()));
     }
 
-    // Proves that name, user, group and rank choose processes, and that ranks use the change
+    // Proves that name, user, group and rank select processes, and that ranks use the change
     // between two samples.
     #[test]
     fn processes_are_chosen() {
@@ -574,9 +577,9 @@ mod tests {
         assert_eq!(pids(&next(&mut *sampler).0), [30]);
     }
 
-    // Proves that a sample between two full ones contains the busiest and the new processes and the
-    // number of skipped processes, and that idle ones are in the next full sample. Method: one
-    // process busy by CPU time and one by I/O; an interval that ends only when the test ends it.
+    // Proves that a sample between two full ones contains the busiest and the new processes, and
+    // the number of skipped processes. Idle processes are in the next full sample. In the test, one
+    // process is busy by CPU time and one by I/O, and an interval ends only when the test ends it.
     #[test]
     fn samples_say_what_they_skip() {
         let folder = tree();
@@ -638,8 +641,8 @@ mod tests {
         );
     }
 
-    // Proves agreement with /proc of this host: the test's own process field by field, and every
-    // process present before and after.
+    // Proves agreement with /proc of this host. The test compares its own process field by field,
+    // and checks every process that is present before and after the sample.
     #[test]
     fn agrees_with_this_host() {
         let listed = || -> BTreeSet<u64> {
@@ -665,7 +668,8 @@ mod tests {
         );
         assert!(own.minor_faults() <= words[7].parse().unwrap() && own.minor_faults() > 0);
         assert_eq!(own.user(), u64::from(rustix::process::geteuid().as_raw()));
-        // Other tests run concurrently: the jiffies are read after the run time.
+        // The jiffies are read after the run time, because other tests run concurrently in this
+        // process.
         let (jiffies, run_time) = (own.user_time() + own.system_time(), own.run_time());
         let later_ns = flatcap_os::clock::process_cpu_ns();
         assert!((earlier_ns..=later_ns).contains(&run_time), "{earlier_ns} {run_time} {later_ns}");
@@ -675,7 +679,7 @@ mod tests {
         assert!(own.read_calls() <= calls && own.read_calls() > 0);
     }
 
-    /// Starts a process that sleeps, and waits until it has its name.
+    /// Starts a process that sleeps, and waits until the process has its name.
     fn sleeper() -> Child {
         let child = Command::new("sleep").arg("600").spawn().unwrap();
         let name = || fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
@@ -693,7 +697,8 @@ mod tests {
     }
 
     // Proves that exits are recorded with code or signal and with the start of the process, which
-    // is absent if no sample has seen it. Skipped if the kernel sends no process events.
+    // is absent if no sample has seen the process. The test is skipped if the kernel sends no
+    // process events.
     #[test]
     fn exits_are_recorded() {
         let mut sampler = open_sampler(&SPEC, "full_interval = \"1ms\"", Path::new("/")).unwrap();
@@ -713,7 +718,7 @@ mod tests {
         let mut brief = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
         brief.wait().unwrap();
         assert_eq!(recorded_exit(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
-        // The name of a program that no sample has seen.
+        // Only the events can have the name of this program, because no sample has seen it.
         let mut unseen = Command::new("true").spawn().unwrap();
         unseen.wait().unwrap();
         let mut names = Vec::new();
@@ -735,8 +740,9 @@ mod tests {
         assert!(!pids(&payload).contains(&pid.into()));
     }
 
-    // Proves that a pid reused while its files are open is another process. The test asks the
-    // kernel for the pid; forks of others may take it, so it may need several attempts.
+    // Proves that a pid that is reused while its files are open is another process. The test asks
+    // the kernel for this pid. Forks of other processes may take the pid, so the test may need
+    // several attempts.
     #[test]
     fn a_pid_used_again_is_another_process() {
         let keys = "include = [\"sleep\"]\nfull_interval = \"1ms\"";
@@ -749,8 +755,8 @@ mod tests {
             let mut first = sleeper();
             let pid = first.id();
             let before = start(&next(&mut *sampler).0, pid).unwrap();
-            // The kernel reports the start of a process in ticks of 10 ms: within one, both would
-            // be equal.
+            // The kernel reports the start of a process in ticks of 10 ms. Within one tick, the
+            // starts of both processes would be equal.
             WakeEvent::new().wait_until(monotonic_ns() + 30_000_000);
             first.kill().unwrap();
             first.wait().unwrap();

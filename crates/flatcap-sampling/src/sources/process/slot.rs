@@ -1,5 +1,5 @@
-//! The state of one process between samples: its open files, and the data that decides when to read
-//! them again.
+//! The state of one process between samples, which consists of its open files and of the data that
+//! decides when to read them again.
 
 use std::io::{self, ErrorKind};
 
@@ -9,9 +9,10 @@ use super::stat::{self, NAME_BYTES};
 use super::texts::{ProcessTexts, RequestedTexts, with_path};
 use crate::sources::text::ABSENT;
 
-/// Maximum length of `schedstat`: three numbers.
+/// Maximum length of the content of `schedstat`, which is three numbers.
 const SCHEDSTAT_BYTES_MAX: usize = 64;
-/// The pass in which the details of a process are due: any pass, or the next full one.
+/// Value of `detail_due_ns` if the details of a process are due in any pass. The next constant
+/// means that they are due in the next full pass.
 pub(super) const DUE_IN_ANY_PASS: u64 = 0;
 pub(super) const DUE_IN_FULL_PASS: u64 = 1;
 
@@ -22,27 +23,27 @@ pub(super) struct ProcessSlot {
     pub(super) files: ProcessFiles,
     pub(super) content: ContentSpan,
     pub(super) is_io_denied: bool,
-    /// Whether it is read in each pass until the next full one.
+    /// Whether the process is read in each pass until the next full one.
     pub(super) is_active: bool,
     pub(super) detail_due_ns: u64,
     pub(super) exit: ExitState,
-    /// Whether its files reported that at the last sample.
+    /// Whether the files of the process reported at the last sample that the process is gone.
     pub(super) is_gone: bool,
     /// The process's start time at the last sample.
     pub(super) start: u64,
-    /// Number of its user.
+    /// Number of the process's user.
     pub(super) user: u64,
-    /// Whether the last sample recorded it. Otherwise the process is read only when its details are
-    /// due.
+    /// Whether the last sample recorded the process. Otherwise the process is read only when its
+    /// details are due.
     pub(super) is_wanted: bool,
-    /// The name and user for which that was decided.
+    /// The name and user for which `is_wanted` was decided.
     pub(super) decided_for: Option<([u8; NAME_BYTES], u64)>,
     /// CPU time, and bytes read from and written to storage, at the last sample.
     pub(super) totals: [u64; 2],
-    /// The same at the last full pass.
+    /// The value of `totals` at the last full pass.
     pub(super) totals_of_full_pass: [u64; 2],
-    /// CPU time of all its threads, and time that its first thread waited for a processor, in
-    /// nanoseconds, at the last read.
+    /// CPU time of all threads of the process, and time that its first thread waited for a
+    /// processor. Both are in nanoseconds, as of the last read.
     pub(super) run_time: u64,
     pub(super) wait_time: u64,
     /// Group and command line, if requested.
@@ -58,7 +59,7 @@ pub(super) struct ProcessFiles {
 }
 
 impl ProcessFiles {
-    /// Closes the files. Returns how many were open.
+    /// Closes the files. Returns the number of files that were open.
     pub(super) fn close(&mut self) -> usize {
         let Self { stat, io, schedstat } = std::mem::take(self);
         [stat, io, schedstat].iter().flatten().count()
@@ -71,17 +72,17 @@ pub(super) enum ExitState {
     NotReported,
     /// The process may still be listed, until its parent has waited for it.
     Reported,
-    /// The exit may be among the lost events; the next sample decides.
+    /// The exit may be among the lost events. The next sample decides this.
     Uncertain,
 }
 
-/// Position of a process's content in the table's buffer.
+/// Place of a process's content in the table's buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ContentSpan {
     pub(super) at: usize,
-    /// Length; 0 if the file was not read.
+    /// Length of the content of `stat`, or 0 if the file was not read.
     pub(super) stat: usize,
-    /// Length; it follows stat.
+    /// Length of the content of `io`, which follows the content of `stat`.
     pub(super) io: usize,
 }
 
@@ -116,7 +117,7 @@ impl ProcessSlot {
         }
     }
 
-    /// Forgets the process but keeps its memory. Returns how many files were closed.
+    /// Forgets the process but keeps its memory. Returns the number of files that were closed.
     pub(super) fn clear(&mut self) -> usize {
         let open = self.files.close();
         let texts = self.texts.take();
@@ -127,7 +128,7 @@ impl ProcessSlot {
 }
 
 impl ProcessSlot {
-    /// Reads user, control group and command line, as far as requested.
+    /// Reads user, control group and command line, if they are requested.
     pub(super) fn read_details(
         &mut self,
         proc: &DirectoryHandle,
@@ -146,7 +147,7 @@ impl ProcessSlot {
         Ok(())
     }
 
-    /// Reads the time that its first thread waited for a processor.
+    /// Reads the time that the first thread of the process waited for a processor.
     pub(super) fn read_wait_time(
         &mut self,
         proc: &DirectoryHandle,
@@ -159,7 +160,8 @@ impl ProcessSlot {
         Ok(stat::wait_time(content.get(..length).unwrap_or_default()))
     }
 
-    /// Reads `io`. Returns its length; 0 if it may not be read or this kernel lacks it.
+    /// Reads `io`. Returns the length of its content, or 0 if access is denied or this kernel lacks
+    /// the file.
     pub(super) fn read_io(
         &mut self,
         proc: &DirectoryHandle,

@@ -35,13 +35,14 @@ const VIRTUAL_SIZE: usize = 20;
 const RESIDENT: usize = 21;
 const IO_DELAY: usize = 39;
 
-/// Parses `stat`. Returns none if not even the name is there. A text with another pid is marked.
+/// Parses `stat`. Returns `None` if not even the name can be parsed. A text with another pid is
+/// marked.
 pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
     // A text without its newline may lack the last digits of a number.
     let Some(content) = content.strip_suffix(b"\n") else { return (None, Incomplete::CUT) };
     let open = content.iter().position(|byte| *byte == b'(');
-    // A name may contain anything, closing parentheses too; after it there are only a letter and
-    // numbers.
+    // A name may contain any characters, including closing parentheses. After the name there are
+    // only a letter and numbers.
     let close = content.iter().rposition(|byte| *byte == b')');
     let (Some(open), Some(close)) = (open, close) else { return (None, Incomplete::CUT) };
     let number = content.get(..open).unwrap_or_default().strip_suffix(b" ").and_then(text::number);
@@ -70,7 +71,7 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
             *place = text::value(Some(field), &mut incomplete);
         }
     }
-    // Fields that a later kernel appends are skipped.
+    // A later kernel may append fields, which are skipped.
     incomplete |= Incomplete::CUT.unless(found == IO_DELAY + 1);
     let value = |at: usize| values.get(at).copied().unwrap_or(ABSENT);
     let stat = Stat {
@@ -90,7 +91,7 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
     (Some(stat), incomplete)
 }
 
-/// Returns whether a field is recorded. Other fields may be negative or are useless.
+/// Returns whether a field is recorded. Other fields are useless or may be negative.
 fn is_recorded(at: usize) -> bool {
     matches!(
         at,
@@ -107,11 +108,11 @@ fn is_recorded(at: usize) -> bool {
     )
 }
 
-/// Lines of `io`, in the order of the kernel and of the schema.
+/// Names of the lines of `io`, in the order that the kernel and the schema share.
 const IO_KEYS: [&[u8]; 7] =
     [b"rchar", b"wchar", b"syscr", b"syscw", b"read_bytes", b"write_bytes", b"cancelled_write_bytes"];
 
-/// Parses `io`, in the order of [`IO_KEYS`].
+/// Parses `io`. Returns the values in the order of [`IO_KEYS`].
 pub(super) fn io(content: &[u8]) -> ([u64; IO_KEYS.len()], Incomplete) {
     let mut values = [ABSENT; IO_KEYS.len()];
     let (lines, mut incomplete) = text::whole_lines(content);
@@ -119,7 +120,7 @@ pub(super) fn io(content: &[u8]) -> ([u64; IO_KEYS.len()], Incomplete) {
     for (at, line) in lines.enumerate() {
         let mut halves = line.splitn(2, |byte| *byte == b':');
         let (name, value) = (halves.next().unwrap_or_default(), halves.next());
-        // One comparison per line, as long as the kernel keeps its order.
+        // As long as the kernel keeps its order, a line costs one comparison.
         let index = IO_KEYS.get(at).filter(|key| **key == name).map(|_| at);
         let index = index.or_else(|| IO_KEYS.iter().position(|key| *key == name));
         if let Some(place) = index.and_then(|index| values.get_mut(index)) {
@@ -132,9 +133,9 @@ pub(super) fn io(content: &[u8]) -> ([u64; IO_KEYS.len()], Incomplete) {
     (values, incomplete)
 }
 
-/// Returns the time that a thread waited for a processor, from its `schedstat`: time on a
-/// processor, time of waiting, timeslices. Absent if the kernel does not account it, when all three
-/// are 0.
+/// Returns the time that a thread waited for a processor, from the thread's `schedstat`. The file
+/// has the time on a processor, the time of waiting, and the number of timeslices. If all three are
+/// 0, the kernel does not account for them, and the value is absent.
 pub(super) fn wait_time(content: &[u8]) -> u64 {
     let Some(line) = content.strip_suffix(b"\n") else { return ABSENT };
     let mut values = text::fields(line).map(text::number);
@@ -152,12 +153,13 @@ pub(super) fn unified_group(content: &[u8]) -> (Option<&[u8]>, Incomplete) {
     (lines.find_map(|line| line.strip_prefix(b"0::")), incomplete)
 }
 
-/// Returns as much of a text's start as fits before a zero byte, without cutting a character.
+/// Returns the start of a text, as much as fits with a terminating zero byte, without cutting a
+/// character.
 pub(super) fn text_prefix<const BYTES: usize>(whole: &[u8]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     let mut length = whole.len().min(BYTES - 1);
     if length < whole.len() {
-        // Continuation bytes of UTF-8 begin with the bits 10. Text in other encodings is cut
+        // Continuation bytes of UTF-8 begin with the bits 10. Text in another encoding may be cut
         // anywhere.
         let start = (length.saturating_sub(3)..=length)
             .rev()
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
     use crate::sources::tests::{assert_damage_is_marked, fixture};
 
-    /// Field N of `proc_pid_stat(5)` holds N.
+    /// Returns a line of `proc_pid_stat(5)` in which field N has the value N.
     fn line(name: &[u8]) -> Vec<u8> {
         let rest: Vec<String> = (4..=52).map(|at| at.to_string()).collect();
         [b"7 (", name, b") S ", rest.join(" ").as_bytes(), b"\n"].concat()
@@ -215,8 +217,8 @@ mod tests {
         assert_eq!(unified_group(b"9:cpu:/x\n"), (None, Incomplete::NONE));
     }
 
-    // Proves that damaged text never panics, a cut text is always marked, and numbers too large are
-    // absent.
+    // Proves that damaged text never causes a panic, a cut text is always marked, and numbers that
+    // are too large are absent.
     #[test]
     fn damaged_text_is_marked() {
         for name in [&b"sh"[..], b"a) S 1 2\n("] {
@@ -256,7 +258,8 @@ mod tests {
         assert_eq!(text_prefix::<4>(&[0x80; 9]), [0x80, 0x80, 0x80, 0]);
     }
 
-    // Proves that captured processes are read completely, as by a naive parser.
+    // Proves that captured processes are read completely, and that a naive parser finds the same
+    // values.
     #[test]
     fn captured_processes_are_read() {
         for pid in [26231_u32, 26232, 584, 27079] {
@@ -265,7 +268,7 @@ mod tests {
                 let text = String::from_utf8(content).unwrap();
                 let words: Vec<&str> = text.rsplit_once(") ").unwrap().1.split_whitespace().collect();
                 let found = found.unwrap();
-                // Some of them were put together from several processes.
+                // Some captured processes were put together from the files of several processes.
                 let is_own = text.starts_with(&format!("{pid} "));
                 assert_eq!(incomplete, Incomplete::UNREADABLE.unless(is_own), "{text}");
                 assert_eq!(found.start.to_string(), words[19]);
@@ -276,7 +279,7 @@ mod tests {
         if let Some(content) = fixture("proc/26231/io") {
             let (values, incomplete) = io(&content);
             let text = String::from_utf8(content).unwrap();
-            // One of its counters is negative, which the kernel never prints.
+            // One of the captured counters is negative, which the kernel never prints.
             for (line, value) in text.lines().zip(values) {
                 let expected = line.split_once(": ").unwrap().1.parse().unwrap_or(ABSENT);
                 assert_eq!(value, expected, "{line}");

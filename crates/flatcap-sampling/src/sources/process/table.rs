@@ -1,11 +1,11 @@
-//! The processes of the host and their open files, kept from sample to sample: a sample costs one
-//! read per file.
+//! The processes of the host and their open files, kept from sample to sample, so that a sample
+//! costs one read per file.
 //!
-//! An open file belongs to the process for which it was opened. Once that process is gone, reads
+//! An open file belongs to the process for which it was opened. After that process is gone, reads
 //! fail, and a later process with the same pid gets files of its own.
 //!
-//! A pass reads all processes, or only the active ones: the busiest of the last full pass, and
-//! those that began since.
+//! A pass reads all processes or only the active ones. Active processes are the busiest of the last
+//! full pass, and processes that began since then.
 
 use std::io::{self, ErrorKind};
 
@@ -22,26 +22,30 @@ use crate::sources::text::{self, ABSENT};
 
 /// Maximum number of processes. Linux allows 32,768 by default.
 pub(super) const PROCESSES_MAX: usize = 1 << 16;
-/// Maximum length of `stat` and `io`: a name and 52 numbers of 20 digits; 7 lines.
+/// Maximum lengths of `stat` and `io`. `stat` has a name and 52 numbers of up to 20 digits, and
+/// `io` has 7 lines.
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
-/// Of the processes that begin between two full passes, this many are read in each pass, the others
-/// once: a host that starts thousands must not pay for each ten times a second.
+/// Maximum number of processes that begin between two full passes and are then read in each pass.
+/// Other new processes are read only one time, because a host that starts thousands of processes
+/// must not pay for each of them ten times a second.
 const NEW_ACTIVE_MAX: usize = 256;
 /// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
-/// The same interval if the kernel reports changes and reports all those that are needed.
+/// The same interval if the kernel reports changes and reports all changes that are needed.
 const EVENT_DETAIL_INTERVAL_NS: u64 = 8 * DETAIL_INTERVAL_NS;
-/// Details of processes found together are not read together: they are spread over half the
-/// interval in this many steps.
+/// Details of processes that were found in the same pass are not read in the same pass. Instead
+/// their reads are spread over half the interval in this many steps.
 const DETAIL_SPREAD: u64 = 16;
-/// After this many forks between two samples, all processes are listed again.
+/// Maximum number of forks between two samples that are followed. After this many, all processes
+/// are listed again.
 const FORKS_MAX: usize = 4096;
 /// Memory is reserved for twice the number of processes at the start, plus this many.
 const RESERVED_EXTRA: usize = 256;
-/// Open files that the recorder needs for other purposes.
+/// Number of open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
-/// The process, or the whole host, has reached its limit of open files.
+/// Error of an open if the whole host has reached its limit of open files. The next constant is the
+/// error if the process has reached its limit.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
@@ -61,24 +65,24 @@ pub(super) struct ProcessTable {
     proc: DirectoryHandle,
     visibility: Visibility,
     details: RequestedTexts,
-    order: Vec<ListedProcess>,      // by ascending pid
+    order: Vec<ListedProcess>,      // all listed processes, by ascending pid
     next_order: Vec<ListedProcess>, // the next order; empty between samples
     listed: Vec<u32>,
-    forked_pids: Vec<u32>, // since the last sample, as reported by the kernel
+    forked_pids: Vec<u32>, // reported by the kernel since the last sample
     departed: Vec<DepartedProcess>,
     slots: Vec<ProcessSlot>,
     free: Vec<usize>,
     raw: Vec<u8>,
-    raw_used: usize, // bytes of `raw`
+    raw_used: usize, // number of bytes used in `raw`
     detail: Vec<u8>,
     files_open: usize, // open files; at most `files_open_max` between samples
     files_open_max: usize,
     detail_interval_ns: u64,
     scope: PassScope,
-    new_active: usize, // processes that became active by beginning since the last full pass
-    has_clocks: bool,  // pids of the host are pids of this process
+    new_active: usize, // number of new active processes since the last full pass
+    has_clocks: bool,  // whether the host's pids are valid for this process
     has_schedstat: bool,
-    skipped: usize, // in the last pass
+    skipped: usize, // number of processes skipped in the last pass
     incomplete: Incomplete,
 }
 
@@ -87,9 +91,9 @@ pub(super) struct ProcessTable {
 enum Visibility {
     /// All processes of the namespace.
     All,
-    /// Only the recorder's own user's (mount option hidepid).
+    /// Only processes of the recorder's own user, because of the mount option hidepid.
     Own,
-    /// A captured tree, which need not have the first process.
+    /// Processes of a captured tree, which may lack the first process.
     Captured,
 }
 
@@ -100,7 +104,7 @@ pub(super) struct ListedProcess {
     pub(super) slot: usize,
 }
 
-/// A process that is no longer listed, until the kernel has reported its exit.
+/// A process that is no longer listed and whose exit the kernel has not reported yet.
 #[derive(Debug, Clone, Copy)]
 struct DepartedProcess {
     pid: u32,
@@ -108,7 +112,7 @@ struct DepartedProcess {
 }
 
 impl ProcessTable {
-    /// Opens the table. `has_events` is whether the kernel reports changes.
+    /// Opens the table. `has_events` states whether the kernel reports changes.
     pub(super) fn open(host: &HostRoot, details: RequestedTexts, has_events: bool) -> io::Result<Self> {
         let has_events = has_events && details.groups.is_none() && !details.command_lines;
         let mut table = Self {
@@ -145,7 +149,7 @@ impl ProcessTable {
         Ok(table)
     }
 
-    /// Reserves memory for twice as many processes as there are, and some more. Up to that number,
+    /// Reserves memory for twice the current number of processes, and some more. Up to that number,
     /// nothing is allocated later.
     fn reserve(&mut self) {
         let count = self.reserved();
@@ -163,8 +167,8 @@ impl ProcessTable {
         2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads the processes of this scope. Unless they are listed again, these are the processes of
-    /// the last sample and the processes [`forked`](Self::forked) since then.
+    /// Reads the processes of this scope. If the processes are not listed again, they are the
+    /// processes of the last sample and the processes [`forked`](Self::forked) since then.
     pub(super) fn read(&mut self, now_ns: u64, scope: PassScope, must_list: bool) -> io::Result<()> {
         self.incomplete = Incomplete::NONE;
         self.departed.clear();
@@ -187,7 +191,7 @@ impl ProcessTable {
                 self.read_process(process, now_ns);
             }
         }
-        // Exits not reported yet are looked up by pid.
+        // Sorted, because exits that are reported later are looked up by pid.
         self.departed.sort_unstable_by_key(|departed| departed.pid);
         Ok(())
     }
@@ -197,8 +201,8 @@ impl ProcessTable {
         &self.order
     }
 
-    /// Returns how many of them existed at the last [`read`](Self::read): a reported process may
-    /// have ended before.
+    /// Returns the number of listed processes that existed at the last [`read`](Self::read). A
+    /// process that the kernel has reported may have ended before that.
     pub(super) fn count(&self) -> usize {
         let is_there =
             |process: &&ListedProcess| self.slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
@@ -223,7 +227,7 @@ impl ProcessTable {
         }
     }
 
-    /// Returns the reasons for which the last [`read`](Self::read) was incomplete.
+    /// Returns the reasons why the last [`read`](Self::read) was incomplete.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.incomplete
     }
@@ -243,15 +247,15 @@ impl ProcessTable {
         self.slots.get(index)
     }
 
-    /// Handles a new process, reported by the kernel.
+    /// Handles a new process that the kernel has reported.
     pub(super) fn forked(&mut self, pid: u32) {
         if self.forked_pids.len() < FORKS_MAX {
             self.forked_pids.push(pid);
         }
     }
 
-    /// Handles an exit, reported by the kernel. Returns the start of the process if it was in a
-    /// sample.
+    /// Handles an exit that the kernel has reported. Returns the start of the process if it was in
+    /// a sample.
     pub(super) fn exited(&mut self, pid: u32) -> u64 {
         let reported = DepartedProcess { pid, start: ABSENT };
         if let Ok(at) = self.departed.binary_search_by_key(&pid, |departed| departed.pid)
@@ -271,14 +275,15 @@ impl ProcessTable {
         }
     }
 
-    /// Returns the number of processes reported since the last sample.
+    /// Returns the number of new processes that the kernel has reported since the last sample.
     pub(super) fn fork_count(&self) -> usize {
         self.forked_pids.len()
     }
 
-    /// Handles an exec, reported by the kernel after an exit of the same pid; `born_before` forks
-    /// were reported before that exit. Returns whether it is the same process: if a thread other
-    /// than the first runs a program, the first one ends.
+    /// Handles an exec that the kernel has reported after an exit of the same pid. `forks_before`
+    /// is the number of forks that were reported before that exit. Returns whether the pid still
+    /// belongs to the same process. This is possible because the first thread of a process ends if
+    /// another of its threads runs a program.
     pub(super) fn survives_exec(&mut self, pid: u32, forks_before: usize) -> bool {
         let since = self.forked_pids.get(forks_before..).unwrap_or_default();
         if self.forked_pids.len() == FORKS_MAX || since.contains(&pid) {
@@ -290,16 +295,16 @@ impl ProcessTable {
         true
     }
 
-    /// Handles another program, user or name of a process, reported by the kernel: the filter may
-    /// decide differently now.
+    /// Handles a change of the program, user or name of a process that the kernel has reported. The
+    /// filter may decide differently now.
     pub(super) fn changed(&mut self, pid: u32) {
         if let Some(slot) = self.slot_of(pid) {
             slot.detail_due_ns = DUE_IN_ANY_PASS;
         }
     }
 
-    /// Handles lost events: exits reported before the next sample are not assigned to known
-    /// processes, and every process may have changed.
+    /// Handles lost events. Exits that are reported before the next sample are not assigned to
+    /// known processes, and every process may have changed.
     pub(super) fn events_lost(&mut self) {
         self.departed.clear();
         for process in &self.order {
@@ -328,11 +333,12 @@ impl ProcessTable {
                 listed.push(pid);
             }
         })?;
-        // The kernel lists by ascending pid; a file system with a captured tree need not.
+        // The kernel lists processes by ascending pid, but the file system of a captured tree may
+        // not.
         if !listed.is_sorted() {
             listed.sort_unstable();
         }
-        listed.dedup(); // 07 and 7, possible only in a captured tree
+        listed.dedup(); // the names 07 and 7, possible only in a captured tree
         // The first process lives as long as its namespace.
         if self.visibility != Visibility::Captured {
             let first = self.proc.ownership_of(c"1");
@@ -343,7 +349,7 @@ impl ProcessTable {
         Ok(())
     }
 
-    /// Updates the order from events: removes processes that are gone, and adds new ones.
+    /// Updates the order from events. Removes processes that are gone, and adds new ones.
     fn apply_events(&mut self) {
         let Self { listed, forked_pids, order, slots, .. } = self;
         let is_there = |process: &&ListedProcess| slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
@@ -360,7 +366,7 @@ impl ProcessTable {
         self.reconcile();
     }
 
-    /// Makes `listed`, which ascends, the order.
+    /// Replaces the order by `listed`, which is ascending.
     fn reconcile(&mut self) {
         let listed = std::mem::take(&mut self.listed);
         let order = std::mem::take(&mut self.order);
@@ -392,7 +398,7 @@ impl ProcessTable {
     fn take_slot(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.slots.push(ProcessSlot::new());
-            // All slots may be free at once.
+            // Reserves memory, because all slots may be free at the same time.
             self.free.reserve(self.slots.len().saturating_sub(self.free.len()));
             self.slots.len() - 1
         })
@@ -433,7 +439,8 @@ impl ProcessTable {
                 _ => Incomplete::UNREADABLE,
             };
         }
-        // Beyond the number of files that may be kept open, files are opened at each sample.
+        // If more files are open than may be kept open, the files of this process are opened again
+        // at each sample.
         if self.files_open > self.files_open_max {
             self.files_open_max = raise_open_files_limit(4 * self.files_open + OTHER_FILES) / 2;
         }
@@ -441,21 +448,21 @@ impl ProcessTable {
             && let Some(slot) = self.slots.get_mut(process.slot)
         {
             self.files_open -= slot.files.close();
-            // Without open files, the next sample cannot detect whether this pid belongs to another
-            // process by then, so the user is read again as well.
+            // Without open files, the next sample cannot detect whether this pid then belongs to
+            // another process, so the user is read again as well.
             slot.detail_due_ns = if slot.is_active { DUE_IN_ANY_PASS } else { DUE_IN_FULL_PASS };
         }
     }
 
-    /// Reads one process. `stat` is opened first and read last, so everything in between belongs to
-    /// the same process.
+    /// Reads one process. `stat` is opened first and read last, so everything that is read in
+    /// between belongs to the same process.
     fn read_files(&mut self, process: ListedProcess, now_ns: u64) -> io::Result<()> {
         let Self { slots, proc, raw, raw_used, files_open, .. } = self;
         let Some(slot) = slots.get_mut(process.slot) else { return Ok(()) };
         slot.content = ContentSpan::default();
         slot.is_gone = false;
-        // A process that ended is read until its parent has waited for it, when its files report
-        // that it is gone.
+        // A process that has ended is read until its parent has waited for it. After that its files
+        // report that the process is gone.
         let is_urgent = slot.detail_due_ns == DUE_IN_ANY_PASS || slot.exit == ExitState::Reported;
         let is_due = is_urgent || (self.scope == PassScope::All && now_ns >= slot.detail_due_ns);
         if !is_due && !slot.is_wanted {
@@ -475,7 +482,8 @@ impl ProcessTable {
         if self.has_clocks {
             slot.run_time = cpu_ns_of(process.pid).unwrap_or(ABSENT);
         }
-        // A third file of each process: for all of them it would cost a quarter of the pass.
+        // The wait time is in a third file. Reading it for all processes would take a quarter of
+        // the time of the pass.
         slot.wait_time = ABSENT;
         if self.has_schedstat && slot.is_active {
             slot.wait_time = slot.read_wait_time(proc, process.pid, files_open).unwrap_or(ABSENT);
@@ -537,8 +545,8 @@ mod tests {
         assert_eq!((table.order().len(), table.count()), (4, 2));
     }
 
-    // Proves that between two full passes, active and new processes are read, the others are
-    // skipped and counted, and that a change or an exit makes one of them be read.
+    // Proves that between two full passes, active and new processes are read, and that the others
+    // are skipped and counted. A skipped process is read after a change or an exit.
     #[test]
     fn only_active_processes_are_read_between_full_passes() {
         let folder = tempfile::tempdir().unwrap();
@@ -569,7 +577,8 @@ mod tests {
         assert_eq!(read(&mut table, 8, PassScope::All), (vec![5, 6, 7, 8, 9], 0));
     }
 
-    // Proves that a reused pid has its new user at once if no file may be kept open.
+    // Proves that a reused pid is shown with its new user at once, even if no file may be kept
+    // open.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a process of the test's own host ends")]
     fn a_reused_pid_has_its_new_user() {

@@ -1,4 +1,5 @@
-//! Texts of a process that are read only on request: its control group and its command line.
+//! Strings of a process that are read only on request, which are its control group and its command
+//! line.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write};
@@ -9,29 +10,32 @@ use super::group_naming::GroupNaming;
 use super::stat;
 use crate::sources::text::ABSENT;
 
-/// Bytes first read of `cmdline` and `cgroup`: most are shorter.
+/// Size of the buffer for the first read of `cmdline` and `cgroup`. Most contents are shorter.
 pub(super) const DETAIL_BYTES: usize = 4096;
-/// Maximum number of bytes read. With the usual limit of stacks, a command line has no more.
+/// Maximum number of bytes that are read. With the usual limit for stacks, a command line is not
+/// longer.
 const DETAIL_BYTES_MAX: usize = 2 << 20;
 /// Maximum length of a string of a process in a sample, including its terminating zero byte.
 pub(super) const TEXT_BYTES: usize = 256;
 
-/// The requested strings.
+/// The strings that are requested.
 #[derive(Debug, Clone)]
 pub(super) struct RequestedTexts {
     pub(super) groups: Option<GroupNaming>,
     pub(super) command_lines: bool,
 }
 
-/// Texts of a process.
+/// The strings of a process.
 #[derive(Debug)]
 pub(super) struct ProcessTexts {
-    /// The whole path; empty without a group, or if the path is unknown.
+    /// The whole path of the control group. Empty if the process has no group or the path is
+    /// unknown.
     pub(super) group: Vec<u8>,
-    /// Whether it has a group that the recorder cannot name.
+    /// Whether the process has a group that the recorder cannot name.
     pub(super) is_group_unknown: bool,
     pub(super) command_line: [u8; TEXT_BYTES],
-    /// Length of the whole command line; absent if it is longer than what is read.
+    /// Length of the whole command line. Absent if the command line is longer than the maximum that
+    /// is read.
     pub(super) command_line_length: u64,
     next_group: Vec<u8>, // reused
 }
@@ -49,7 +53,7 @@ impl ProcessTexts {
     }
 
     /// Reads the requested strings. Returns whether the group has changed. Allocates if a string is
-    /// longer than any before.
+    /// longer than all earlier strings.
     pub(super) fn read(
         &mut self,
         proc: &DirectoryHandle,
@@ -82,7 +86,7 @@ impl ProcessTexts {
         Ok(has_moved)
     }
 
-    /// Returns the length of a file's content; 0 if this kernel lacks the file or denies access.
+    /// Returns the length of a file's content, or 0 if this kernel lacks the file or denies access.
     fn read_file(proc: &DirectoryHandle, pid: u32, name: &str, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let file = with_path(pid, name, |path| proc.open_file(path));
         loop {
@@ -139,8 +143,8 @@ mod tests {
         (texts, buffer.len())
     }
 
-    // Proves that long paths and command lines are read whole, and that a command line beyond the
-    // limit has no length.
+    // Proves that long paths and command lines are read completely, and that a command line beyond
+    // the limit has no length.
     #[test]
     fn long_texts_are_whole() {
         let path = format!("/docker.slice{}", "/pod".repeat(1500));
@@ -152,7 +156,8 @@ mod tests {
         assert_eq!((texts.command_line_length, buffer), (ABSENT, DETAIL_BYTES_MAX));
     }
 
-    // Proves that the path of a group outside of the visible tree is unknown, not another group's.
+    // Proves that the path of a group outside of the visible tree is unknown and not the path of
+    // another group.
     #[test]
     fn a_group_outside_is_unknown() {
         let (texts, _) = read("/a.slice", b"x\0");

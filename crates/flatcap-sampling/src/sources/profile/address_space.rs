@@ -6,7 +6,7 @@ use flatcap_tasks::schema::CodeKind;
 
 use super::code_file::CodeFile;
 
-/// Maximum number of mappings of a process. Code in further ones is unknown.
+/// Maximum number of mappings of a process. Code in further mappings is unknown.
 pub(super) const SPACE_MAPPINGS_MAX: usize = 4096;
 
 /// A range of addresses with code.
@@ -14,22 +14,25 @@ pub(super) const SPACE_MAPPINGS_MAX: usize = 4096;
 pub(super) struct CodeMapping {
     /// First address.
     pub(super) start: u64,
-    /// Address after the last one.
+    /// First address after the range.
     pub(super) end: u64, // > start
-    /// Offset of the first address in the file. For memory without a file the address itself.
+    /// Offset of the first address in the file. For memory without a file, this is the address
+    /// itself.
     pub(super) offset: u64,
     /// The mapped file.
     pub(super) file: Arc<CodeFile>,
 }
 
 impl CodeMapping {
-    /// Maps a file from an offset on, from the first of two addresses to before the second.
+    /// Creates a mapping of `file`, from `offset` on, at the addresses from `start` up to but not
+    /// including `end`.
     pub(super) fn new((start, end): (u64, u64), offset: u64, file: Arc<CodeFile>) -> Self {
         let offset = if file.kind == CodeKind::File { offset } else { start };
         Self { start, end, offset, file }
     }
 
-    /// Returns the offset in the file of an address in this mapping, or right after it.
+    /// Returns the offset in the file for an address in this mapping or for the first address after
+    /// it.
     pub(super) fn offset_of(&self, address: u64) -> u64 {
         self.offset.wrapping_add(address.wrapping_sub(self.start))
     }
@@ -46,7 +49,7 @@ impl CodeMapping {
         })
     }
 
-    /// Whether `next` continues this mapping.
+    /// Returns whether `next` continues this mapping.
     fn continues_in(&self, next: &Self) -> bool {
         self.end == next.start
             && Arc::ptr_eq(&self.file, &next.file)
@@ -57,7 +60,7 @@ impl CodeMapping {
 /// The mappings of a process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AddressSpace {
-    mappings: Vec<CodeMapping>, // in the order of their addresses, which do not overlap
+    mappings: Vec<CodeMapping>, // by address, without overlaps
 }
 
 impl AddressSpace {
@@ -66,14 +69,14 @@ impl AddressSpace {
         self.mappings.len()
     }
 
-    /// Returns the mapping of an address.
+    /// Returns the mapping that contains an address.
     pub(super) fn find(&self, address: u64) -> Option<&CodeMapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Adds a mapping, which replaces what was at its addresses. Beyond the limit its addresses are
-    /// unknown.
+    /// Adds a mapping, which replaces earlier mappings at the same addresses. If there are then too
+    /// many mappings, this one is not stored, and its addresses are unknown.
     pub(super) fn insert(&mut self, mapping: CodeMapping) {
         if mapping.start >= mapping.end {
             return;
@@ -97,7 +100,8 @@ impl AddressSpace {
             inserted = Some(mapping);
         }
         self.mappings.splice(from..to, before.into_iter().chain(inserted).chain(after));
-        // A mapping that lost its middle is two mappings.
+        // The limit may be exceeded even then, because a mapping that has lost its middle becomes
+        // two.
         self.mappings.truncate(SPACE_MAPPINGS_MAX);
     }
 }
@@ -113,8 +117,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each address belongs to the last mapping that had it, at the right offset,
-        // and that mappings stay in order and apart. Method: comparison with a list of addresses.
+        // Proves that each address belongs to the last mapping that had it, at the right offset.
+        // Mappings stay in order and do not overlap. The test compares the mappings with a list of
+        // addresses.
         #[test]
         fn the_last_mapping_counts(
             inserted in proptest::collection::vec((0_u64..64, 0_u64..24, 0_u64..4, 0_usize..3), 0..40),
@@ -123,7 +128,7 @@ mod tests {
             let mut space = AddressSpace::default();
             let mut expected = [None; 96];
             for (start, length, offset, file) in inserted {
-                // Few different offsets, so that neighbours continue each other.
+                // There are few different offsets, so that neighbours continue each other.
                 let offset = start + offset / 3;
                 let (end, file) = (start + length, &files[file]);
                 space.insert(CodeMapping { start, end, offset, file: Arc::clone(file) });
@@ -142,8 +147,8 @@ mod tests {
         }
     }
 
-    // Proves that the number of mappings is limited, that what does not fit is unknown, and that
-    // memory that grows is one mapping.
+    // Proves that the number of mappings is limited, that mappings that do not fit are unknown, and
+    // that memory that grows stays one mapping.
     #[test]
     fn mappings_are_limited() {
         let [file, memory, _] = files();
@@ -159,7 +164,7 @@ mod tests {
         }
         assert_eq!(space.len(), SPACE_MAPPINGS_MAX);
         assert!(space.find(32).is_some() && space.find(SPACE_MAPPINGS_MAX as u64 * 32).is_none());
-        // One in the middle would make three of one.
+        // A mapping in the middle of another one would turn that one into three.
         space.insert(CodeMapping { start: 36, end: 40, offset: 0, file: Arc::clone(&memory) });
         assert!(space.len() <= SPACE_MAPPINGS_MAX && space.find(37).is_none());
         let mut space = AddressSpace::default();

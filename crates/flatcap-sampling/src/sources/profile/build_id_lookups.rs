@@ -1,6 +1,6 @@
-//! Build ids of files that the kernel has mapped without reading them, such as those mapped before
-//! the source was opened, and versions of files without one. Only files in recorded stacks are
-//! looked up.
+//! Build ids of files whose build ids the kernel did not report with the mapping, for example
+//! because the files were mapped before the source was opened. A file without a build id has a
+//! version instead. Only files in recorded stacks are looked up.
 
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -13,11 +13,13 @@ use flatcap_os::thread;
 
 use super::code_file::CodeFile;
 
-/// Files that wait to be looked up. Further files are looked up when they are next in a stack.
+/// Maximum number of files that wait for a lookup. A further file is looked up the next time it is
+/// in a stack.
 const QUEUE_MAX: usize = 64;
 
-/// Looks up build ids in a thread of its own, since a file may be on a disk or a server that does
-/// not answer. The thread ends after the last lookup; it is not joined, since it may wait for ever.
+/// Looks up build ids in a separate thread, because a file may be on a disk or a server that does
+/// not answer. The thread ends after the last lookup. The thread is not joined, because it may wait
+/// for ever.
 #[derive(Debug)]
 pub(super) struct BuildIdLookups {
     requests: Sender<LookupRequest>,
@@ -26,27 +28,27 @@ pub(super) struct BuildIdLookups {
 #[derive(Debug)]
 struct LookupRequest {
     file: Arc<CodeFile>,
-    process: u32, // that has mapped it
+    process: u32, // process that has mapped the file
 }
 
 impl BuildIdLookups {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The kernel refuses another thread.
+    /// Fails if the kernel refuses another thread.
     pub(super) fn start(host: &HostRoot) -> io::Result<Self> {
         let (requests, receiver) = bounded(QUEUE_MAX);
         let host = host.clone();
         thread::spawn("profile-files", move || {
-            // Nobody waits for a build id, and the host's own work comes first.
+            // No thread waits for a build id, and the host's own work comes first.
             let _refused = thread::reset_negative_nice();
             look_up_all(&host, &receiver);
         })?;
         Ok(Self { requests })
     }
 
-    /// Has the build id of a file looked up that a process has mapped, if that is worth it. The
-    /// file has it when it was found.
+    /// Requests a lookup of the build id of a file that a process has mapped, unless the lookup is
+    /// pointless. The result is stored in the file.
     pub(super) fn request(&self, file: &Arc<CodeFile>, process: u32) {
         if file.take_lookup() {
             let request = LookupRequest { file: Arc::clone(file), process };
@@ -59,7 +61,7 @@ impl BuildIdLookups {
 
 fn look_up_all(host: &HostRoot, requests: &Receiver<LookupRequest>) {
     for LookupRequest { file, process } in requests {
-        // An error may be over at the next lookup, by another process.
+        // After an error, the next lookup may succeed by means of another process.
         if let Ok(content) = look_up(host, &file, process) {
             file.finish_lookup(content);
         }
@@ -70,7 +72,8 @@ fn look_up(host: &HostRoot, file: &CodeFile, process: u32) -> io::Result<Option<
     let path = CString::new(&*file.path).map_err(|_| ErrorKind::InvalidInput)?;
     let root = host.path(&format!("proc/{process}/root"));
     ElfBuildId::of_mapped_file(&root, &path, file.inode)
-        // The process has ended, or this one may not look into it: most have the host's root.
+        // If the process has ended, or this process may not access it, the file is searched under
+        // the host's root, because most processes have that root.
         .or_else(|_| ElfBuildId::of_mapped_file(&host.path(""), &path, file.inode))
 }
 
@@ -82,8 +85,8 @@ mod tests {
     use super::super::code_file::{CodeFiles, FileIdentity};
     use super::*;
 
-    // Proves that the build id of a file that this process has mapped is found, also after the
-    // process has ended, and that a file that is gone is given up after some lookups.
+    // Proves that the build id of a file that this process has mapped is found, even after the
+    // process has ended. A file that is gone is given up after some lookups.
     #[test]
     fn build_ids_are_found() {
         let host = HostRoot::new(Path::new("/"));
@@ -101,7 +104,7 @@ mod tests {
             lookups.request(&found, std::process::id());
             lookups.request(&gone, std::process::id());
         }
-        // Until the thread has ended, which lets go of the files.
+        // Waits until the thread has ended and has dropped the files.
         drop(lookups);
         drop(files);
         while Arc::strong_count(&found) + Arc::strong_count(&gone) > 2 {

@@ -1,5 +1,5 @@
-//! Call chains of a host, and the state that locates their code: the mappings of its processes, and
-//! the names of its threads. Updated by the records of the kernel.
+//! Call chains of a host, and the state that locates their code. The state consists of the mappings
+//! of the host's processes and the names of its threads. Records of the kernel update this state.
 
 use std::io;
 use std::sync::Arc;
@@ -19,16 +19,17 @@ use super::stack_tables::{Moment, ProfileSpan, StackTables};
 use super::task_table::{TaskTable, ThreadName};
 use super::thread_names::ThreadNames;
 
-/// Deepest call chain that is recorded, where `kernel.perf_event_max_stack` allows more than 127.
+/// Maximum number of frames of a recorded call chain. Chains have more than 127 frames only if
+/// `kernel.perf_event_max_stack` allows this.
 const FRAMES_MAX: usize = 1024;
-/// Ids of what is no file.
+/// Ids of objects that are not files.
 const KERNEL_ID: u64 = 0;
 const UNKNOWN_ID: u64 = 1;
 const FIRST_FILE_ID: u64 = 2;
-/// Name of code in no known mapping.
+/// Name of code that is in no known mapping.
 const UNKNOWN: &str = "[unknown]";
 
-/// The call chains of a sample, and what is known of the host.
+/// The call chains of a sample, and the known state of the host.
 #[derive(Debug)]
 pub(super) struct CallChains {
     tables: StackTables,
@@ -39,8 +40,8 @@ pub(super) struct CallChains {
     kernel: KernelCode,
     unknown: Arc<CodeFile>,
     frames: Vec<u16>, // of one chain, reused
-    interval_ns: u64, // CPU time between two of them
-    lost: u64,        // records
+    interval_ns: u64, // CPU time between two call chains
+    lost: u64,        // number of lost records
 }
 
 impl CallChains {
@@ -48,7 +49,8 @@ impl CallChains {
     /// stands for.
     ///
     /// # Errors
-    /// The host has no processes, or the kernel refuses another thread.
+    /// Fails if the list of the host's processes cannot be opened, or if the kernel refuses another
+    /// thread.
     pub(super) fn new(host: &HostRoot, interval_ns: u64) -> io::Result<Self> {
         Ok(Self {
             tables: StackTables::default(),
@@ -64,15 +66,15 @@ impl CallChains {
         })
     }
 
-    /// Reads what processes that already run have mapped.
+    /// Reads the mappings of processes that already run.
     ///
     /// # Errors
-    /// The same errors as [`existing_processes::read`].
+    /// Returns the same errors as [`existing_processes::read`].
     pub(super) fn read_processes(&mut self, host: &HostRoot) -> io::Result<ReadProcesses> {
         existing_processes::read(host, &mut self.files, &mut self.tasks)
     }
 
-    /// Returns how addresses of the kernel are recorded.
+    /// Returns the kind of code as which addresses of the kernel are recorded.
     pub(super) fn kernel_kind(&self) -> CodeKind {
         self.kernel.object.kind
     }
@@ -149,7 +151,7 @@ impl CallChains {
                 is_exact = true;
                 continue;
             }
-            // Callers have the address after the call, which may be the end of a mapping.
+            // The address of a caller is the one after the call, which may be the end of a mapping.
             let inside = address.wrapping_sub(u64::from(!is_exact));
             is_exact = false;
             let (file, offset) = match context {
@@ -161,7 +163,7 @@ impl CallChains {
                     }
                     None => (&*unknown, address),
                 },
-                // A guest's.
+                // The address belongs to the guest of a virtual machine.
                 _ => continue,
             };
             let Some(frame) = tables.frame(file, offset) else { return false };
@@ -173,8 +175,9 @@ impl CallChains {
     }
 }
 
-/// Returns the name of a thread. Empty if the name is not known. One that was read is not noted
-/// with the tasks: a thread runs for a while after the record of its end, which is the last one.
+/// Returns the name of a thread, or an empty name if it is not known. A name that was read from
+/// /proc is not stored in the task table, because a thread runs for a while after the record of its
+/// end. No later record would remove this name.
 fn name(tasks: &TaskTable, names: &mut ThreadNames, id: ThreadId) -> ThreadName {
     tasks.name(id.thread).or_else(|| names.get(id.thread)).unwrap_or_default()
 }
@@ -192,7 +195,8 @@ mod tests {
     const CPU: u32 = 3;
     const KERNEL: u64 = 0xFFFF_FFFF_8100_0000;
 
-    /// Call chains of a host whose process 5 maps a program at 0x1000 and memory at 0x8000.
+    /// Creates the call chains of a host whose process 5 maps a program at 0x1000 and memory at
+    /// 0x8000.
     fn chains() -> (tempfile::TempDir, CallChains) {
         let folder = host_with(&[
             ("proc/5/comm", "worker\n"),
@@ -218,7 +222,7 @@ mod tests {
         chains.note(CPU, &PerfRecord { time: 150, current: id(5, 5), event });
     }
 
-    /// Notes a call chain, as the kernel writes it.
+    /// Notes a call chain in the form in which the kernel writes it.
     fn note_chain(chains: &mut CallChains, time: u64, current: ThreadId, addresses: &[u64]) {
         let length = 8 * (4 + addresses.len() as u64);
         let header = if cfg!(target_endian = "big") { 9 << 32 | length } else { 9 | length << 48 };
@@ -239,7 +243,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    /// Returns the frames of the chain of this sample: path and offset.
+    /// Returns the frames of the chain of this sample as pairs of path and offset.
     fn frames(profile: &Profile<'_>, sample: usize) -> Vec<(String, u64)> {
         let stack = profile.stacks().get(usize::from(profile.samples().get(sample).stack()));
         let frame = |index| {
@@ -254,7 +258,7 @@ mod tests {
     }
 
     // Proves that each address becomes an offset in its mapping, including the address after a call
-    // at the end of a mapping, and that a thread keeps the name from before the source was opened.
+    // at the end of a mapping. A thread keeps the name that it had before the source was opened.
     #[test]
     fn addresses_become_offsets() {
         let (_host, mut chains) = chains();

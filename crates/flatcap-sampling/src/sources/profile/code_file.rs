@@ -1,4 +1,4 @@
-//! The origin of code: files and memory that processes map, each stored once.
+//! The origin of code, that is, files and memory that processes map. Each is stored only one time.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,33 +8,34 @@ use std::sync::{Arc, OnceLock};
 use flatcap_os::build_id::{ElfBuildId, FileContentId};
 use flatcap_tasks::schema::CodeKind;
 
-/// Maximum number of files that are known at a time. Code of further ones is unknown.
+/// Maximum number of files that are known at the same time. Code of further files is unknown.
 pub(super) const FILES_MAX: usize = 8192;
-/// Maximum length of a path; longer ones are cut.
+/// Maximum length of a path. Longer paths are cut.
 pub(super) const PATH_BYTES_MAX: usize = 1024;
-/// Maximum number of lookups of a file: a process that has it mapped may have ended.
+/// Maximum number of lookups of a file. More than one may be needed, because the process that has
+/// mapped the file may have ended.
 const LOOKUPS_MAX: u8 = 3;
 /// Number of files after which files that no process maps any more are forgotten for the first
 /// time.
 const SWEEP_FILES_MIN: usize = 256;
-/// Beginnings of names of memory that the kernel names like a file.
+/// Prefixes of names of memory to which the kernel gives a name like the name of a file.
 const MEMORY_NAMES: [&[u8]; 5] = [b"//", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage"];
-/// The kernel's code for user programs, a small library.
+/// Name of the vDSO, the small library of code that the kernel maps into user programs.
 const VDSO: &[u8] = b"[vdso]";
 
 /// A file or memory that has code.
 #[derive(Debug)]
 pub(super) struct CodeFile {
-    /// Equal for the same `CodeFile` alone.
+    /// Id, which no other `CodeFile` has.
     pub(super) id: u64,
     /// The kind of the code's origin.
     pub(super) kind: CodeKind,
-    /// Path of the file; a name in brackets for others.
+    /// Path of the file. Other objects have a name in brackets.
     pub(super) path: Box<str>,
-    /// Number of the inode; 0 if it is not known.
+    /// Number of the inode, or 0 if it is not known.
     pub(super) inode: u64,
     device: (u32, u32),
-    reported_build_id: Option<ElfBuildId>, // by the kernel, with the mapping
+    reported_build_id: Option<ElfBuildId>, // reported by the kernel, with the mapping
     content: OnceLock<FileContentId>,
     lookups: AtomicU8,
 }
@@ -42,18 +43,18 @@ pub(super) struct CodeFile {
 /// The identity of a mapped file, as the kernel reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct FileIdentity<'p> {
-    /// The path, as the process sees it, or another name.
+    /// The path as the process sees it, or the name of memory without a file.
     pub(super) path: &'p [u8],
     /// The build id, if the kernel has read it.
     pub(super) build_id: Option<ElfBuildId>,
-    /// Major and minor number of the device. Zero with a build id.
+    /// Major and minor number of the device. Zero if there is a build id.
     pub(super) device: (u32, u32),
-    /// Number of the inode. Zero with a build id.
+    /// Number of the inode. Zero if there is a build id.
     pub(super) inode: u64,
 }
 
 impl CodeFile {
-    /// Makes an object that is no mapped file.
+    /// Creates an object that is not a mapped file.
     pub(super) fn other(id: u64, kind: CodeKind, name: &str, build_id: Option<ElfBuildId>) -> Self {
         Self {
             id,
@@ -78,15 +79,15 @@ impl CodeFile {
         }
     }
 
-    /// Returns the build id or the version, as far as it is known by now.
+    /// Returns the build id or the version, if one of them is known by now.
     pub(super) fn content(&self) -> Option<FileContentId> {
         self.content.get().copied()
     }
 
-    /// Whether the content is worth another lookup, which this call counts.
+    /// Returns whether another lookup of the content is worthwhile. If so, this call counts it.
     pub(super) fn take_lookup(&self) -> bool {
-        // One thread counts. The last lookup may still be under way, and then another
-        // lookup is in vain.
+        // Only one thread counts, so no atomic addition is needed. The last lookup may still be in
+        // progress, and then another lookup is useless.
         let lookups = self.lookups.load(Ordering::Relaxed);
         let is_worth_it = lookups < LOOKUPS_MAX && self.content().is_none();
         if is_worth_it {
@@ -95,15 +96,16 @@ impl CodeFile {
         is_worth_it
     }
 
-    /// Takes back the last lookup, which did not begin.
+    /// Undoes the count of the last lookup, which did not begin.
     pub(super) fn return_lookup(&self) {
         self.lookups.store(self.lookups.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Ends a lookup. If it found nothing there are no others: the file has neither.
+    /// Ends a lookup. If it found nothing, there are no further lookups, because the file has
+    /// neither a build id nor a version.
     pub(super) fn finish_lookup(&self, content: Option<FileContentId>) {
         match content {
-            // Fails only if a lookup before has set it.
+            // This fails only if an earlier lookup has set the content.
             Some(content) => drop(self.content.set(content)),
             None => self.lookups.store(LOOKUPS_MAX, Ordering::Relaxed),
         }
@@ -134,20 +136,20 @@ fn named(path: &[u8]) -> (CodeKind, String) {
 /// The files that processes map.
 #[derive(Debug)]
 pub(super) struct CodeFiles {
-    files: HashMap<u64, Arc<CodeFile>>, // by a hash of their identity
+    files: HashMap<u64, Arc<CodeFile>>, // by the hash of their identity
     hasher: RandomState,
     next_id: u64,
-    sweep_at: usize, // number of files at which those without mappings are forgotten
+    sweep_at: usize, // number of files that starts the next sweep
 }
 
 impl CodeFiles {
-    /// Makes an empty list. Its files have ids from `first_id` on.
+    /// Creates an empty list. The ids of its files begin at `first_id`.
     pub(super) fn new(first_id: u64) -> Self {
         let hasher = RandomState::new();
         Self { files: HashMap::new(), hasher, next_id: first_id, sweep_at: SWEEP_FILES_MIN }
     }
 
-    /// Returns a file. `None` if there are too many.
+    /// Returns the file with this identity, or `None` if there are too many files.
     pub(super) fn get(&mut self, identity: &FileIdentity<'_>) -> Option<Arc<CodeFile>> {
         let hash = self.hasher.hash_one(identity);
         if let Some(known) = self.files.get(&hash).filter(|known| known.is(identity)) {
@@ -175,7 +177,7 @@ mod tests {
         FileIdentity { path: path.as_bytes(), build_id: None, device: (8, 1), inode }
     }
 
-    // Proves that files and memory are distinguished by their names, in the kernel's format.
+    // Proves that files and memory are distinguished by the names that the kernel gives them.
     #[test]
     fn names_say_what_is_mapped() {
         for (name, kind, path) in [
@@ -194,8 +196,8 @@ mod tests {
         assert_eq!(named(format!("/{}", "\u{E4}".repeat(1000)).as_bytes()).1.len(), PATH_BYTES_MAX - 1);
     }
 
-    // Proves that equal files are one, that a file that replaces another one is a new one, and that
-    // the number of files is limited while processes map them, and only then.
+    // Proves that equal files are stored as one, and that a file that replaces another file is a
+    // new one. The number of files is limited only while processes map them.
     #[test]
     fn files_are_known_once() {
         let mut files = CodeFiles::new(2);
@@ -215,8 +217,8 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &files.get(&identity("/a", 1)).unwrap()));
     }
 
-    // Proves that a build id is looked up a few times while that fails, and never again after it
-    // was found, or was found to be missing, or if the kernel has reported it.
+    // Proves that a build id is looked up only a few times if the lookup fails. It is not looked up
+    // again after it was found or was found to be missing, and never if the kernel has reported it.
     #[test]
     fn lookups_are_limited() {
         let mut files = CodeFiles::new(0);

@@ -13,13 +13,13 @@ use super::address_space::CodeMapping;
 use super::code_file::{CodeFiles, FileIdentity};
 use super::task_table::TaskTable;
 
-/// Maximum time that opening the source waits for the mappings. Each process takes about 100 us; if
-/// one is stuck with its memory lock held, the processes after it are not read.
+/// Maximum time that opening the source waits for the mappings. Each process takes about 100 us. If
+/// a process is stuck while the lock of its memory is held, the processes after it are not read.
 const READ_NS_MAX: u64 = 2_000_000_000;
-/// Processes that were read and wait to be noted.
+/// Maximum number of processes that were read and wait to be noted.
 const QUEUE_MAX: usize = 16;
 
-/// A process, as read at one time.
+/// A process and the mappings that it had when it was read.
 #[derive(Debug)]
 struct ExistingProcess {
     number: u32,
@@ -30,21 +30,22 @@ struct ExistingProcess {
 /// The result of reading the processes.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadProcesses {
-    /// Processes whose mappings are known.
+    /// Number of processes whose mappings are known.
     pub(super) known: usize,
-    /// Processes whose mappings this process may not read.
+    /// Number of processes whose mappings the recorder may not read.
     pub(super) denied: usize,
-    /// Processes whose list of mappings cannot be read, or is too long.
+    /// Number of processes whose list of mappings cannot be read or is too long.
     pub(super) failed: usize,
     /// Whether all processes were read in time.
     pub(super) is_complete: bool,
 }
 
 /// Reads the mappings of all processes of the host into `tasks`. The lock of a process's memory may
-/// be held for long, so a separate thread reads, and is abandoned if it takes too long.
+/// be held for a long time. Therefore a separate thread reads the mappings, and is abandoned if it
+/// takes too long.
 ///
 /// # Errors
-/// The list of processes cannot be read, or the kernel refuses another thread.
+/// Fails if the list of processes cannot be read, or if the kernel refuses another thread.
 pub(super) fn read(
     host: &HostRoot,
     files: &mut CodeFiles,
@@ -59,7 +60,7 @@ pub(super) fn read(
 /// Reads the processes until the receiver is dropped.
 fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingProcess>>) {
     let mut numbers = Vec::new();
-    // A listing that ends early only has fewer processes.
+    // A listing that ends early only leads to fewer processes.
     let _cut = directory.list(|name| numbers.extend(number(name)));
     let mut file = None;
     for number in numbers {
@@ -76,7 +77,7 @@ fn read_all(mut directory: HostDirectory, sender: &Sender<io::Result<ExistingPro
     }
 }
 
-/// ESRCH.
+/// Error number ESRCH.
 const NO_PROCESS: i32 = 3;
 
 fn read_process(
@@ -125,7 +126,7 @@ fn note_all(
     }
 }
 
-/// Notes a process with its threads. Threads of the kernel have no mappings.
+/// Notes a process with its threads. Threads of the kernel have no mappings and are skipped.
 fn note(process: &ExistingProcess, files: &mut CodeFiles, tasks: &mut TaskTable) {
     let (lines, _) = text::whole_lines(&process.maps);
     let Some(first) = process.threads.first() else { return };
@@ -141,7 +142,7 @@ fn note(process: &ExistingProcess, files: &mut CodeFiles, tasks: &mut TaskTable)
     }
 }
 
-/// A line of /proc/PID/maps about memory that code can be run from.
+/// A line of /proc/PID/maps that describes executable memory.
 #[derive(Debug, PartialEq, Eq)]
 struct MappedLine<'l> {
     start: u64,
@@ -152,7 +153,7 @@ struct MappedLine<'l> {
 
 impl<'l> MappedLine<'l> {
     /// Parses a line such as `7f2a1c000000-7f2a1c021000 r-xp 00001000 08:01 1234    /lib/a.so`.
-    /// `None` for other memory, and for a malformed line.
+    /// Returns `None` for other memory and for a malformed line.
     fn parse(line: &'l [u8]) -> Option<Self> {
         let mut fields = line.splitn(6, |byte| *byte == b' ');
         let (start, end) = split_pair(fields.next()?, b'-')?;
@@ -168,7 +169,7 @@ impl<'l> MappedLine<'l> {
     }
 }
 
-/// The name of memory without a file in perf records.
+/// The name that perf records use for memory without a file.
 const ANONYMOUS: &[u8] = b"//anon";
 
 fn split_pair(field: &[u8], separator: u8) -> Option<(u64, u64)> {
@@ -193,7 +194,7 @@ mod tests {
 7ffd00000000-7ffd00002000 rw-p 00000000 00:00 0                          [stack]
 ";
 
-    // Proves that memory with code is found with its file, and that other lines and malformed ones
+    // Proves that memory with code is found with its file, and that other lines and malformed lines
     // are skipped.
     #[test]
     fn lines_are_parsed() {
@@ -220,8 +221,8 @@ mod tests {
         }
     }
 
-    // Proves that processes are added with their code and threads, but kernel threads are not, and
-    // that a process that ends during the read or is truncated affects no other.
+    // Proves that processes are added with their code and threads, but kernel threads are not. A
+    // process that ends during the read, or whose list is cut, affects no other process.
     #[test]
     fn processes_are_noted() {
         let host = host_with(&[
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(read, ReadProcesses { known: 3, denied: 0, failed: 0, is_complete: true });
         let found = tasks.find(5, 0x40_1010).unwrap();
         assert_eq!((&*found.file.path, found.offset_of(0x40_1010)), ("/bin/a program", 0x1010));
-        // An address, since there is no file.
+        // The offset is an address, because there is no file.
         let memory = tasks.find(5, 0x7F00_0000_0010).unwrap();
         assert_eq!(
             (memory.file.kind, memory.offset_of(0x7F00_0000_0010)),
@@ -251,8 +252,8 @@ mod tests {
         assert!(tasks.find(5, 0x40_1010).is_none());
     }
 
-    // Proves that the code of this process is known: the address of a function of it is in its
-    // executable.
+    // Proves that the code of this process is known, so that the address of one of its functions is
+    // in its executable.
     #[test]
     fn this_process_is_known() {
         let (mut files, mut tasks) = (CodeFiles::new(0), TaskTable::default());

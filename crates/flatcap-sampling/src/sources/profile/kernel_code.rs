@@ -1,4 +1,4 @@
-//! The kernel as an object of stacks.
+//! The kernel as an object in which frames of stacks lie.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use flatcap_tasks::schema::CodeKind;
 
 use super::code_file::CodeFile;
 
-/// The kernel's symbols, with their addresses.
+/// File with the kernel's symbols and their addresses.
 pub(super) const SYMBOLS: &str = "proc/kallsyms";
-/// Notes in the file from which the kernel was loaded.
+/// File with the ELF notes of the running kernel.
 pub(super) const NOTES: &str = "sys/kernel/notes";
-/// Alignment of the kernel's notes.
+/// Alignment of the kernel's notes, in bytes.
 const NOTES_ALIGNMENT: usize = 4;
 /// Name of the kernel among the files of processes.
 const NAME: &str = "[kernel]";
@@ -21,9 +21,9 @@ const NAME: &str = "[kernel]";
 /// The kernel and its modules.
 #[derive(Debug)]
 pub(super) struct KernelCode {
-    /// The object that stacks refer to.
+    /// The object to which frames in the kernel refer.
     pub(super) object: Arc<CodeFile>,
-    base: u64, // 0 if it is not known
+    base: u64, // first address of the code; 0 if it is not known
 }
 
 impl KernelCode {
@@ -41,8 +41,8 @@ impl KernelCode {
         Self { object, base: base.unwrap_or(0) }
     }
 
-    /// Returns the offset of an address. Modules may lie before the kernel: then it is negative, as
-    /// a number of 64 bits that wraps.
+    /// Returns the offset of an address. Modules may lie before the kernel. Their offsets are
+    /// negative and wrap around as 64-bit numbers.
     pub(super) fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_sub(self.base)
     }
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use crate::sources::tests::host_with;
 
-    // Proves that offsets are from the begin of the kernel's code if that is known, and addresses
-    // otherwise.
+    // Proves that offsets are relative to the begin of the kernel's code if that is known, and are
+    // addresses otherwise.
     #[test]
     fn offsets_are_from_the_begin_of_the_code() {
         let host = host_with(&[(SYMBOLS, "ffffffff81000000 T _text\n")]);

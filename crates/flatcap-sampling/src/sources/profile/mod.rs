@@ -1,8 +1,9 @@
-//! `profile`: which code runs on each CPU (on-CPU profiling), as call chains of the event cpu-clock
-//! of `perf_event_open(2)`.
+//! `profile`: the code that runs on each CPU (on-CPU profiling), as call chains of the event
+//! cpu-clock of `perf_event_open(2)`.
 //!
-//! The same rings have what processes map, so that an address is an offset in a file, also after
-//! the process has ended. Nothing here knows a symbol: readers of a recording look them up.
+//! The same rings contain the mappings of processes, so that an address can be recorded as an
+//! offset in a file, even after the process has ended. This module knows no symbols. Readers of a
+//! recording look them up.
 
 mod address_space;
 mod build_id_lookups;
@@ -37,16 +38,18 @@ use super::ring_memory::RingSizes;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ProfileConfig, ReadError, Sampler};
 
-/// Interval at which CPUs that have come or gone are looked for.
+/// Interval between checks for CPUs that went online or offline.
 const ONLINE_INTERVAL_NS: u64 = NS_PER_S;
 /// Maximum length of a record with a call chain of 127 frames, including its contexts.
 const SAMPLE_BYTES: u64 = 1100;
-/// Size of a ring. The smallest also holds what some 100 programs map that start within a period.
+/// Minimum size of a ring, in bytes. The smallest ring also holds the mappings of about 100
+/// programs that start within a period.
 const RING_BYTES_MIN: u64 = 128 << 10;
 const RING_BYTES_MAX: u64 = 4 << 20;
-/// Maximum number of records in a sample, which its tables can name.
+/// Maximum number of records in a sample, which is limited so that the tables of the sample can
+/// name them.
 const RECORDS_MAX: usize = 1 << 15;
-/// Limits of what a sample takes.
+/// Limits of the data that one sample takes from the rings.
 const LIMITS: BatchLimits = BatchLimits { bytes: 8 << 20, records: RECORDS_MAX };
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -55,8 +58,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: PROFILE_ROOT,
     schema: PROFILE,
     files: &[PARANOID, ONLINE, SYMBOLS, NOTES, "proc/PID/maps", "proc/PID/task", "proc/PID/comm"],
-    // A batch: each call chain has its own time. Shorter periods would repeat the files and threads
-    // that most of them mention; longer ones would delay the data.
+    // A sample is a batch in which each call chain has its own time. Shorter periods would repeat
+    // the files and threads that most call chains mention. Longer periods would delay the data.
     period: Duration::from_millis(100),
     refresh: "at each sample, 99 times per second of CPU time by default (`frequency`)",
     needs: &["CAP_PERFMON", "CAP_SYS_PTRACE (code of others' processes that were already running)"],
@@ -92,7 +95,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         until_ns: 0,
         incomplete: Incomplete::NONE,
     };
-    // Before the processes are read, so that their new mappings are in the rings.
+    // The rings are opened before the processes are read, so that new mappings of these processes
+    // are in the rings.
     match sampler.update_rings() {
         Some(error) if sampler.rings.is_empty() => {
             return Err(Unavailable::of(match error.kind() {
@@ -107,7 +111,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     Ok(OpenedSampler::built(sampler))
 }
 
-/// Logs what code of the host will be unknown.
+/// Logs which code of the host will be unknown.
 fn log_unknown(read: ReadProcesses, kernel: CodeKind) {
     if read.denied > 0 {
         tracing::info!(
@@ -152,7 +156,7 @@ fn interval_ns(config: ProfileConfig) -> u64 {
     NS_PER_S / u64::from(config.frequency.max(1))
 }
 
-/// Returns the size of a ring that holds twice the samples of a period.
+/// Returns the size of a ring that has space for twice the samples of a period.
 fn ring_bytes(interval_ns: u64, period: Duration) -> usize {
     let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
     let bytes = (period_ns / interval_ns.max(1)).saturating_mul(2 * SAMPLE_BYTES);
@@ -163,7 +167,7 @@ fn ring_bytes(interval_ns: u64, period: Duration) -> usize {
 #[derive(Debug)]
 struct ProfileSampler {
     online: HostFile,
-    listed_content: Vec<u8>, // the list from which `rings` was made
+    listed_content: Vec<u8>, // list of CPUs from which `rings` was made
     listed_ns: u64,
     numbers: Vec<u32>,    // reused
     rings: Vec<PerfRing>, // in the order of their CPUs
@@ -171,14 +175,15 @@ struct ProfileSampler {
     batch: PerfBatch,
     chains: CallChains,
     interval_ns: u64,
-    begin_ns: u64,          // end of the last sample
-    until_ns: u64,          // of the last read
-    incomplete: Incomplete, // since a CPU has no ring
+    begin_ns: u64,          // begin of the next sample, which is the end of the last
+    until_ns: u64,          // time of the last read
+    incomplete: Incomplete, // set if a CPU has no ring
 }
 
 impl Sampler for ProfileSampler {
     fn read(&mut self) -> Result<(), ReadError> {
-        // Before the copy, so that nothing older comes after it.
+        // The clock is read before the copy, so that no record that is older than this time comes
+        // later.
         let now_ns = monotonic_ns();
         self.until_ns = now_ns.saturating_sub(SETTLE_NS).min(self.begin_ns.saturating_add(PAYLOAD_NS_MAX));
         if now_ns.saturating_sub(self.listed_ns) >= ONLINE_INTERVAL_NS {
@@ -257,7 +262,8 @@ mod tests {
     use crate::Sampler;
     use crate::sources::tests::open_sampler;
 
-    /// Maximum wait for samples, which the kernel takes about a hundred times a second.
+    /// Maximum time that a test waits for samples, which the kernel takes about a hundred times a
+    /// second.
     const WATCHDOG_NS: u64 = 120 * NS_PER_S;
 
     /// A process that computes until the end of its test.
@@ -287,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Returns the build id of this program, and where its code is in the file.
+    /// Returns the build id of this program, and the ranges of the file that contain its code.
     fn own_code(path: &str) -> (Option<ElfBuildId>, Vec<(u64, u64)>) {
         use std::os::unix::fs::MetadataExt;
         let inode = std::fs::metadata(path).unwrap().ino();
@@ -309,9 +315,9 @@ mod tests {
         (build_id, code.map(range).collect())
     }
 
-    // Proves that the code of a busy thread of this program is recorded: thread, times that follow
-    // each other from sample to sample, file, build id, and an offset in its code. Skipped where
-    // the kernel allows no events.
+    // Proves that the code of a busy thread of this program is recorded with its thread, file,
+    // build id and an offset in its code. The times of the samples follow each other. The test is
+    // skipped where the kernel allows no events.
     #[test]
     fn own_code_is_recorded() {
         let mut sampler = match open_sampler(&SPEC, "frequency = 999", Path::new("/")) {
@@ -346,7 +352,7 @@ mod tests {
                         let found_id = object.build_id().map(|found| found.bytes());
                         object.path() == path
                             && object.kind() == CodeKind::File
-                            // It is looked up after the file was first seen.
+                            // The build id is looked up only after the file was first seen.
                             && found_id == build_id.as_ref().map(ElfBuildId::as_bytes)
                             && code.iter().any(|(begin, end)| (*begin..*end).contains(&frame.offset()))
                     })
@@ -358,7 +364,7 @@ mod tests {
     }
 
     // Proves that a program that starts after the source was opened, and its child, are recorded
-    // with their file and name. Skipped where the kernel allows no events.
+    // with their file and name. The test is skipped where the kernel allows no events.
     #[test]
     fn a_new_program_is_recorded() {
         let mut sampler = match open_sampler(&SPEC, "frequency = 999", Path::new("/")) {
@@ -392,7 +398,7 @@ mod tests {
         assert_eq!(found, "sh");
     }
 
-    // Proves that rings hold twice what a period has, within limits.
+    // Proves that rings have space for twice the samples of a period, within limits.
     #[test]
     fn rings_hold_a_period() {
         let interval_ns = NS_PER_S / 99;

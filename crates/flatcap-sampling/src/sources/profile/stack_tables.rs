@@ -1,5 +1,5 @@
-//! The tables of a sample: each thread, stack, place in the code and file is in it once, and others
-//! name it by its index.
+//! The tables of a sample. Each thread, stack, place in the code and file is in a table only one
+//! time, and other elements refer to it by its index.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,27 +15,27 @@ use flatcap_tasks::schema::{
 use super::code_file::CodeFile;
 use super::task_table::ThreadName;
 
-/// Maximum number of elements of a table: indexes have 16 bits.
+/// Maximum number of elements of a table, because indexes have 16 bits.
 const INDEXES_MAX: usize = 1 << 16;
-/// Maximum number of frames of all stacks together: 8,000 of the deepest ones that the kernel
-/// makes by default.
+/// Maximum number of frames of all stacks together. This is enough for 8,000 of the deepest stacks
+/// that the kernel records by default.
 const STACK_FRAMES_MAX: usize = 1 << 20;
-/// Maximum number of files: with paths of the greatest length, they take a quarter of a frame.
+/// Maximum number of files. With paths of maximum length, they take a quarter of a frame.
 const OBJECTS_MAX: usize = 4096;
 
 /// The span of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProfileSpan {
-    /// Everything is at or after this time.
+    /// All records are at or after this time.
     pub(super) begin_ns: u64,
-    /// Everything is before this time.
+    /// All records are before this time.
     pub(super) end_ns: u64,
 }
 
-/// The moment of a sample.
+/// The time and place of one sampled call chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// The time of the sample, on CLOCK_MONOTONIC.
+    /// The time of the call chain, on `CLOCK_MONOTONIC`.
     pub(super) time_ns: u64,
     /// The CPU.
     pub(super) cpu: u16,
@@ -51,14 +51,14 @@ pub(super) struct StackTables {
     samples: Vec<StackSample>,
     threads: Vec<SampledThread>,
     thread_indexes: HashMap<u32, u16>,
-    stacks: Vec<u16>, // the frames of all stacks, one after the other
+    stacks: Vec<u16>, // the frames of all stacks, one after another
     stack_ends: Vec<usize>,
-    stack_indexes: HashMap<u64, u16>, // by a hash of their frames
+    stack_indexes: HashMap<u64, u16>, // by the hash of their frames
     frames: Vec<StackFrame>,
     frame_indexes: HashMap<(u16, u64), u16>,
     objects: Vec<RecordedObject>,
     object_indexes: HashMap<u64, u16>,       // by the id of the file
-    equal_object_indexes: HashMap<u64, u16>, // by a hash of what is recorded
+    equal_object_indexes: HashMap<u64, u16>, // by the hash of the recorded values
     stack_offsets: Vec<WIPOffset<Stack<'static>>>,
     object_offsets: Vec<WIPOffset<CodeObject<'static>>>,
 }
@@ -71,7 +71,7 @@ struct RecordedObject {
 }
 
 impl StackTables {
-    /// Removes everything.
+    /// Removes all elements of all tables.
     pub(super) fn clear(&mut self) {
         self.samples.clear();
         self.threads.clear();
@@ -86,7 +86,8 @@ impl StackTables {
         self.equal_object_indexes.clear();
     }
 
-    /// Returns the index of a place in the code. `None` if there is no space for it.
+    /// Returns the index of a place in the code. Returns `None` if there is no space for this
+    /// place.
     pub(super) fn frame(&mut self, file: &Arc<CodeFile>, offset: u64) -> Option<u16> {
         let object = self.object(file)?;
         if let Some(index) = self.frame_indexes.get(&(object, offset)) {
@@ -102,8 +103,8 @@ impl StackTables {
         if let Some(index) = self.object_indexes.get(&file.id) {
             return Some(*index);
         }
-        // The same file may be mapped from two places, or be known by its build id in one process
-        // and by its inode in another.
+        // The recorded values are compared, because the same file may be mapped from two places. A
+        // file may also be known by its build id in one process and by its inode in another.
         let content = file.content();
         let hash = self.hasher.hash_one((file.kind.0, &file.path, content));
         let index = if let Some(index) = self.equal_object_indexes.get(&hash) {
@@ -118,8 +119,8 @@ impl StackTables {
         Some(index)
     }
 
-    /// Adds a sample with the indexes of its frames. `name` is called if the thread is new. Returns
-    /// false if there is no space.
+    /// Adds a call chain, given as the indexes of its frames. `name` is called if the thread is
+    /// new. Returns false if there is no space.
     pub(super) fn add(&mut self, moment: Moment, frames: &[u16], name: impl FnOnce() -> ThreadName) -> bool {
         let Some(stack) = self.stack(frames) else { return false };
         let thread = if let Some(index) = self.thread_indexes.get(&moment.thread) {
@@ -149,8 +150,8 @@ impl StackTables {
         Some(index)
     }
 
-    /// Finishes the payload. Each call chain stands for `interval_ns` of CPU time; `lost` counts
-    /// records since the source was opened.
+    /// Finishes the payload. Each call chain stands for `interval_ns` of CPU time. `lost` is the
+    /// number of lost records since the source was opened.
     pub(super) fn build(
         &mut self,
         span: ProfileSpan,
@@ -196,7 +197,8 @@ impl StackTables {
     }
 }
 
-/// Returns the index of the next element of a table with this many. `None` if the table is full.
+/// Returns the index of the next element of a table that has `elements` elements. Returns `None` if
+/// the table is full.
 fn next_index(elements: usize, elements_max: usize) -> Option<u16> {
     u16::try_from(elements).ok().filter(|_| elements < elements_max)
 }
@@ -223,8 +225,8 @@ mod tests {
         Moment { time_ns: 5, cpu: 1, process: 7, thread }
     }
 
-    // Proves that what is mentioned twice is there once, that a file that is known in two ways is
-    // one, and that a sample leads to its frames.
+    // Proves that an element that is mentioned twice is stored only one time. A file that is known
+    // in two ways is one element, and the frames of a call chain can be found.
     #[test]
     fn everything_is_there_once() {
         let mut files = CodeFiles::new(0);
@@ -281,7 +283,7 @@ mod tests {
     }
 
     // Proves that a sample with full tables fits into a frame of the default `frame_max`, and that
-    // what does not fit into them is refused.
+    // elements that do not fit into the tables are refused.
     #[test]
     fn full_tables_fit_into_a_frame() {
         let mut files = CodeFiles::new(0);

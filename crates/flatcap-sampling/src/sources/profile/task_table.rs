@@ -1,14 +1,17 @@
-//! The threads and processes of the host, as far as samples need them: names and mapped code.
+//! The threads and processes of the host, with the data that samples need, which are names and
+//! mapped code.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::address_space::{AddressSpace, CodeMapping};
 
-/// Maximum number of threads, and of processes. Nothing is stored about further ones.
+/// Maximum number of threads, and maximum number of processes. Nothing is stored about further
+/// threads and processes.
 const THREADS_MAX: usize = 1 << 16;
 const PROCESSES_MAX: usize = 1 << 14;
-/// Maximum number of mappings of all processes, of 32 bytes each. Code in further ones is unknown.
+/// Maximum number of mappings of all processes, of 32 bytes each. Code in further mappings is
+/// unknown.
 const MAPPINGS_MAX: usize = 1 << 18;
 
 /// Name of a thread, ended by a zero byte.
@@ -19,7 +22,7 @@ pub(super) type ThreadName = [u8; 16];
 pub(super) struct TaskTable {
     threads: HashMap<u32, Thread>,
     processes: HashMap<u32, Process>,
-    mappings: usize, // of all processes; those that share an address space count once
+    mappings: usize, // of all processes; a shared address space counts one time
 }
 
 #[derive(Debug)]
@@ -28,11 +31,11 @@ struct Thread {
     name: Option<ThreadName>,
 }
 
-/// A process of which a thread is known.
+/// A process of which at least one thread is known.
 #[derive(Debug, Default)]
 struct Process {
     threads: usize,
-    /// Shared with its parent until one of the two maps other code.
+    /// The process shares its address space with its parent until one of the two maps other code.
     space: Arc<AddressSpace>,
 }
 
@@ -42,7 +45,7 @@ impl TaskTable {
         self.threads.get(&thread)?.name
     }
 
-    /// Returns the mapping of an address of a process.
+    /// Returns the mapping that contains an address of a process.
     pub(super) fn find(&self, process: u32, address: u64) -> Option<&CodeMapping> {
         self.processes.get(&process)?.space.find(address)
     }
@@ -61,11 +64,12 @@ impl TaskTable {
         let _has_space = self.note(process, thread);
     }
 
-    /// Records that a thread was started by another one. The first thread of a process inherits the
-    /// code of its parent.
+    /// Records that a thread was started by another thread. The first thread of a process inherits
+    /// the code of its parent.
     pub(super) fn fork(&mut self, (process, thread): (u32, u32), parent: (u32, u32)) {
         if process != parent.0 {
-            // Threads that had these numbers have ended, even if the record of the end was lost.
+            // Earlier threads with these numbers have ended, even if the records of their ends were
+            // lost.
             self.exit(thread);
             self.remove_process(process);
         }
@@ -84,7 +88,8 @@ impl TaskTable {
         }
     }
 
-    /// Records that a process runs another program: it loses its old code and has one thread.
+    /// Records that a process runs another program, so that it loses its old code and has only one
+    /// thread.
     pub(super) fn exec(&mut self, process: u32, thread: u32) {
         self.remove_process(process);
         self.note(process, thread);
@@ -101,7 +106,8 @@ impl TaskTable {
         }
     }
 
-    /// Records that a thread has mapped code. If there are too many mappings, the code is unknown.
+    /// Records that a thread has mapped code. If there are too many mappings, the mapping is not
+    /// stored and its code is unknown.
     pub(super) fn map(&mut self, process: u32, thread: u32, mapping: CodeMapping) {
         if !self.note(process, thread) {
             return;
@@ -119,11 +125,11 @@ impl TaskTable {
         self.mappings = self.mappings + space.len() - if is_shared { 0 } else { before };
     }
 
-    /// Makes sure that a thread is known. Returns false if there are too many.
+    /// Makes sure that a thread is known. Returns false if there are too many threads or processes.
     fn note(&mut self, process: u32, thread: u32) -> bool {
         match self.threads.get(&thread) {
             Some(known) if known.process == process => return true,
-            // The end of another thread with this number was lost.
+            // The record of the end of an earlier thread with this number was lost.
             Some(_) => self.exit(thread),
             None => {}
         }
@@ -144,7 +150,8 @@ impl TaskTable {
             {
                 self.threads.remove(&number);
             } else {
-                // Rare: a process with several threads runs another program.
+                // This search is rare, because it is needed only if a process with several threads
+                // runs another program.
                 self.threads.retain(|_, thread| thread.process != number);
             }
             self.remove_space(number);
@@ -192,8 +199,8 @@ mod tests {
         assert_eq!(table.mappings, spaces.iter().map(|(_, mappings)| mappings).sum::<usize>());
     }
 
-    // Proves that a child has the code and the name of its parent until it runs another program,
-    // and that what one of them maps later is not the other's.
+    // Proves that a child has the code and the name of its parent until it runs another program.
+    // Code that one of them maps later does not belong to the other.
     #[test]
     fn code_is_inherited() {
         let mut table = TaskTable::default();
@@ -211,8 +218,8 @@ mod tests {
         assert_sound(&table);
     }
 
-    // Proves that a process is known until its last thread ends, whichever that is, and that only
-    // one thread is left after it runs another program.
+    // Proves that a process is known until its last thread ends, whichever thread this is. Only one
+    // thread is left after the process runs another program.
     #[test]
     fn a_process_ends_with_its_last_thread() {
         let mut table = TaskTable::default();
@@ -232,7 +239,8 @@ mod tests {
         assert!(table.threads.is_empty() && table.processes.is_empty());
     }
 
-    // Proves that mappings of all processes together are limited, and that what ends makes space.
+    // Proves that mappings of all processes together are limited, and that processes that end make
+    // space.
     #[test]
     fn mappings_are_limited() {
         let mut table = TaskTable::default();
@@ -253,8 +261,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no order of events, with numbers used again and events lost, makes the table
-        // contradict itself.
+        // Proves that the table stays consistent for any order of events, even if numbers are
+        // reused and events are lost.
         #[test]
         fn any_events_are_accepted(
             events in proptest::collection::vec((0_u8..5, 1_u32..5, 1_u32..8, 1_u32..5, 1_u32..8), 0..200),

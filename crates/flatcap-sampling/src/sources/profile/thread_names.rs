@@ -10,10 +10,10 @@ use flatcap_os::host::HostRoot;
 use super::super::process::texts::with_path;
 use super::task_table::ThreadName;
 
-/// Maximum number of names that are kept; beyond this number all names are read again.
+/// Maximum number of names that are kept. If there are more, all names are dropped and read again.
 const NAMES_MAX: usize = 4096;
 
-/// Reads names of threads, from /proc/TID/comm, and keeps them.
+/// Reads the names of threads from /proc/TID/comm, and keeps these names.
 #[derive(Debug)]
 pub(super) struct ThreadNames {
     proc: DirectoryHandle,
@@ -42,14 +42,15 @@ impl ThreadNames {
         Some(name)
     }
 
-    /// Forgets the name of a thread that begins or ends: another one may get its id.
+    /// Forgets the name of a thread that begins or ends, because another thread may get the same
+    /// id.
     pub(super) fn forget(&mut self, thread: u32) {
         self.names.remove(&thread);
     }
 
     fn read(&self, thread: u32) -> Option<ThreadName> {
         let mut name = ThreadName::default();
-        // At most 15 bytes and a newline, which is replaced by the zero byte.
+        // The name has at most 15 bytes and a newline, which is replaced by the zero byte.
         let read = |path: &CStr| self.proc.open_file(path)?.read(&mut name);
         let length = with_path(thread, "/comm", read).ok()?;
         *name.get_mut(length.checked_sub(1)?)? = 0;

@@ -9,21 +9,23 @@ use flatcap_os::perf_ring::{EventFile, PerfRing, RingEvent};
 use crate::Incomplete;
 use crate::sources::perf_groups::incomplete_reason;
 
-/// Limits of what a sample takes: some 65,000 records of switches.
+/// Limits of the data that one sample takes from the rings, which are about 65,000 records of
+/// switches.
 pub(super) const LIMITS: BatchLimits = BatchLimits { bytes: 4 << 20, records: usize::MAX };
 
 /// The rings.
 #[derive(Debug)]
 pub(super) struct CpuRings {
-    wakeups: Option<u64>, // number of the tracepoint
+    wakeups: Option<u64>, // number of the tracepoint, if wakeups are recorded
     ring_bytes: usize,
     cpus: Vec<CpuRing>, // in the order of their numbers
     are_switches_on: bool,
-    incomplete: Incomplete, // of the last update
-    batch: PerfBatch,       // its rings are those of `cpus`
+    incomplete: Incomplete, // reasons from the last update
+    batch: PerfBatch,       // copies the rings of `cpus`
 }
 
-/// The ring of a CPU. All events write into it, so its records are in the order of time.
+/// The ring of a CPU. All events of the CPU write into this ring, so the records are in the order
+/// of time.
 #[derive(Debug)]
 struct CpuRing {
     number: u32,
@@ -36,8 +38,8 @@ impl CpuRings {
     /// Opens the rings of these CPUs, in the order of their numbers, and starts to record.
     ///
     /// # Errors
-    /// The kernel refuses to record events on the first one. It may refuse wakeups alone; then
-    /// [`has_wakeups`](Self::has_wakeups) is false.
+    /// Fails if the kernel refuses to record events on the first CPU. If the kernel refuses only
+    /// wakeups, this function succeeds and [`has_wakeups`](Self::has_wakeups) returns false.
     pub(super) fn open(numbers: &[u32], wakeups: Option<u64>, ring_bytes: usize) -> io::Result<Self> {
         let first = numbers.first().ok_or(ErrorKind::InvalidData)?;
         let (first, wakeups) = match CpuRing::open(*first, wakeups, ring_bytes) {
@@ -58,12 +60,12 @@ impl CpuRings {
         Ok(rings)
     }
 
-    /// Whether wakeups are recorded.
+    /// Returns whether wakeups are recorded.
     pub(super) fn has_wakeups(&self) -> bool {
         self.wakeups.is_some()
     }
 
-    /// Returns the reasons for which events of some CPUs are missing.
+    /// Returns the reasons why events of some CPUs are missing.
     pub(super) fn incomplete(&self) -> Incomplete {
         self.incomplete
     }
@@ -76,7 +78,7 @@ impl CpuRings {
         self.cpus.len() < before
     }
 
-    /// Closes the rings of all other CPUs.
+    /// Closes the rings of all CPUs except these.
     pub(super) fn close_others(&mut self, numbers: &[u32]) {
         self.cpus.retain(|cpu| numbers.contains(&cpu.number));
     }
@@ -86,7 +88,7 @@ impl CpuRings {
         self.cpus.binary_search_by_key(&number, |cpu| cpu.number).is_ok()
     }
 
-    /// Opens the rings that are missing of these CPUs.
+    /// Opens the missing rings of these CPUs.
     pub(super) fn open_missing(&mut self, numbers: &[u32]) {
         self.incomplete = Incomplete::NONE;
         for number in numbers {
@@ -100,30 +102,30 @@ impl CpuRings {
         }
     }
 
-    /// Starts or stops to record switches and wakeups. Begin and end of threads are recorded
-    /// always.
+    /// Starts or stops the recording of switches and wakeups. The begin and end of threads are
+    /// always recorded.
     pub(super) fn switch(&mut self, are_on: bool) {
         self.are_switches_on = are_on;
         for cpu in &self.cpus {
-            // An event that was opened can be started and stopped.
+            // An event that was opened can be started and stopped, so an error is unexpected.
             if let Err(error) = cpu.switch(are_on) {
                 self.incomplete |= incomplete_reason(&error);
             }
         }
     }
 
-    /// Copies what the rings have.
+    /// Copies the content of the rings.
     pub(super) fn copy(&mut self) {
         self.batch.copy(self.cpus.iter().map(|cpu| &cpu.ring));
     }
 
-    /// Begins a sample of what was copied, as [`PerfBatch::begin`].
+    /// Begins a sample of the copied records, as [`PerfBatch::begin`] does.
     pub(super) fn begin(&mut self, begin_ns: u64, until_ns: u64) {
         self.batch.begin(begin_ns, until_ns);
     }
 
     /// Passes the records of the sample to `take`, each with its CPU, in the order of time. Returns
-    /// the end of the sample, and how many records were malformed.
+    /// the end of the sample, and the number of malformed records.
     pub(super) fn take(&mut self, mut take: impl FnMut(u16, &PerfRecord<'_>)) -> (u64, u64) {
         let Self { cpus, batch, .. } = self;
         batch.take(|ring, record| {

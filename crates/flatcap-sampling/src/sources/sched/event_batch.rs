@@ -1,4 +1,5 @@
-//! The events of one sample, of all CPUs, written with the indexes of their threads. Pure.
+//! The events of one sample from all CPUs, written with the indexes of their threads. The code is
+//! pure, since records are passed in.
 
 use flatbuffers::FlatBufferBuilder;
 use flatcap_os::perf_record::{PerfRecord, RecordedEvent, ThreadId};
@@ -8,13 +9,14 @@ use super::thread_table::ThreadTable;
 use super::wakeup_tracepoint::WakeupTracepoint;
 use crate::Incomplete;
 
-/// Memory is reserved for this many events of each kind: 10 ms at 400,000 switches a second.
+/// Number of events of each kind for which memory is reserved, which is enough for 10 ms at 400,000
+/// switches a second.
 const RESERVED_EVENTS: usize = 4096;
 /// The id of a thread that has ended and that the kernel no longer knows.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-/// Begin and end of a sample's time, on CLOCK_MONOTONIC: events at `begin_ns` belong to the sample,
-/// events at `end_ns` to the next sample.
+/// Begin and end of a sample, on `CLOCK_MONOTONIC`. Events at `begin_ns` belong to the sample, and
+/// events at `end_ns` belong to the next sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventSpan {
     pub(super) begin_ns: u64,
@@ -30,16 +32,16 @@ pub(super) struct SampleState {
     pub(super) is_stopped: bool,
 }
 
-/// The events of a sample, and what is known of CPUs and threads.
+/// The events of a sample, and the known state of CPUs and threads.
 #[derive(Debug)]
 pub(super) struct EventBatch {
     threads: ThreadTable,
     tracepoint: Option<WakeupTracepoint>,
-    cpus: Vec<Option<ThreadId>>, // by number: the thread that runs there, if it is known
-    lost: u64,                   // since the source was opened
-    lost_before: u64,            // until the sample began
-    unrecorded: u64,             // switches for which the kernel wrote no record, of the sample
-    // Of the sample.
+    cpus: Vec<Option<ThreadId>>, // by number; the thread that runs there, if known
+    lost: u64,                   // lost records since the source was opened
+    lost_before: u64,            // lost records until the sample began
+    unrecorded: u64,             // switches in the sample without a record
+    // The following vectors belong to the current sample.
     running: Vec<RunningThread>,
     switches: Vec<Switch>,
     wakeups: Vec<Wakeup>,
@@ -63,7 +65,7 @@ impl EventBatch {
         }
     }
 
-    /// Begins a sample, with what runs on each CPU.
+    /// Begins a sample with the threads that run on each CPU.
     pub(super) fn begin(&mut self) {
         self.threads.begin_sample();
         (self.lost_before, self.unrecorded) = (self.lost, 0);
@@ -78,7 +80,7 @@ impl EventBatch {
         }
     }
 
-    /// Adds the next record, in the order of time.
+    /// Adds the next record. Records must come in the order of time.
     pub(super) fn add(&mut self, cpu: u16, record: &PerfRecord<'_>) {
         let is_named = self.add_named(cpu, record).is_some();
         self.lost += u64::from(!is_named);
@@ -89,7 +91,7 @@ impl EventBatch {
         self.lost += records;
     }
 
-    /// Adds a record. `None` if the sample cannot name its threads.
+    /// Adds a record. Returns `None` if the sample cannot name the threads of the record.
     fn add_named(&mut self, cpu: u16, record: &PerfRecord<'_>) -> Option<()> {
         let PerfRecord { time, current, event } = *record;
         let running = self.cpus.get(usize::from(cpu)).copied().flatten();
@@ -97,8 +99,8 @@ impl EventBatch {
             RecordedEvent::SwitchOut { next, is_preempted } => {
                 self.push_switch(cpu, time, (current, next), is_preempted)?;
             }
-            // The second record of a switch; the first one is enough. Some threads have none, such
-            // as those that the kernel of a sandbox hides.
+            // This is the second record of a switch, and the first one is enough. Some switches
+            // have no first record, for example if the kernel of a sandbox hides the thread.
             RecordedEvent::SwitchIn { .. } if running.is_some_and(|id| id.thread == current.thread) => {}
             RecordedEvent::SwitchIn { previous } => {
                 self.push_switch(cpu, time, (previous, current), false)?;
@@ -151,7 +153,7 @@ impl EventBatch {
             self.cpus.resize(place + 1, None);
         }
         let running = self.cpus.get_mut(place)?.replace(next);
-        // A thread that has ended is no longer known when it switches for the last time.
+        // The kernel no longer knows a thread that has ended when it switches for the last time.
         let is_known = previous.thread != UNKNOWN_THREAD;
         // The kernel of a sandbox records no switch between two threads that it hides.
         let is_other = |running: ThreadId| {
@@ -173,7 +175,7 @@ impl EventBatch {
         Some(())
     }
 
-    /// Forgets what runs on all other CPUs.
+    /// Forgets which threads run on the CPUs for which `is_kept` returns false.
     pub(super) fn keep_cpus(&mut self, is_kept: impl Fn(u32) -> bool) {
         for (cpu, running) in (0..).zip(&mut self.cpus) {
             if !is_kept(cpu) {
@@ -182,12 +184,12 @@ impl EventBatch {
         }
     }
 
-    /// Forgets what runs on which CPU: switches were not recorded for a while.
+    /// Forgets which threads run on the CPUs, because switches were not recorded for a while.
     pub(super) fn forget_running(&mut self) {
         self.cpus.fill(None);
     }
 
-    /// Builds the payload of the sample. Returns what the kernel has written for it.
+    /// Builds the payload of the sample. Returns the counts of the kernel's records in the sample.
     pub(super) fn build(
         &mut self,
         state: SampleState,
@@ -224,8 +226,8 @@ impl EventBatch {
 pub(super) struct BuiltEvents {
     pub(super) switches: u64,
     pub(super) wakeups: u64,
-    pub(super) dropped: u64, // records for which the rings had no space, or that name no thread
-    pub(super) incomplete: Incomplete, // there were too many threads
+    pub(super) dropped: u64, // records that were lost or that name no thread
+    pub(super) incomplete: Incomplete, // set if there were too many threads
 }
 
 #[cfg(test)]
@@ -273,7 +275,7 @@ mod tests {
 
     /// Builds a sample of these CPUs and formats its events as strings. Asserts that all indexes
     /// are valid, and that all times increase and are within the sample. Also returns the number of
-    /// bytes taken of each CPU.
+    /// bytes that were taken from each CPU.
     fn sample(batch: &mut EventBatch, span: EventSpan, cpus: &[Vec<u8>]) -> (Vec<String>, Vec<usize>) {
         let mut records = PerfBatch::of_bytes(SampleContent::Tracepoint, cpus);
         records.begin(span.begin_ns, span.end_ns);
@@ -326,8 +328,8 @@ mod tests {
         (lines, taken)
     }
 
-    // Proves that events of several CPUs are in the order of time, that those after the end are
-    // left for the next sample, and that each sample begins with what runs.
+    // Proves that events of several CPUs are in the order of time, and that events after the end
+    // are left for the next sample. Each sample begins with the running threads.
     #[test]
     fn samples_follow_each_other() {
         let mut batch = batch();
@@ -351,8 +353,9 @@ mod tests {
         assert_eq!(sample(&mut batch, span(61, 70), &[]).0, [""; 0]);
     }
 
-    // Proves that a thread inherits a name and gets others, that its last switch is its own though
-    // the kernel no longer knows it, and that a late record gets the begin of the sample.
+    // Proves that a thread inherits a name and can get others, and that its last switch is assigned
+    // to it although the kernel no longer knows the thread. A late record gets the time of the
+    // begin of the sample.
     #[test]
     fn threads_begin_and_end() {
         let mut batch = batch();
@@ -383,8 +386,8 @@ mod tests {
         assert_eq!(lines[1..], ["12 Fork 21 10", "10 of 10 is shell", "21 of 20 is shell"]);
     }
 
-    // Proves that the second record of a switch adds nothing, and replaces the first one if that is
-    // missing.
+    // Proves that the second record of a switch adds nothing, and that it replaces the first record
+    // if that one is missing.
     #[test]
     fn a_switch_has_two_records() {
         let switched_in =
@@ -408,7 +411,8 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
-    // Proves that a switch without a record counts as lost, and a new id after an exec does not.
+    // Proves that a switch without a record counts as lost, but that a new id after an exec does
+    // not.
     #[test]
     fn missing_switches_are_counted() {
         let mut batch = batch();
@@ -420,9 +424,9 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1");
     }
 
-    // Proves that a thread that is preempted within exec, after it got the id of its process and
-    // before the kernel reports that, does not count as a loss, and that any other switch without a
-    // record does.
+    // Proves that a preemption within an exec does not count as a loss. The thread is preempted
+    // after it got the id of its process and before the kernel reports this. Any other switch
+    // without a record counts as a loss.
     #[test]
     fn a_switch_within_an_exec_is_no_loss() {
         let end = |thread| record(2, thread, RecordedEvent::Exit { thread: id(thread), parent: 1 });
@@ -441,8 +445,8 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1", "a thread of another process");
     }
 
-    // Proves that records that the kernel could not deliver are counted, and so is a switch from an
-    // unknown thread; and that after a loss the running threads are unknown.
+    // Proves that records that the kernel could not deliver are counted, as is a switch from an
+    // unknown thread. After a loss, the running threads are unknown.
     #[test]
     fn losses_are_counted() {
         let mut batch = batch();
@@ -462,7 +466,7 @@ mod tests {
 
     proptest! {
         // Proves that any records of any CPUs, cut into samples at any times, give the same events
-        // as in one sample, each once and with valid indexes.
+        // as one sample. Each event occurs exactly once and with valid indexes.
         #[test]
         fn samples_add_up(
             records in prop::collection::vec((0_usize..3, 0_u32..40, 0_u32..40, 0_u8..5), 0..60),
@@ -477,11 +481,11 @@ mod tests {
                     _ => record(time, *one, RecordedEvent::Exit { thread: id(*one), parent: *other }),
                 });
             }
-            // Each sample names its threads and what runs.
+            // Each sample names its threads and the running threads, which are not events.
             let is_event = |line: &&String| {
                 !line.starts_with("cpu") && !line.contains(" is ") && !line.starts_with("lost")
             };
-            // The count is that since the first sample.
+            // This is the count since the first sample.
             let lost = |lines: &[String]| lines.iter().rfind(|line| line.starts_with("lost")).cloned();
             let count = |lines: &[String]| {
                 let mut events: Vec<String> = lines.iter().filter(is_event).cloned().collect();

@@ -1,5 +1,5 @@
-//! `sched`: each context switch, wakeup, and begin and end of threads, from the kernel's rings
-//! (docs/ARCHITECTURE.md, "Scheduler, stacks and the kernel log").
+//! `sched`: all context switches and wakeups, and the begin and end of all threads, from the
+//! kernel's rings (docs/ARCHITECTURE.md, "Scheduler, stacks and the kernel log").
 
 mod cpu_rings;
 mod event_batch;
@@ -28,7 +28,7 @@ use super::ring_memory::RingSizes;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, SchedConfig};
 
-/// Interval at which CPUs that have come or gone are looked for.
+/// Interval between checks for CPUs that went online or offline.
 const ONLINE_INTERVAL_NS: u64 = NS_PER_S;
 /// Kernel time to record a switch and a wakeup (docs/BENCHMARKS.md, "Context switches").
 const SWITCH_COST_NS: u64 = 1_000;
@@ -79,7 +79,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
              credential sched_waking, as flatcap-scheduler.conf does"
         );
     }
-    // Threads that begin from now on are in the rings.
+    // Threads that begin after this time are in the rings.
     let opened_ns = monotonic_ns();
     let mut threads = ThreadTable::new();
     threads.add_existing(context.host).map_err(|error| Unavailable { file: "proc", error, hint: "" })?;
@@ -106,15 +106,15 @@ pub(super) fn ring_sizes(config: SchedConfig) -> RingSizes {
 #[derive(Debug)]
 struct SchedSampler {
     online: HostFile,
-    listed_content: Vec<u8>, // the list by which the rings were last updated
+    listed_content: Vec<u8>, // list of CPUs at the last update of the rings
     numbers: Vec<u32>,       // reused
     listed_ns: u64,
     rings: CpuRings,
     batch: EventBatch,
     budget: SwitchBudget,
-    end_ns: u64, // of the last sample
+    end_ns: u64, // end of the last sample
     read_ns: u64,
-    read_cpu_ns: u64, // of the thread at `read_ns`
+    read_cpu_ns: u64, // CPU time of the thread at `read_ns`
 }
 
 impl Sampler for SchedSampler {
@@ -161,15 +161,16 @@ impl SchedSampler {
         self.listed_content.extend_from_slice(self.online.content());
         if parse_core_list(&self.listed_content, &mut self.numbers) {
             self.rings.close_others(&self.numbers);
-            // Threads that ran on a closed CPU run there no longer.
+            // Threads that ran on a CPU whose ring was closed no longer run there.
             self.batch.keep_cpus(|cpu| self.rings.has(cpu));
             self.rings.open_missing(&self.numbers);
-            // The data copied before is copied again.
+            // The data that was copied before is copied again.
             self.rings.copy();
         }
     }
 
-    /// Charges the cost of these events, and stops or resumes switches as the budget requires.
+    /// Charges the cost of these events, and stops or resumes the recording of switches as the
+    /// budget requires.
     fn spend(&mut self, built: BuiltEvents) {
         let own_ns = thread_cpu_ns().saturating_sub(self.read_cpu_ns);
         // A dropped record had the same cost.

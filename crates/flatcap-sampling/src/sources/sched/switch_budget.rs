@@ -1,27 +1,27 @@
-//! The budget of context switches. Recording them costs time in the kernel, in the threads that
-//! switch, so a longer period would save nothing. Above the budget, recording stops for a while.
-//! Pure: times are passed in.
+//! The budget of context switches. Recording switches costs time in the kernel, in the threads that
+//! switch, so a longer period would save nothing. If the budget is exceeded, recording stops for a
+//! while. The code is pure, since times are passed in.
 
 use flatcap_os::clock::NS_PER_S;
 
-/// Costs are compared with the budget over this time.
+/// Time over which costs are added up and compared with the budget.
 const WINDOW_NS: u64 = NS_PER_S;
 /// Time for which switches are not recorded after they exceeded the budget.
 pub(super) const STOP_NS: u64 = 10 * NS_PER_S;
 /// Basis points in one core.
 const BASIS_POINTS: u64 = 10_000;
 
-/// The action that follows from the costs.
+/// The action that the costs require.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BudgetStep {
     /// Stop recording switches.
     Stop {
         /// Cost of the switches in the last second, in basis points of a core.
         share: u64,
-        /// Whether they were within the budget since this was last so.
+        /// Whether the switches were within the budget at some time since the last stop.
         is_new: bool,
     },
-    /// Record switches again.
+    /// Start to record switches again.
     Resume,
     /// Switches have been within the budget for a second since they were last stopped.
     Recovered,
@@ -30,16 +30,16 @@ pub(super) enum BudgetStep {
 /// The budget of one source.
 #[derive(Debug)]
 pub(super) struct SwitchBudget {
-    share: u64, // of a core, in basis points
+    share: u64, // in basis points of a core
     window_ns: u64,
-    spent_ns: u64, // since `window_ns`
+    spent_ns: u64, // cost since `window_ns`
     stopped_since_ns: Option<u64>,
-    stopped_ns: u64, // before that
+    stopped_ns: u64, // total stopped time, without the current stop
     is_over: bool,   // whether the last window with switches exceeded the budget
 }
 
 impl SwitchBudget {
-    /// Creates a budget in basis points of a core, from `now_ns` on.
+    /// Creates a budget in basis points of a core. The first window begins at `now_ns`.
     pub(super) fn new(share: u32, now_ns: u64) -> Self {
         Self {
             share: u64::from(share),
@@ -51,8 +51,8 @@ impl SwitchBudget {
         }
     }
 
-    /// Returns for how long switches were stopped until `end_ns`, and whether they are stopped
-    /// then.
+    /// Returns the total time until `end_ns` for which switches were stopped, and whether they are
+    /// stopped at `end_ns`.
     pub(super) fn stopped(&self, end_ns: u64) -> (u64, bool) {
         match self.stopped_since_ns {
             Some(since_ns) => (self.stopped_ns + end_ns.saturating_sub(since_ns), since_ns < end_ns),
@@ -95,7 +95,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Spends this much every 10 ms for a while. Returns the first step and when it was.
+    /// Spends this cost every 10 ms for a while. Returns the first step and its time.
     fn until_step(budget: &mut SwitchBudget, now_ns: &mut u64, cost_ns: u64) -> Option<BudgetStep> {
         for _ in 0..2_000 {
             *now_ns += 10 * MS;
@@ -107,8 +107,8 @@ mod tests {
         None
     }
 
-    // Proves that switches within the budget are recorded, that more of them stop the recording
-    // after one second and for ten seconds, that this time is counted, and that a stop is new only
+    // Proves that switches within the budget are recorded, and that more switches stop the
+    // recording after one second and for ten seconds. This time is counted, and a stop is new only
     // after the switches were within the budget.
     #[test]
     fn switches_stop_and_resume() {

@@ -1,4 +1,5 @@
-//! The threads of the host: their processes and names, and which of them a sample mentions.
+//! The threads of the host, with their processes and names, and the list of threads that a sample
+//! mentions.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -13,18 +14,21 @@ use flatcap_tasks::schema::ScheduledThread;
 use crate::Incomplete;
 use crate::sources::text;
 
-/// Maximum number of threads. Events of further ones count as lost, and their samples are marked.
+/// Maximum number of threads. Events of further threads count as lost, and their samples are
+/// marked.
 const THREADS_MAX: usize = 1 << 17;
-/// Maximum number of threads that a sample mentions: its events name them by 16 bits.
+/// Maximum number of threads that a sample mentions, because events refer to threads by 16-bit
+/// indexes.
 const MENTIONS_MAX: usize = 1 << 16;
 /// Memory is reserved for twice the number of threads at the start, plus this many.
 const RESERVED_EXTRA: usize = 1024;
-/// A thread is known for this long after its end, which it reports before it runs for the last
-/// time.
+/// Time for which a thread is still known after its end. It is needed because the end is reported
+/// before the thread runs for the last time.
 const FORGET_AFTER_NS: u64 = NS_PER_S;
 /// Number of samples without a mention after which a full table drops a thread, and number of
-/// samples between two such sweeps. The end of some threads is never recorded: a thread that blocks
-/// while it exits, or whose id another thread takes over when that one runs another program.
+/// samples between two such sweeps. The sweeps are needed because the end of some threads is never
+/// recorded. Such a thread blocks while it exits, or another thread has taken over its id by
+/// running another program.
 const UNMENTIONED_SAMPLES: u64 = 6_000;
 const SWEEP_SAMPLES: u64 = 100;
 /// The name of the idle loop, which the kernel calls swapper.
@@ -35,34 +39,34 @@ pub(super) type ThreadName = [u8; THREAD_NAME_BYTES];
 /// The threads of the host.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTable {
-    threads: HashMap<u32, KnownThread>, // by thread id
-    ended: VecDeque<(u64, u32)>,        // when, and which; in the order of time
+    threads: HashMap<u32, KnownThread>, // all known threads by id
+    ended: VecDeque<(u64, u32)>,        // time and id of ends, in the order of time
     sample: u64,                        // number of the current sample
-    swept: u64,                         // in which one a full table forgot threads
-    mentioned: Vec<u32>,                // thread ids, in the order in which the sample mentions them
+    swept: u64,                         // number of the sample of the last sweep
+    mentioned: Vec<u32>,                // thread ids, in the order of their indexes
     rows: Vec<ScheduledThread>,         // reused
     is_full: bool,                      // whether the current sample lacks a thread
 }
 
 #[derive(Debug, Clone, Copy)]
 struct KnownThread {
-    process: u32, // 0 if it is not known
+    process: u32, // 0 if the process is not known
     name: ThreadName,
-    ended_ns: u64, // 0 while it lives
-    sample: u64,   // the last one that mentions it
-    index: u16,    // in that sample
+    ended_ns: u64, // 0 while the thread lives
+    sample: u64,   // the last sample that mentions the thread
+    index: u16,    // index in that sample
 }
 
 impl ThreadTable {
-    /// Creates a table of the idle loop alone.
+    /// Creates a table that has only the idle loop.
     pub(super) fn new() -> Self {
         let mut table = Self::default();
         table.set_name(ThreadId { process: 0, thread: 0 }, truncated(IDLE_NAME));
         table
     }
 
-    /// Adds the threads that /proc lists, and reserves memory for as many again. Threads that end
-    /// during the listing are left out.
+    /// Adds the threads that /proc lists, and reserves memory for as many additional threads.
+    /// Threads that end during the listing are left out.
     pub(super) fn add_existing(&mut self, host: &HostRoot) -> io::Result<()> {
         let mut proc = host.directory("proc")?;
         let mut processes = Vec::new();
@@ -101,7 +105,7 @@ impl ThreadTable {
         self.mention(ThreadId { process: 0, thread: 0 });
     }
 
-    /// Returns the index of a thread in this sample. `None` if there are too many.
+    /// Returns the index of a thread in this sample, or `None` if there are too many threads.
     pub(super) fn mention(&mut self, id: ThreadId) -> Option<u16> {
         let next = self.mentioned.len();
         let sample = self.sample;
@@ -119,48 +123,50 @@ impl ThreadTable {
         Some(thread.index)
     }
 
-    /// Returns whether the sample lacks threads, and so events, since there are too many.
+    /// Returns the reason why the sample lacks threads, and therefore events, if there are too many
+    /// threads.
     pub(super) fn incomplete(&self) -> Incomplete {
         Incomplete::TOO_MANY.unless(!self.is_full)
     }
 
-    /// Returns the process of a thread; 0 if it is not known.
+    /// Returns the process of a thread, or 0 if it is not known.
     pub(super) fn process_of(&self, thread: u32) -> u32 {
         self.threads.get(&thread).map_or(0, |known| known.process)
     }
 
     /// Returns whether a running thread has taken over the id of its process. A thread that
-    /// executes another program does so once the first thread has ended. The kernel reports the
-    /// exec later.
+    /// executes another program takes over this id after the first thread has ended. The kernel
+    /// reports the exec only later.
     pub(super) fn has_taken_over(&self, running: ThreadId, now: ThreadId) -> bool {
         now.thread == now.process
             && running.process == now.process
             && self.threads.get(&now.thread).is_some_and(|first| first.ended_ns != 0)
     }
 
-    /// A thread begins, with the name of its parent.
+    /// Handles the begin of a thread, which inherits the name of its parent.
     pub(super) fn fork(&mut self, child: ThreadId, parent: ThreadId) {
         let name = self.threads.get(&parent.thread).map_or([0; THREAD_NAME_BYTES], |parent| parent.name);
-        // A child may have the id of a thread that has ended.
+        // A child may have the id of an earlier thread that has ended.
         if let Some(thread) = self.known(child) {
             (thread.process, thread.name, thread.ended_ns) = (child.process, name, 0);
         }
     }
 
-    /// A thread gets a name.
+    /// Handles the new name of a thread.
     pub(super) fn set_name(&mut self, id: ThreadId, name: ThreadName) {
         if let Some(thread) = self.known(id) {
-            // It lives: a thread that runs another program takes over the id of the first one,
-            // whose end was recorded.
+            // The thread lives, even if an end was recorded, because a thread that runs another
+            // program takes over the id of the first thread, which has ended.
             (thread.process, thread.name, thread.ended_ns) = (id.process, name, 0);
         }
     }
 
-    /// A thread ends.
+    /// Handles the end of a thread.
     pub(super) fn end(&mut self, id: ThreadId, time: u64) {
         if let Some(thread) = self.known(id) {
             thread.ended_ns = time.max(1);
-            // Each thread in the queue is in the table, or has been replaced by one with its id.
+            // Each thread in the queue is in the table, or has been replaced by a thread with the
+            // same id.
             if self.ended.len() < THREADS_MAX {
                 self.ended.push_back((time.max(1), id.thread));
             }
@@ -189,7 +195,7 @@ impl ThreadTable {
         &self.rows
     }
 
-    /// Returns a thread, new or known. `None` if the table is full.
+    /// Returns a thread, which is added if it is new. Returns `None` if the table is full.
     fn known(&mut self, id: ThreadId) -> Option<&mut KnownThread> {
         let is_full = self.threads.len() >= THREADS_MAX;
         match self.threads.entry(id.thread) {
@@ -221,7 +227,7 @@ fn number(name: &CStr) -> Option<u32> {
 
 fn name_in_proc(proc: &HostDirectory, process: u32, thread: u32) -> Option<ThreadName> {
     let path = CString::new(format!("{process}/task/{thread}/comm")).ok()?;
-    // The kernel's own threads have longer names than others.
+    // The kernel's own threads have longer names than other threads.
     let mut buffer = [0; 64];
     let file = proc.open_small_file(&path).ok()?;
     Some(truncated(file.read(&mut buffer).ok()?.trim_ascii_end()))
@@ -246,14 +252,14 @@ mod tests {
         ThreadId { process, thread }
     }
 
-    /// Thread, process and name of each row.
+    /// Returns thread, process and name of each row.
     fn rows(table: &mut ThreadTable, end_ns: u64) -> Vec<(u32, u32, String)> {
         let rows = table.end_sample(end_ns).iter();
         rows.map(|row| (row.thread(), row.process(), fixed_text(row.name()))).collect()
     }
 
-    // Proves that each sample has its own indexes, that names are inherited and replaced, and that
-    // a thread which is new gets its process as soon as it is known.
+    // Proves that each sample has its own indexes, that names are inherited and replaced. A new
+    // thread gets its process as soon as the process is known.
     #[test]
     fn samples_mention_threads() {
         let mut table = ThreadTable::new();
@@ -274,8 +280,8 @@ mod tests {
         assert_eq!(rows(&mut table, 2), [row(0, 0, "idle"), row(9, 90, "")]);
     }
 
-    // Proves that a thread is known for a while after its end, and that one with the same id is
-    // another one.
+    // Proves that a thread is known for a while after its end, and that a later thread with the
+    // same id is another thread.
     #[test]
     fn threads_are_forgotten() {
         let mut table = ThreadTable::new();
@@ -293,8 +299,9 @@ mod tests {
         assert!(table.ended.is_empty());
     }
 
-    // Proves that a sample mentions at most as many threads as 16 bits can name, and the table has
-    // at most its limit. Just the samples that lack a thread for this are marked.
+    // Proves that a sample mentions at most as many threads as 16 bits can name, and that the table
+    // has at most the limit of threads. Only samples that lack a thread because of these limits are
+    // marked.
     #[test]
     fn tables_are_bounded() {
         let mut table = ThreadTable::new();
@@ -320,8 +327,8 @@ mod tests {
         assert_eq!(table.threads.len(), 3, "those that nothing mentions are forgotten");
     }
 
-    // Proves that a program that a thread runs which was not the first one of its process keeps its
-    // name: the first thread ends, and its id lives on.
+    // Proves that a program keeps its name if the thread that runs it was not the first thread of
+    // the process. The first thread ends, but the id of the first thread continues to exist.
     #[test]
     fn a_new_program_lives_on() {
         let mut table = ThreadTable::new();
@@ -335,8 +342,8 @@ mod tests {
         assert_eq!(rows(&mut table, 200)[1], (5, 5, "new".to_owned()));
     }
 
-    // Proves that existing threads are found with their names, and that entries which are no
-    // threads do not matter.
+    // Proves that existing threads are found with their names, and that entries that are not
+    // threads are ignored.
     #[test]
     fn existing_threads_are_found() {
         let host = host_with(&[

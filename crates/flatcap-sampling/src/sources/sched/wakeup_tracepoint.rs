@@ -1,4 +1,5 @@
-//! The tracepoint of wakeups, `sched:sched_waking`: its number, and where its data have the thread.
+//! The tracepoint of wakeups, `sched:sched_waking`, with its number and the position of the thread
+//! in its data.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +14,13 @@ const CREDENTIAL: &str = "sched_waking";
 /// The directory of the tracepoint in tracefs, at its new and its old mount point.
 const DIRECTORIES: [&str; 2] =
     ["sys/kernel/tracing/events/sched/sched_waking", "sys/kernel/debug/tracing/events/sched/sched_waking"];
-/// Offset of the thread's id, after the name of 16 bytes; unchanged since the tracepoint was added
-/// (Linux 4.3).
+/// Offset of the thread's id, which follows the name of 16 bytes. This offset has not changed since
+/// the tracepoint was added in Linux 4.3.
 const THREAD_OFFSET: usize = 24;
-/// Maximum offset of the thread's id: the data of a tracepoint has at most one page.
+/// Maximum offset of the thread's id, because the data of a tracepoint has at most one page.
 const OFFSET_MAX: usize = 4096;
 
-/// The tracepoint, as this kernel numbers it.
+/// The tracepoint with the number that this kernel gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WakeupTracepoint {
     /// The tracepoint's number.
@@ -28,8 +29,8 @@ pub(super) struct WakeupTracepoint {
 }
 
 impl WakeupTracepoint {
-    /// Finds the tracepoint: by the credential, or in tracefs, which only root can read. `None` if
-    /// neither has it.
+    /// Finds the tracepoint by the credential, or in tracefs, which only root can read. Returns
+    /// `None` if neither has it.
     pub(super) fn find(host: &HostRoot) -> Option<Self> {
         Self::find_in(host, environment::directory("CREDENTIALS_DIRECTORY"))
     }
@@ -38,15 +39,15 @@ impl WakeupTracepoint {
         let directories = || DIRECTORIES.iter().map(|directory| host.path(directory));
         let credential = credentials.map(|directory| directory.join(CREDENTIAL));
         let mut files = credential.into_iter().chain(directories().map(|directory| directory.join("id")));
-        // An empty credential has no number; then tracefs is tried.
+        // An empty credential has no number. In this case tracefs is tried.
         let number = files.find_map(|path| parse_number(&content(&path)?))?;
         let format = directories().find_map(|directory| content(&directory.join("format")));
         let thread_offset = format.and_then(|format| parse_thread_offset(&format));
         Some(Self { number, thread_offset: thread_offset.unwrap_or(THREAD_OFFSET) })
     }
 
-    /// Returns the thread that is made ready, by the tracepoint's data. Returns `None` if the data
-    /// are too short.
+    /// Returns the thread that the wakeup makes ready, from the tracepoint's data. Returns `None`
+    /// if the data are too short.
     #[allow(clippy::host_endian_bytes, reason = "a number of the kernel of this host, never stored")]
     pub(super) fn thread(self, data: &[u8]) -> Option<u32> {
         data.get(self.thread_offset..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
@@ -63,7 +64,8 @@ fn parse_number(content: &[u8]) -> Option<u64> {
     text::number(content.trim_ascii()).filter(|number| *number > 0)
 }
 
-/// Returns the offset of the field `pid` of 4 bytes, by the tracepoint's file `format`.
+/// Returns the offset of the field `pid`, which must have 4 bytes, from the tracepoint's file
+/// `format`.
 fn parse_thread_offset(format: &[u8]) -> Option<usize> {
     let mut lines = format.split(|byte| *byte == b'\n');
     let line = lines.find(|line| {
@@ -93,8 +95,8 @@ mod tests {
         \tfield:int prio;\toffset:32;\tsize:4;\tsigned:1;\n\n\
         print fmt: \"comm=%s pid=%d prio=%d\", REC->comm, REC->pid, REC->prio\n";
 
-    // Proves that the number comes from the credential, else from tracefs, and the offset from the
-    // format, else from the layout that all kernels have.
+    // Proves that the number comes from the credential or, if there is none, from tracefs. The
+    // offset comes from the format or, if that is missing, from the layout that all kernels have.
     #[test]
     fn the_tracepoint_is_found() {
         let [new, old] = DIRECTORIES;
@@ -117,7 +119,7 @@ mod tests {
     }
 
     // Proves that a format with another size or without the field gives no offset, and that data
-    // which are too short give no thread.
+    // that are too short give no thread.
     #[test]
     fn damage_is_noticed() {
         assert_eq!(parse_thread_offset(FORMAT.as_bytes()), Some(28));
