@@ -1,4 +1,5 @@
-//! The systemd journal: whether an output stream of this process goes to it, and its socket.
+//! The socket of the systemd journal, and whether an output stream of this process goes to the
+//! journal.
 
 use std::env;
 use std::io;
@@ -19,13 +20,13 @@ impl JournalSocket {
     /// There is no journal.
     pub fn connect() -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // The journal discards an empty record. The socket stays unconnected, so that lines reach a
-        // journal that was restarted.
+        // This empty record only checks that the journal receives; the journal discards it. The
+        // socket stays unconnected, so that lines reach a journal that was restarted.
         socket.send_to(&[], SOCKET_PATH)?;
         Ok(Self(socket))
     }
 
-    /// Sends a record. Waits while the journal does not accept it.
+    /// Sends a record. Waits until the journal accepts the record.
     ///
     /// # Errors
     /// The journal is gone, or the record is longer than the kernel allows.

@@ -39,7 +39,7 @@ pub struct MountIdentity {
 /// Any error of the underlying system calls: the path does not exist, may not be entered, or its
 /// server is gone.
 pub fn filesystem_space(path: &CStr) -> io::Result<(MountIdentity, FilesystemSpace)> {
-    // O_PATH only: nothing is opened for reading, and the mount cannot change between the two
+    // With O_PATH nothing is opened for reading, and the mount cannot change between the two
     // queries.
     let directory = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let status = statx(&directory, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?;

@@ -11,7 +11,7 @@ pub(crate) const GROUP_MAX: usize = 32;
 /// Words before the counts: number of counters, time enabled, time running.
 const HEADER_WORDS: usize = 3;
 
-/// An event, in the kernel's numbers: `perf_event_attr.type` and `.config`.
+/// An event, as the kernel numbers it: `perf_event_attr.type` and `.config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCode {
     /// Event type: hardware, software, cache.
@@ -39,7 +39,7 @@ pub struct CounterGroup {
 }
 
 impl CounterGroup {
-    /// Opens a group of one counter, which is not started.
+    /// Opens a group of one counter. Does not start the counter.
     ///
     /// # Errors
     /// Any error of `perf_event_open(2)`: `NotFound` and others if there is no such event,
@@ -61,8 +61,8 @@ impl CounterGroup {
         Ok(())
     }
 
-    /// Starts all counters at once. A counter added to a running group would not count until the
-    /// kernel next schedules the group.
+    /// Starts all counters at the same time. A counter that is added to a running group would not
+    /// count until the kernel next schedules the group.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -79,7 +79,7 @@ impl CounterGroup {
         self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.stop()
     }
 
-    /// Reads all counters at once, in the order in which they were added. Does not allocate.
+    /// Reads all counters with one call, in the order in which they were added. Does not allocate.
     ///
     /// # Errors
     /// `UnexpectedEof` if the kernel returns fewer counts than there are counters, or any error of
@@ -121,8 +121,8 @@ mod tests {
     const TASK_CLOCK: EventCode = EventCode { kind: SOFTWARE, config: 1 };
     const PAGE_FAULTS: EventCode = EventCode { kind: SOFTWARE, config: 2 };
 
-    // Proves that the counts belong to this thread and are in the order of the counters. Touches
-    // new pages between two reads.
+    // Proves that the counts belong to this thread and are in the order of the counters. The test
+    // touches new pages between two reads.
     #[test]
     fn a_group_counts() {
         let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 /// Maximum number of steps kept.
-// Twice the columns of a wide terminal, for a step back.
+// This is twice the columns of a wide terminal, so that a step back finds its values.
 const COLUMNS_MAX: usize = 2048;
 
 /// One time step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepColumn {
-    /// The smallest and the largest value; `None` without a value.
+    /// The smallest and the largest value; `None` if the step has no value.
     pub extrema: Option<(f64, f64)>,
     /// Whether samples of this step were lost.
     pub is_lost: bool,
