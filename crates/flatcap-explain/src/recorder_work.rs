@@ -1,18 +1,18 @@
-//! Finds departures that the recorder itself causes: it reads each finished segment to compress it,
-//! and the host's counters include this work.
+//! Finds departures that the recorder itself causes. The recorder reads each finished segment to
+//! compress it, and the host's counters include this work.
 
 use super::attribution::SuspectKind;
 use super::departures::Departure;
 use super::events::SAME_TIME_NS;
 use super::measure::ValueClass;
 
-/// The recorder explains a departure if it moved at least this part of the bytes.
+/// Minimum part of the bytes that the recorder must have moved to explain a departure.
 const MOVED_PART: f64 = 0.5;
 
 /// The element of a departure, as needed to detect the recorder's work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DepartureActor {
-    /// The kind of its element; `None` for the host, and for elements that cannot act.
+    /// The kind of the element; `None` for the host, and for elements that cannot act.
     pub(super) kind: Option<SuspectKind>,
     pub(super) is_recorder: bool,
 }
@@ -20,8 +20,8 @@ pub(super) struct DepartureActor {
 /// Returns for each departure whether the recorder's own work explains it.
 ///
 /// This is true for bytes per second of the host, a control group or a disk if the recorder moved
-/// at least [`MOVED_PART`] of them at the same time. The result is then true for all departures of
-/// that disk.
+/// at least [`MOVED_PART`] of them at the same time. If it is true for a disk, it is true for all
+/// departures of that disk at the same time.
 pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> Vec<bool> {
     let all = || departures.iter().zip(actors);
     let mut own: Vec<&Departure> =
@@ -91,8 +91,9 @@ mod tests {
     }
 
     // Proves that the bytes that the recorder moved explain the bytes of the host and of a disk at
-    // the same time, and the busy time of that disk. They explain neither the bytes of another
-    // process, nor more than twice as many bytes, nor another time, another disk or another class.
+    // the same time, and the busy time of that disk. They do not explain the bytes of another
+    // process, or more than twice as many bytes. They also do not explain another time, another
+    // disk or another class.
     #[test]
     fn the_work_of_the_recorder_explains_what_the_host_shows_of_it() {
         let (bytes, time) = (ValueClass::ByteRate, ValueClass::TimeShare);

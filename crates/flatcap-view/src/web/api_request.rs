@@ -57,7 +57,7 @@ pub(super) enum ApiRequest {
     Live,
     /// Write a mark.
     Mark,
-    /// Keep a snapshot of the last seconds, of which the number is given.
+    /// Keep a snapshot of the given number of seconds up to now.
     Snapshot(u32),
 }
 

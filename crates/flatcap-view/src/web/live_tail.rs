@@ -244,8 +244,8 @@ mod tests {
     /// Rows of all series, by chart, label and path.
     type Rows = BTreeMap<(String, Option<String>, String), Vec<LiveRow>>;
 
-    // Proves that viewers get each row once while the recording grows, lost samples as gaps, and
-    // that these rows equal the rows that the page gets when it requests the range later.
+    // Proves that viewers get each row exactly once while the recording grows, and lost samples as
+    // gaps. These rows equal the rows that the page gets when it requests the range later.
     #[test]
     fn viewers_get_the_rows_that_the_page_asks_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -258,7 +258,7 @@ mod tests {
         // On a busy machine, the last event may need more than one call.
         for tick in (0..TICKS).step_by(23).chain([TICKS - 1; CALLS]) {
             recording.grow(tick);
-            // Samples reach the file after some time.
+            // Samples reach the file with a delay, so the tail reads up to an earlier time.
             let event = tail.next(wall_ns(tick) - 100_000_000);
             ended_ns = event.until_ns.parse().unwrap();
             for chart in event.charts {
@@ -268,7 +268,7 @@ mod tests {
             }
         }
         recording.grow(TICKS);
-        // The clock is set back.
+        // From here on, the clock is set back.
         let mut has_cpu = |until_ns| tail.next(until_ns).charts.iter().any(|chart| chart.id == "cpu");
         for until_ns in [ended_ns - 3_000_000_000, ended_ns - 2_500_000_000] {
             assert!((0..CALLS).any(|_| has_cpu(until_ns)), "{until_ns}");
@@ -293,8 +293,8 @@ mod tests {
                 let key = (chart.title.clone(), series.label.clone(), series.path.clone());
                 let asked = LiveSeries::after(series, i64::MIN).unwrap().rows;
                 let own = sent.remove(&key).unwrap_or_default();
-                // A sample of a slow source also covers the time before it; those rows arrive with
-                // the sample.
+                // A sample of a slow source also covers the time before the sample. The rows of
+                // that time arrive with the sample.
                 let last_ns = own.last().map_or(0, |row| row.1.parse::<i64>().unwrap());
                 let asked: Vec<LiveRow> =
                     asked.into_iter().filter(|row| row.1.parse::<i64>().unwrap() <= last_ns).collect();
