@@ -141,7 +141,7 @@ pub enum UnrankedReason {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Spikes {
-    /// Best first.
+    /// The departures, best first.
     pub departures: Vec<FieldDeparture>,
     /// The host.
     #[serde(skip)]
@@ -155,7 +155,7 @@ pub struct Spikes {
     /// Minimum number of series that were left out to bound memory.
     #[serde(skip)]
     pub left_out: u64,
-    /// There was damage, or a file that cannot be read.
+    /// Whether the recording has damage, or a file that cannot be read.
     #[serde(skip)]
     pub has_findings: bool,
 }
@@ -237,9 +237,9 @@ pub struct Explanation {
     pub window: ExplainedWindow,
     /// The time before the window, with which the window is compared.
     pub baseline: ExplainedBaseline,
-    /// Best first.
+    /// The suspects, best first.
     pub suspects: Vec<Suspect>,
-    /// Best first.
+    /// The groups of fields, best first.
     pub fields: Vec<FieldGroup>,
     /// The number of ranked fields.
     pub ranked: usize,
@@ -263,7 +263,7 @@ pub struct Explanation {
     pub clock_steps: Vec<ClockStep>,
     /// Minimum number of series that were left out to bound memory.
     pub left_out: u64,
-    /// There was damage, or a file that cannot be read.
+    /// Whether the recording has damage, or a file that cannot be read.
     #[serde(skip)]
     pub has_findings: bool,
     /// The requested length of the baseline, in nanoseconds.

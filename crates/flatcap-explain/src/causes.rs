@@ -204,7 +204,7 @@ fn read_tasks(
             if let Some(times) = &mut times {
                 timeline.begin_run(times);
             }
-            // The window is in one run, the run of the samples in it.
+            // The window belongs to one run, which is the run of the samples in it.
             times = times.take().filter(ComparedTimes::are_of_window);
             return true;
         };
@@ -347,8 +347,8 @@ fn read_stacks(events: &mut EventReading, window: (i64, i64)) -> Result<Option<R
         let sample = match part {
             EventPart::Sample(sample) => sample,
             EventPart::Run(run) => {
-                // The window is in one run, the run of the samples in it. Build ids also belong to
-                // a run.
+                // The window belongs to one run, which is the run of the samples in it. Build ids
+                // also belong to a run.
                 stacks = stacks.take().filter(RunStacks::are_of_window);
                 boot_id.clone_from(&run.host.boot_id);
                 return true;

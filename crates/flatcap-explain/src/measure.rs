@@ -225,8 +225,8 @@ impl ValueClass {
         }
     }
 
-    /// Returns whether a decrease is not a departure. This is so for shares of states, since
-    /// another share has increased.
+    /// Returns whether a decrease is not a departure. For example, if the share of one state
+    /// decreases, the share of another state has increased.
     pub(super) fn is_upward_only(self) -> bool {
         matches!(self, Self::StateShare | Self::Offspring | Self::Repetitions)
     }

@@ -131,7 +131,8 @@ pub(super) fn read(
                 read.span = None;
             }
             QueryItem::Batch(batch) => read.add_batch(&batch, observer),
-            // A thinned ring has as many of these gaps as samples, and they are not losses.
+            // If there is a ring, the data directory may have as many of these gaps as samples, and
+            // they are not losses.
             QueryItem::Gap(_, gap) if gap.is_thinned() => {}
             QueryItem::Gap(_, gap) => read.gaps.push(gap),
             QueryItem::Marker(marker) => {

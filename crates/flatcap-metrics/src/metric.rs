@@ -9,7 +9,7 @@ pub enum MetricUnit {
     Number,
     /// Nanoseconds, or nanoseconds per second, divided by 10^9.
     Nanoseconds,
-    /// Wall clock time in nanoseconds since 1970, exposed in seconds.
+    /// Wall clock time in nanoseconds since 1970, which is exposed in seconds.
     WallNanoseconds,
 }
 

@@ -130,7 +130,7 @@ impl ProgramGuard {
                     return Err(TrustError::Unreadable { path, error: io::Error::from_raw_os_error(ELOOP) });
                 }
                 // The mode of a link always allows writing, but only the owner of the link can
-                // change it.
+                // replace the link.
                 self.trust(&path, OwnerAndMode { owner: found.owner, mode: 0 })?;
                 if target.has_root() {
                     directory = PathBuf::from("/");

@@ -29,7 +29,7 @@ pub fn fixed_length(memory: BorrowedFd<'_>) -> io::Result<(File, u64)> {
     if !fcntl_get_seals(memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // It is memory, so closing the copy does not wait.
+    // The copy refers to memory, so closing it does not wait.
     let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
@@ -61,7 +61,7 @@ pub fn read_sealed(memory: BorrowedFd<'_>, bytes_max: u64) -> io::Result<Vec<u8>
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // It is memory, so closing the copy does not wait.
+    // The copy refers to memory, so closing it does not wait.
     let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     if bytes > bytes_max {

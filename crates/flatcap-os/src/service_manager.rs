@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Send timeout for a full socket. After the timeout, the message is kept and sent before the next
-/// one.
+/// Send timeout for a full socket. After the timeout, a state is kept and sent with the next
+/// message; any other message is dropped.
 const SEND_MAX: Duration = Duration::from_millis(100);
 
 /// A state that must be delivered, because the service manager acts on it.

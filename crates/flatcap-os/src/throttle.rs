@@ -35,8 +35,8 @@ impl Throttle {
         self.paid_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Charges work that began at `began_ns`. Budget that accumulated during the work helps to pay
-    /// for it.
+    /// Charges work that began at `began_ns`. The work is paid for from `began_ns` on, so its
+    /// duration counts as waiting time.
     pub fn charge(&self, began_ns: u64, amount: u64) {
         let per_second = self.per_second.load(Ordering::Relaxed);
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(per_second);

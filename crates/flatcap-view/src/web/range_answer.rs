@@ -22,7 +22,7 @@ pub(super) struct RangeAnswer {
     pub(super) pixel_ns: u64,
     /// Whether all data was read. If not, repeating the request reads further.
     pub(super) is_complete: bool,
-    /// Number of series that were left out, at least.
+    /// Minimum number of series that were left out.
     pub(super) left_out: u64,
     /// Number of damaged ranges and unreadable segments.
     pub(super) unreadable: u64,

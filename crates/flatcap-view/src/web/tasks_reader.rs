@@ -145,7 +145,8 @@ fn read_slices(
 ) -> Result<(), ViewError> {
     let mut slices = SliceTracks::new(wall_ns.clone(), SLICES_MAX, THREADS_MAX);
     let mut reader = SchedReader::open(source, wall_ns.start.saturating_sub(LEAD_NS), wall_ns.end)?;
-    // The read is not limited in time, because there are few slices.
+    // This read has no time limit. It is short, because slices are read only for ranges that have
+    // few of them.
     let is_complete = reader.advance(wall_ns.end, &mut slices, &mut || true)?;
     reader.open_intervals(&mut slices);
     if is_complete && !slices.is_too_much() {
