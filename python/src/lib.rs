@@ -1,4 +1,4 @@
-//! The Python module `flatcap._flatcap`: recordings of the flight recorder flatcap.
+//! The Python module `flatcap._flatcap`, which reads recordings of the flight recorder flatcap.
 //!
 //! The module returns values as Arrow streams through the `PyCapsule` interface. So pandas, Polars,
 //! `DuckDB` and pyarrow accept the values without a copy, and this module depends on none of these

@@ -40,7 +40,7 @@ pub(crate) struct Recording {
 /// A time as a Python argument.
 type TimeArgument<'py> = Option<Bound<'py, PyAny>>;
 
-/// Opens a recording: a file, a directory of segments, or several of both.
+/// Opens a recording, which is a file, a directory of segments, or several files and directories.
 #[pyfunction]
 #[pyo3(signature = (path, *more, host=None))]
 pub(crate) fn open(

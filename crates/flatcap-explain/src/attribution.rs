@@ -1,4 +1,5 @@
-//! Finds suspects: adds up the departures of the fields of an element, by the kind of its list.
+//! Finds suspects. Adds up the departures of the fields of each element, according to the kind of
+//! the element's list.
 
 use std::collections::BTreeMap;
 

@@ -171,8 +171,8 @@ fn push_sleeping(sleeps: Option<&[SleepingThread]>, tasks: &TaskCauses, lines: &
     }));
 }
 
-/// Adds lines about missing data in the times around the window. These times affect the comparison
-/// and all waits.
+/// Adds lines about records that are missing outside the window, in the time with which the window
+/// is compared. Also adds a line about missing wakeups, which affect all waits.
 fn push_faults(tasks: &TaskCauses, lines: &mut Vec<String>) {
     let mut said = Vec::new();
     // These counts cover all times that were read. If a part of the window is missing, the counts

@@ -2,8 +2,8 @@
 //! series differs from its usual range.
 //!
 //! Each series is a sequence of steps of 100 ms. A window of three steps is compared with the
-//! blocks before the window. Memory is bounded: a series keeps its current block, and four numbers
-//! for each earlier block.
+//! blocks before the window. Memory is bounded, because a series keeps only its current block, and
+//! four numbers for each earlier block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 

@@ -46,7 +46,7 @@ pub(super) struct ElementSlot {
     pub(super) fresh: Box<[FreshCell]>,
     /// The elements of the child processes.
     pub(super) children: Vec<u32>,
-    /// Whether the element is a kernel thread, which waits for the work of others.
+    /// Whether the element is a kernel thread, which waits for the work of other threads.
     pub(super) is_of_kernel: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct NumberCell {
 pub(super) struct StateCell {
     known: Vec<StateSeries>,
     pub(super) last: Option<usize>,
-    /// The series of all states except the usual one.
+    /// The series of the common share of all states except the usual state.
     away: Option<usize>,
 }
 

@@ -18,8 +18,8 @@ pub(super) enum ValueClass {
     CachedBytes,
     /// Bytes per second.
     ByteRate,
-    /// Bytes per second that the kernel handles but no device transfers: pages of memory, discarded
-    /// blocks.
+    /// Bytes per second that the kernel handles but no device transfers, such as pages of memory or
+    /// discarded blocks.
     HandledRate,
     /// A percentage that the source computed itself.
     Percent,

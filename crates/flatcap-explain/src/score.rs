@@ -16,8 +16,8 @@ const SCORE_MAX: f64 = 3.0;
 // For such a value, there is no scale to compare it with.
 const CONSTANT_TIMES: f64 = 20.0;
 
-/// Maximum number of powers of ten by which the change of a constant counts more. The powers are
-/// those of its ratio to the level.
+/// Maximum number of powers of ten in the ratio of a constant's change to its level. With each
+/// power, the change counts more.
 const LEVELS_MAX: f64 = 6.0;
 
 /// Minimum of the usual departure of a series of unknown scale, as a part of the range of all

@@ -642,7 +642,7 @@ pub(super) mod tests {
         ColumnBatch { table: 0, times, rows, columns, ..ColumnBatch::default() }
     }
 
-    // Proves that an element that began long before it is first seen is not new.
+    // Proves that an element that began long before its first sample is not new.
     #[test]
     fn an_element_that_began_before_is_not_new() {
         let mut began = table();

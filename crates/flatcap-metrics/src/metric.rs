@@ -1,4 +1,5 @@
-//! A metric: its name, meaning, kind and unit, and how to read it. `metrics!` declares them.
+//! A metric, with its name, meaning, kind and unit, and a function that reads its value. `metrics!`
+//! declares them.
 
 use super::latency::PublishedLatency;
 

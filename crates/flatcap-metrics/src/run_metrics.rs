@@ -51,7 +51,7 @@ pub struct Metrics {
     pub snapshots: Arc<SnapshotMetrics>,
     /// Counters of pushed frames.
     pub push: Arc<PushMetrics>,
-    /// Counters of the slabs with pushed frames, which are those of a sampler group.
+    /// Counters of the slabs with pushed frames. A sampler group has the same counters.
     pub push_group: Arc<GroupMetrics>,
     /// Counters of the control server.
     pub control: ControlMetrics,

@@ -62,7 +62,7 @@ impl ElfBuildId {
     ///
     /// # Errors
     /// `NotFound` if another file has the path; `Unsupported` if the file is not a regular file,
-    /// and before Linux 5.6; `PermissionDenied` if this process may not access the root of the
+    /// and before Linux 5.6. `PermissionDenied` if this process may not access the root of the
     /// other process or read the file; or any error of the underlying system calls.
     pub fn of_mapped_file(root: &Path, path: &CStr, inode: u64) -> io::Result<Option<FileContentId>> {
         let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -73,8 +73,8 @@ impl ElfBuildId {
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(ErrorKind::Unsupported.into());
         }
-        // The device is not compared: some file systems report different devices for files and
-        // mappings.
+        // The device is not compared, because some file systems report different devices for files
+        // and mappings.
         if status.st_ino != inode {
             return Err(ErrorKind::NotFound.into());
         }
@@ -102,7 +102,7 @@ impl ElfBuildId {
                 let mut header = [0; TABLE_HEADER_BYTES_MAX];
                 let at =
                     (index as u64).checked_mul(table.header_bytes).and_then(|at| at.checked_add(table.begin));
-                // No file is that long: the kernel refuses such offsets.
+                // No file is that long, because the kernel refuses such offsets.
                 let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else { break };
                 read_up_to(&mut read_at, &mut header, at)?;
                 let Some(part) = table.notes(&header, layout.is_64_bit) else { continue };

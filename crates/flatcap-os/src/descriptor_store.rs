@@ -1,5 +1,5 @@
-//! The service manager's descriptor store (`FDSTORE=1` of `sd_notify(3)`): descriptors in it
-//! outlive this process and are passed back when the service starts again.
+//! The service manager's descriptor store (`FDSTORE=1` of `sd_notify(3)`). Descriptors in the store
+//! outlive this process, and the service manager passes them back when the service starts again.
 
 use std::env;
 use std::io::{self, IoSlice};

@@ -77,8 +77,8 @@ impl DirectoryHandle {
     }
 
     /// Calls `directory` with name and inode of each subdirectory, in the kernel's order. Does not
-    /// allocate: entries are read into `buffer` in batches. The buffer must hold at least one
-    /// entry.
+    /// allocate, because entries are read into `buffer` in batches. The buffer must hold at least
+    /// one entry.
     ///
     /// # Errors
     /// Any error of the underlying system call.

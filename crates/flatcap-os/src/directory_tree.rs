@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 
 use super::storage::DataDirectory;
 
-/// Mode of a new directory: full access for the owner, read access for the group.
+/// Mode of a new directory, with full access for the owner and read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
 
 /// An open directory whose subdirectories contain files. All operations apply to the directory that

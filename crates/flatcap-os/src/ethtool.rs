@@ -128,7 +128,8 @@ impl Ethtool {
         Ok(Self { socket: UnixDatagram::unbound()?, area, file, buffer: Vec::new() })
     }
 
-    /// Reads the result of the last command: a count at offset `at`, followed by as many items.
+    /// Reads the result of the last command. The result is a count at offset `at`, followed by this
+    /// number of items.
     fn read<const BYTES: usize>(&mut self, at: usize) -> io::Result<&[[u8; BYTES]]> {
         let mut length = [0; 4];
         self.file.read_exact_at(&mut length, at as u64)?;
@@ -248,8 +249,8 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
     }
 
-    // Proves that the kernel cannot write beyond the buffer: an answer that does not fit before its
-    // end is EFAULT.
+    // Proves that the kernel cannot write beyond the buffer. An answer that does not fit before the
+    // end of the buffer causes EFAULT.
     #[test]
     fn the_guard_holds() {
         let ethtool = Ethtool::open().unwrap();

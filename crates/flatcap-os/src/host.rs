@@ -17,7 +17,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlink
 // /proc/interrupts of 512 CPUs and 750 interrupts has 4 MiB.
 pub(crate) const HOST_FILE_BYTES_MAX: usize = 16 << 20;
 
-/// The root of the host's file tree: `/` on the host itself.
+/// The root of the host's file tree, which is `/` on the host itself.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     root: PathBuf,
@@ -178,8 +178,8 @@ impl HostDirectory {
         Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
     }
 
-    /// Opens another file in place of the one that `file` has open, reusing its buffer: does not
-    /// allocate. Keeps the old file on failure.
+    /// Opens another file in place of the one that `file` has open. Reuses its buffer, so it does
+    /// not allocate. Keeps the old file on failure.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -253,7 +253,7 @@ pub struct HostFile {
 /// saves the final read that would only return the end of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordStructure {
-    /// Unknown: only an empty read shows the end.
+    /// The structure is unknown, so only an empty read shows the end.
     Unknown,
     /// The file has one record (`single_open`), so a read that does not fill the buffer is
     /// complete.
@@ -417,7 +417,7 @@ pub fn boot_id_number() -> u128 {
 /// Returns a random number from the kernel's generator, unique to a run with high probability.
 ///
 /// # Errors
-/// Any error of getrandom(2), which needs no device file: a container may lack the file.
+/// Any error of getrandom(2). This call is used because a container may lack a device file.
 pub fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;

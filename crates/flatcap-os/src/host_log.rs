@@ -10,8 +10,8 @@ use super::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, Rec
 use super::program::{self, KillHandle, ProgramEnd};
 use crate::keywords;
 
-/// Maximum number of bytes of a log that are kept: thousands of lines. The kernel log keeps its
-/// latest lines, the journal its earliest.
+/// Maximum number of bytes of a log that are kept, which are thousands of lines. The kernel log
+/// keeps its latest lines, the journal its earliest.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const KERNEL_LOG: &str = "/dev/kmsg";
 /// Maximum number of records that are read. The log has a few megabytes, but it grows while it is

@@ -36,8 +36,8 @@ impl JournalSocket {
 }
 
 /// Returns whether the journal receives the output of this stream. `JOURNAL_STREAM` holds the
-/// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing: the stream may
-/// have been redirected since.
+/// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing, because the
+/// stream may have been redirected since then.
 pub fn is_journal_stream(stream: impl AsFd) -> bool {
     let Some(named) = env::var("JOURNAL_STREAM").ok().and_then(|text| parse(&text)) else { return false };
     rustix::fs::fstat(stream).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == named)

@@ -4,9 +4,9 @@ use std::io;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 
-/// Locks all memory that is mapped now: program, heap, and shared mappings such as files on tmpfs.
-/// Pages that are not resident are loaded, so that the first access to a page does not wait for a
-/// disk. Takes milliseconds, during which page faults of other threads wait.
+/// Locks all memory that is mapped now, that is, program, heap, and shared mappings such as files
+/// on tmpfs. Pages that are not resident are loaded, so that the first access to a page does not
+/// wait for a disk. Takes milliseconds, during which page faults of other threads wait.
 ///
 /// Later mappings are not locked. With `MCL_FUTURE` the kernel would refuse a mapping beyond
 /// `RLIMIT_MEMLOCK`, so an allocation would fail in the middle of a run.

@@ -22,9 +22,9 @@ pub struct ArrayQueue<T> {
 
 #[derive(Debug)]
 struct QueueSlot<T> {
-    // `free` for the position at which it may be pushed to, `filled` once it has a value
+    // `free` of the position at which a value may be pushed, `filled` after that push
     stamp: AtomicUsize,
-    // std's: loom does not see it, so it orders nothing; never contended
+    // a mutex of std, which loom does not see, so it orders nothing; it is never contended
     value: std::sync::Mutex<Option<T>>,
 }
 

@@ -8,13 +8,14 @@ pub use super::perf_event::CountTarget;
 
 /// Maximum number of counters in a group.
 pub(crate) const GROUP_MAX: usize = 32;
-/// Words before the counts: number of counters, time enabled, time running.
+/// Number of words before the counts. They are the number of counters, the time enabled and the
+/// time running.
 const HEADER_WORDS: usize = 3;
 
 /// An event, as the kernel numbers it: `perf_event_attr.type` and `.config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCode {
-    /// Event type: hardware, software, cache.
+    /// Event type, such as hardware, software or cache.
     pub kind: u32,
     /// The event within its type.
     pub config: u64,
@@ -42,8 +43,8 @@ impl CounterGroup {
     /// Opens a group of one counter. Does not start the counter.
     ///
     /// # Errors
-    /// Any error of `perf_event_open(2)`: `NotFound` and others if there is no such event,
-    /// `PermissionDenied` without the capability.
+    /// Any error of `perf_event_open(2)`. `NotFound` and others mean that there is no such event;
+    /// `PermissionDenied` means that the capability is missing.
     pub fn open(at: CountTarget, event: EventCode) -> io::Result<Self> {
         Ok(Self { target: at, counters: vec![open(at, event, None)?] })
     }
@@ -51,8 +52,8 @@ impl CounterGroup {
     /// Adds a counter.
     ///
     /// # Errors
-    /// Any error of `perf_event_open(2)`: `InvalidInput` if the processor cannot count this many
-    /// events at the same time.
+    /// Any error of `perf_event_open(2)`. `InvalidInput` means that the processor cannot count this
+    /// number of events at the same time.
     pub fn add(&mut self, event: EventCode) -> io::Result<()> {
         let leader = self.counters.first().filter(|_| self.counters.len() < GROUP_MAX);
         let leader = leader.ok_or(io::ErrorKind::InvalidInput)?;

@@ -2,9 +2,9 @@
 //! order.
 //!
 //! Each ring is in time order, so the rings are merged, not sorted. An interrupt or the hypervisor
-//! may delay a record, so that it is older than the previous record or than the batch. Such a
-//! record gets the time of its predecessor, so that times never decrease and the order of events on
-//! a CPU is kept.
+//! may delay a record, so that it is older than the previous record or than the batch. The time of
+//! such a record is replaced by the time of its predecessor, so that times never decrease and the
+//! order of events on a CPU is kept.
 
 use std::ops::Range;
 
@@ -177,8 +177,8 @@ impl PerfBatch {
         let mut taken = 0;
         while let Some(Head { time_ns, ring }) = heads.first() {
             let Some(part) = parts.get_mut(ring).filter(|_| time_ns < *end_ns) else { return };
-            // Successive records often come from the same CPU, so pass on its records until another
-            // ring has an older one.
+            // Successive records often come from the same CPU, so the records of this CPU are
+            // passed on until another ring has an older record.
             let other = heads.second();
             let (mut records, malformed) = (part.records(bytes, *content), part.malformed);
             let mut floor_ns = time_ns;

@@ -51,7 +51,7 @@ const fn flag(place: u32) -> u64 {
     if cfg!(target_endian = "big") { 1 << (63 - place) } else { 1 << place }
 }
 
-/// The attributes of an event: the first part of the kernel's `perf_event_attr`.
+/// The attributes of an event, which are the first part of the kernel's `perf_event_attr`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct EventAttributes {

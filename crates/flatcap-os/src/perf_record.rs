@@ -4,7 +4,7 @@
 //! All events of a ring request the thread and the time in each record. So a record can be decoded
 //! without knowing which event wrote it (`include/uapi/linux/perf_event.h` has the layouts).
 
-/// Maximum length of a record: its length field has 16 bits.
+/// Maximum length of a record, because its length field has 16 bits.
 pub const RECORD_BYTES_MAX: usize = 1 << 16;
 /// Maximum length of a thread name, including its terminating zero byte.
 pub const THREAD_NAME_BYTES: usize = 16;
@@ -41,8 +41,8 @@ const BUILD_ID_BYTES_MAX: usize = 20;
 /// Protection bit of a mapping from which code can be run.
 const PROT_EXEC: u32 = 4;
 
-/// A thread: its thread id and process id. Both ids are `u32::MAX` for a thread that has ended and
-/// is no longer known, and 0 for the idle loop.
+/// A thread, as its thread id and process id. Both ids are `u32::MAX` for a thread that has ended
+/// and is no longer known, and 0 for the idle loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId {
     /// Process id.

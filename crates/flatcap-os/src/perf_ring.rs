@@ -20,8 +20,8 @@ use super::perf_record::RECORD_BYTES_MAX;
 const CPU_CLOCK: u64 = 0;
 const DUMMY: u64 = 9;
 
-/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`): the position up to which
-/// the kernel has written, and the position up to which it may overwrite.
+/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`). At these offsets are the
+/// position up to which the kernel has written, and the position up to which it may overwrite.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = HEAD_OFFSET + 8;
 
@@ -195,7 +195,7 @@ impl PerfRing {
 
     /// Returns the number of bytes in the ring.
     pub fn waiting(&self) -> usize {
-        // Acquire: the kernel writes the records before it advances the head.
+        // The order is Acquire, because the kernel writes the records before it advances the head.
         let head = self.number(HEAD_OFFSET).load(Ordering::Acquire);
         let waiting = usize::try_from(head.wrapping_sub(self.tail)).unwrap_or(usize::MAX);
         waiting.min(self.data_bytes)
@@ -215,7 +215,8 @@ impl PerfRing {
     /// Releases the oldest `bytes` of the ring to the kernel.
     pub fn release(&mut self, bytes: usize) {
         self.tail = self.tail.wrapping_add(bytes.min(self.waiting()) as u64);
-        // Release: the records must be copied before the kernel may overwrite them.
+        // The order is Release, because the records must be copied before the kernel may overwrite
+        // them.
         self.number(TAIL_OFFSET).store(self.tail, Ordering::Release);
     }
 

@@ -45,7 +45,7 @@ pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that an event is ready once it is set and stays ready, while another one is not.
+    // Proves that an event is ready after it was set, and stays ready. Another event is not ready.
     #[test]
     fn a_set_event_is_ready() {
         let (one, other) = (PollEvent::new().unwrap(), PollEvent::new().unwrap());

@@ -16,8 +16,8 @@ use super::poll_event::PollEvent;
 /// Size of the receive buffer for the events between two reads, in bytes. It holds about 5,000
 /// events by the kernel's accounting.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Maximum number of events per read; further events wait for the next read. This bounds how long a
-/// storm of forks can delay a sampler.
+/// Maximum number of events per read; further events wait for the next read. This bounds the time
+/// for which many forks can delay a sampler.
 pub(crate) const EVENTS_MAX: usize = 1 << 16;
 /// Size of the buffer for a message. An event has 76 bytes, and later kernels may extend it.
 const MESSAGE_BYTES: usize = 256;
@@ -68,7 +68,8 @@ pub enum ProcessEvent {
         pid: u32,
         /// The parent of the process.
         parent: u32,
-        /// Wait status (wait(2)): signal in the low seven bits, exit code in the second byte.
+        /// Wait status (wait(2)), with the signal in the low seven bits and the exit code in the
+        /// second byte.
         status: u32,
         /// Time of the exit, CLOCK_MONOTONIC.
         mono_ns: u64,
@@ -215,15 +216,15 @@ fn decode_event(message: &[u8]) -> Option<ProcessEvent> {
         return None;
     }
     match read_u32(message, EVENT_OFFSET)? {
-        // Data: parent's pid and thread group, child's pid and thread group.
+        // The data are the parent's pid and thread group, and the child's pid and thread group.
         EVENT_FORK => {
             let (pid, group) = (data(2)?, data(3)?);
             Some(if pid == group { ProcessEvent::Forked { pid } } else { ProcessEvent::ThreadStarted })
         }
         EVENT_EXEC => Some(ProcessEvent::Executed { pid: data(1)?, mono_ns: timestamp(message)? }),
         EVENT_USER | EVENT_NAME => Some(ProcessEvent::Changed { pid: data(1)? }),
-        // Data: pid, thread group, status, signal to the parent, parent's pid and thread group
-        // (since Linux 4.18).
+        // The data are pid, thread group, status, signal to the parent, and the parent's pid and
+        // thread group (since Linux 4.18).
         EVENT_EXIT => {
             let (pid, group) = (data(0)?, data(1)?);
             (pid == group).then_some(ProcessEvent::Exited {

@@ -67,9 +67,9 @@ impl KillHandle {
     }
 }
 
-/// Returns the path at which another program of flatcap is installed: the directory of this
-/// program. PATH is not searched, because it may contain another version, or, when running as root,
-/// another user's program.
+/// Returns the path of another program of flatcap, in the directory of this program. PATH is not
+/// searched, because it may contain another version, or, when running as root, another user's
+/// program.
 ///
 /// # Errors
 /// Any error of reading /proc/self/exe.

@@ -39,9 +39,9 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Connects according to the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`,
-    /// read once. The variables are left in place: the service manager ignores child processes,
-    /// because it listens only to the main process.
+    /// Connects according to the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    /// Each variable is read only here. The variables stay set, which is harmless for child
+    /// processes, because the service manager listens only to the main process.
     ///
     /// # Errors
     /// The socket's name is invalid, or the kernel refuses a socket. The caller can continue with

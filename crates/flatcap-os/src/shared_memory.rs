@@ -25,9 +25,9 @@ use super::wake_event::WakeEvent;
 
 /// The magic number of tmpfs in `statfs(2)`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Mode of the directory: owner only.
+/// Mode of the directory, with access for the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of the file: owner only.
+/// Mode of the file, with access for the owner only.
 const FILE_MODE: u32 = 0o600;
 /// Mode bits that let group or others write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -300,7 +300,7 @@ impl SharedMemoryFile {
         };
         let mut found = Vec::new();
         for name in folder.names()?.into_iter().filter(|name| name.ends_with(suffix)) {
-            // The file was removed, belongs to another user, or is not regular: skip it.
+            // A file that was removed, belongs to another user, or is not regular is skipped.
             if let Ok(file) = folder.file(&name, FileAccess::Read) {
                 found.push(Self { path: directory.join(name), file });
             }

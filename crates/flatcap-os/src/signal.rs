@@ -77,7 +77,7 @@ impl SignalWatch {
     fn watch(signals: &[i32], wake: Arc<WakeEvent>, grace_ns: u64) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: the handler of the first signal checks the flag before the second
+            // The order matters, because the first handler must check the flag before the second
             // handler sets it.
             flag::register_conditional_shutdown(signal, FORCED_EXIT_STATUS, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;

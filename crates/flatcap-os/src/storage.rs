@@ -18,7 +18,7 @@ use super::clock::monotonic_ns;
 use super::environment;
 use super::wake_event::WakeEvent;
 
-/// Mode of a new data directory: full access for the owner, read access for the group.
+/// Mode of a new data directory, with full access for the owner and read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of a new data file.
 const FILE_MODE: u32 = 0o640;

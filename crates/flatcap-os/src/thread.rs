@@ -1,4 +1,4 @@
-//! Named threads: their wake-up precision, scheduling priority and CPU affinity.
+//! Named threads, with settings for their wake-up precision, scheduling priority and CPU affinity.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -153,8 +153,8 @@ fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
 /// cannot run, because they are missing, offline, or not in the control group's set.
 ///
 /// # Errors
-/// Any error of `sched_setaffinity`: `InvalidInput` if none of them is usable. The thread's
-/// affinity is then unchanged.
+/// Any error of `sched_setaffinity`, such as `InvalidInput` if none of the CPUs is usable. The
+/// thread's affinity is then unchanged.
 pub fn pin_to_cpus(cpus: &[u32]) -> io::Result<Vec<u32>> {
     let cpu_index = |cpu: u32| usize::try_from(cpu).ok().filter(|place| *place < CpuSet::MAX_CPU);
     let mut wanted = CpuSet::new();

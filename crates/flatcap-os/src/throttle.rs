@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::NS_PER_S;
 
-/// Computes how long to wait to stay within a budget, whatever its unit: bytes, or nanoseconds of
-/// CPU time.
+/// Computes the time to wait to stay within a budget. The unit of the budget is arbitrary, for
+/// example bytes or nanoseconds of CPU time.
 #[derive(Debug)]
 pub struct Throttle {
     per_second: AtomicU64, // the budget, > 0
@@ -45,7 +45,7 @@ impl Throttle {
         let _before = self.paid_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
     }
 
-    /// Returns how long to wait before the next work, in nanoseconds.
+    /// Returns the time to wait before the next work, in nanoseconds.
     pub fn wait_ns(&self, now_ns: u64) -> u64 {
         let paid_ns = self.paid_ns.load(Ordering::Relaxed);
         paid_ns.saturating_sub(now_ns.saturating_add(self.burst_ns))

@@ -5,7 +5,7 @@
 //! for the same samples. For example, windows include both ends, and rates are extrapolated to the
 //! ends of their window.
 //!
-//! The supported part of `PromQL` is: selectors with matchers and `offset`, arithmetic,
+//! The supported parts of `PromQL` are selectors with matchers and `offset`, arithmetic,
 //! comparisons, `and`, `or`, `unless`, vector matching, aggregations, subqueries, `@`, and
 //! functions of windows, numbers, dates and labels. Native histograms are not supported.
 //!

@@ -28,7 +28,7 @@ const EXPRESSION_BYTES_MAX: usize = 4096;
 /// Maximum number of operators and parentheses of an expression.
 // The tree of the expression is walked by recursion.
 const OPERATORS_MAX: usize = 256;
-/// The characters that make a tree deeper. Some words are operators, too.
+/// The characters that make a tree deeper. The words in `OPERATOR_WORDS` also do so.
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 

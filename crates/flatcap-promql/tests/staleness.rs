@@ -51,7 +51,7 @@ struct Sample {
     exits: BTreeSet<u64>,
 }
 
-/// Samples that follow each other.
+/// Consecutive samples of a run of the recorder.
 #[derive(Debug, Clone)]
 struct Run {
     /// Time between the end of the previous run and the begin of this run.

@@ -18,7 +18,7 @@ use super::step_columns::{StepColumn, StepColumns};
 /// Maximum number of values kept per chart.
 // With this number of values, a step back by some samples reads nothing.
 const RECENT_MAX: usize = 1024;
-/// Maximum number of markers kept; older ones are dropped.
+/// Maximum number of markers kept. Older markers are dropped.
 const MARKERS_MAX: usize = 1000;
 
 /// The values of some charts.

@@ -60,8 +60,8 @@ impl Feeds {
         Self { recording, host, catalog, charts: None, table: None }
     }
 
-    /// Returns the source whose samples the screen steps through: the source of its table, or the
-    /// fastest source of its charts.
+    /// Returns the source whose samples the screen steps through. This is the source of its table,
+    /// or the fastest source of its charts.
     pub(super) fn leading_source(&self, state: &ViewState) -> Option<String> {
         if let Some(table) = self.table_of(state.screen) {
             return Some(table.source.clone());

@@ -23,7 +23,8 @@ const HEIGHT_MIN: u16 = 20;
 /// Lines above the body (time, screen names) and below it (selection, keys).
 const LINES_ABOVE: u16 = 2;
 const LINES_BELOW: u16 = 2;
-/// Widths of chart titles: on the overview, on the overview of a wide screen, and for fields.
+/// Widths of chart titles on the overview, on the overview of a wide screen, and on the screen of
+/// fields.
 const TITLE_WIDTH: usize = 16;
 const WIDE_TITLE_WIDTH: usize = 24;
 const FIELD_WIDTH: usize = 48;

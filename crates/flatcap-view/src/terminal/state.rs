@@ -147,7 +147,8 @@ impl Screen {
 }
 
 impl ViewState {
-    /// Creates the initial state: live if `is_live`, else at `at_ns`.
+    /// Creates the initial state. The view is live if `is_live` is true, otherwise it shows the
+    /// time `at_ns`.
     pub fn new(span_ns: (i64, i64), is_live: bool, at_ns: i64) -> Self {
         Self {
             screen: Screen::Overview,

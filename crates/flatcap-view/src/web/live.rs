@@ -87,7 +87,7 @@ impl LiveHub {
     pub(super) fn join(&self) -> LiveEvents {
         let (events, received) = mpsc::channel(WAITING_MAX);
         let (on_drop, dropped) = oneshot::channel();
-        // If the queue is full or the hub has ended, the stream ends at once.
+        // If the queue is full or the hub has ended, the stream ends immediately.
         let _ended = self.viewers.try_send(Viewer { events, _dropped: on_drop });
         LiveEvents { body: LiveBody(received), dropped }
     }

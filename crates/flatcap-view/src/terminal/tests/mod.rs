@@ -156,7 +156,7 @@ fn a_gap_is_no_data() {
     for _ in 0..3 {
         view.press(KeyCode::Char('-'));
     }
-    // Steps of 100 ms: ten of them were lost, 15 steps before the end.
+    // The steps have 100 ms. Ten of them were lost, 15 steps before the end.
     let line = view.line((80, 24), "tasks running");
     let columns: Vec<char> = line.chars().collect();
     let lost: Vec<usize> = (0..columns.len()).filter(|at| columns[*at] == 'x').collect();
