@@ -57,9 +57,8 @@ pub struct FieldDeparture {
     /// are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The name of the field with source and element, such as `billing[812]
-    /// process.processes[*].user_time`. The name of the source is in quotes if another field has
-    /// the same path.
+    /// The full name, such as `billing[812] process.processes[*].user_time`, has source and
+    /// element. The name of the source is in quotes if another field has the same path.
     pub name: String,
     /// The path for `--fields` and for a chart. It selects the element, if there is one, in all
     /// sources with the name.

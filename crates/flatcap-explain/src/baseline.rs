@@ -59,7 +59,7 @@ impl BlockStats {
 }
 
 impl Baseline {
-    /// Returns the baseline of these blocks, or `None` for fewer than [`BLOCKS_MIN`].
+    /// Returns the baseline of these blocks, or `None` for fewer than [`BLOCKS_MIN`] blocks.
     pub(super) fn of<'b>(blocks: &(impl ExactSizeIterator<Item = &'b BlockStats> + Clone)) -> Option<Self> {
         if blocks.len() < BLOCKS_MIN {
             return None;
@@ -89,8 +89,9 @@ impl Baseline {
         })
     }
 
-    /// Returns the baseline of a new element, from the largest value of earlier new elements in
-    /// each block (0 in a block without any), or `None` for fewer than [`BLOCKS_MIN`].
+    /// Returns the baseline of a new element. `peaks` has the largest value of earlier new elements
+    /// in each block, which is 0 in a block without such elements. Returns `None` for fewer than
+    /// [`BLOCKS_MIN`] blocks.
     pub(super) fn of_newcomers(mut peaks: Vec<f32>) -> Option<Self> {
         if peaks.len() < BLOCKS_MIN {
             return None;

@@ -53,7 +53,7 @@ impl Explanation {
     /// nothing if the recording has no such events.
     ///
     /// # Errors
-    /// Returns the errors of reading the recording.
+    /// The recording cannot be read.
     pub fn add_causes<N>(
         &mut self,
         choice: &RecordingChoice,

@@ -19,9 +19,9 @@ pub(super) struct DepartureActor {
 
 /// Returns for each departure whether the recorder's own work explains it.
 ///
-/// This is true for bytes per second of the host, a control group or a disk if the recorder moved
-/// at least [`MOVED_PART`] of them at the same time. If it is true for a disk, it is true for all
-/// departures of that disk at the same time.
+/// The result is true for bytes per second of the host, a control group or a disk if the recorder
+/// moved at least [`MOVED_PART`] of these bytes at the same time. If it is true for a disk, it is
+/// true for all departures of that disk at the same time.
 pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> Vec<bool> {
     let all = || departures.iter().zip(actors);
     let mut own: Vec<&Departure> =
@@ -52,7 +52,7 @@ fn moved(departure: &Departure) -> Option<f64> {
     (departure.class == ValueClass::ByteRate && more > 0.0).then_some(more)
 }
 
-/// Returns the departures at the same time as this one, from departures in the order of time.
+/// Returns the departures at the same time as `departure`. `sorted` has departures in time order.
 fn near<'s, 'd>(sorted: &'s [&'d Departure], departure: &Departure) -> &'s [&'d Departure] {
     let at_ns = departure.wall_ns;
     let first = sorted.partition_point(|other| other.wall_ns < at_ns.saturating_sub_unsigned(SAME_TIME_NS));

@@ -47,7 +47,7 @@ const TOGETHER: f64 = 0.9;
 /// of `filter`.
 ///
 /// # Errors
-/// Errors of reading the recording, a recording of several hosts, no samples.
+/// The recording cannot be read, has several hosts, or has no samples.
 pub fn find_spikes(
     choice: &RecordingChoice,
     filter: ReplayFilter,
@@ -124,7 +124,7 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
 /// before the window, at least twice the length of the window.
 ///
 /// # Errors
-/// The errors of reading the recording, recordings of several hosts, or no samples.
+/// The recording cannot be read, has several hosts, or has no samples.
 pub fn explain(
     choice: &RecordingChoice,
     wall_ns: i64,

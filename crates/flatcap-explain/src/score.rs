@@ -30,16 +30,16 @@ const RANGE_PART: f64 = 1.0 / 3.0;
 // A short time does not show the full range of a value.
 const DOUBT_BLOCKS: f64 = 4.0;
 
-/// Power of the ratio to the usual departure with which the score of a departure of unknown scale
-/// rises. This score reaches the threshold of an event at four times the usual departure, while
-/// other scores reach the threshold at eight times.
+/// Exponent for departures of unknown scale. Their score rises with this power of the ratio to the
+/// usual departure. This score reaches the threshold of an event at four times the usual departure,
+/// while other scores reach the threshold at eight times.
 // An unknown scale has no smallest departure that matters. Such a limit would exclude normal noise
 // but could also hide a change.
 const RELATIVE_EXPONENT: f64 = 0.5;
 
-/// Returns the score of a value, which says how unusual the value is. The score is 0 if the
-/// departure from the level is at most the usual one, and then rises with the ratio of both. See
-/// "Ranking" in the README of this crate.
+/// Returns the score of a value, which says how unusual the value is. The score is 0 if the value's
+/// departure from the level is at most the usual departure. Beyond that, it rises with the ratio of
+/// the two. See "Ranking" in the README of this crate.
 pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
     let departure = value - baseline.level;
     if (measure.class.is_upward_only() && departure < 0.0) || departure == 0.0 {
@@ -91,8 +91,8 @@ mod tests {
         departure_score(value, &baseline, of_class(ValueClass::TimeShare))
     }
 
-    // Proves that a constant has a score if it changes by at least the least departure, and none if
-    // it changes by less.
+    // Proves that a constant has a score if it changes by at least the least departure, and no
+    // score if it changes by less.
     #[test]
     fn constants_that_change_count() {
         let constant = usual(0.0, 0.0, 0.0);
@@ -101,8 +101,8 @@ mod tests {
         assert!((score(1.0, constant) - scored(10.0)).abs() < 1e-9);
     }
 
-    // Proves that a value within the usual peaks has no score however far it is from the level, and
-    // that the score of a value beyond them depends on the distance.
+    // Proves that a value within the usual peaks has no score, even if it is far from the level.
+    // The score of a value beyond the peaks depends on its distance.
     #[test]
     fn heavy_tails_are_usual() {
         let tails = usual(0.0, 0.1, 0.8);

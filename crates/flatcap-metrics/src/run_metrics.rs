@@ -26,13 +26,13 @@ const RULES_MAX: usize = 256;
 /// All counters of one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// The metrics of each source, in the order of source ids. Sources may be added while others
-    /// read.
+    /// The metrics of each source, in the order of source ids. Sources may be added while other
+    /// threads read.
     pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
     /// The metrics of each sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
     /// The metrics of each rule that the run has had, in the order of their addition. Rules may be
-    /// added while others read.
+    /// added while other threads read.
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,

@@ -462,8 +462,8 @@ mod tests {
         }
     }
 
-    // Proves that the build id of this program is found by its path, and that another file at this
-    // path, a directory, a device and a link out of the root are refused.
+    // Proves that the build id of this program is found by its path. Another file at this path, a
+    // directory, a device and a link out of the root are refused.
     #[test]
     fn files_of_a_process_are_read() {
         let program = std::env::current_exe().unwrap();

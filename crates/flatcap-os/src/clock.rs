@@ -55,9 +55,9 @@ pub fn cpu_ns_of(pid: u32) -> Option<u64> {
 /// Number of attempts to read the clocks; the fastest attempt is used.
 const ATTEMPTS: usize = 8;
 
-/// Reads all clocks. Reads the monotonic clock before and after the others and keeps the attempt
-/// with the shortest interval between the two, so that a preemption in the middle does not skew the
-/// result.
+/// Reads all clocks. Reads the monotonic clock before and after the other clocks. Keeps the attempt
+/// with the shortest interval between these two reads, so that a preemption in between does not
+/// skew the result.
 pub fn read_clocks() -> ClockReading {
     let attempt = || {
         let before = monotonic_ns();

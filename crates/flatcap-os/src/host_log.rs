@@ -164,7 +164,7 @@ mod tests {
     }
 
     // Proves that the lines of the window and of the second before it are returned with level and
-    // time, and that an overwritten or malformed record affects no other record.
+    // time. An overwritten or malformed record affects no other record.
     #[test]
     fn kernel_lines_are_of_the_window() {
         let records = [

@@ -12,7 +12,7 @@ use rustix::mm::{MlockAllFlags, mlockall};
 /// `RLIMIT_MEMLOCK`, so an allocation would fail in the middle of a run.
 ///
 /// # Errors
-/// Any error of `mlockall`; then nothing is locked. Without `CAP_IPC_LOCK` the error is
+/// Any error of `mlockall`. After an error, nothing is locked. Without `CAP_IPC_LOCK` the error is
 /// `PermissionDenied` if `RLIMIT_MEMLOCK` is 0, and `OutOfMemory` if the process has mapped more
 /// than this limit, whether the memory is used or not.
 pub fn lock_mapped_memory() -> io::Result<()> {

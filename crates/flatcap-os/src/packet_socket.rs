@@ -146,9 +146,8 @@ mod tests {
     use super::*;
     use crate::local_socket::peer_credentials;
 
-    // Proves that packets keep their boundaries and descriptors in both directions, that a packet
-    // that is too long or has too many descriptors is reported, and that a closed connection is
-    // detected.
+    // Proves that packets keep their boundaries and descriptors in both directions. A packet that
+    // is too long or has too many descriptors is reported, and a closed connection is detected.
     #[test]
     fn packets_arrive_whole() {
         let folder = tempfile::tempdir().unwrap();

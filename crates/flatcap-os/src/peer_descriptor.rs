@@ -141,9 +141,9 @@ mod tests {
         (stream, other)
     }
 
-    // Proves that a descriptor that the peer keeps from closing does not delay the other
-    // descriptors, that the number of threads is bounded, and that all descriptors are closed when
-    // the peers stop blocking.
+    // Proves that a descriptor whose close the peer blocks does not delay the other descriptors.
+    // The number of threads is bounded, and all descriptors are closed when the peers stop
+    // blocking.
     #[test]
     fn nobody_waits_for_a_close() {
         let closer = DescriptorCloser::default();

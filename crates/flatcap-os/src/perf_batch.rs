@@ -311,8 +311,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each record is in exactly one batch, that batches follow each other in time,
-        // and that each batch is in time order and in the order of each ring, whatever the copied
+        // Proves that each record is in exactly one batch, and that batches follow each other in
+        // time. Each batch is in time order and in the order of each ring, whatever the copied
         // amount. The rings are nearly ordered and are read in steps; the last step covers all
         // times.
         #[test]
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!(batch.used(), (vec![ring(0).len() / 2; 2], 0));
     }
 
-    // Proves that records at the same time are in the order of their rings, and that a ring keeps
-    // its own order if a record is older than its predecessor or than the batch.
+    // Proves that records at the same time are in the order of their rings, and that the records of
+    // a ring keep their order even if one is older than its predecessor or than the batch.
     #[test]
     fn late_records_keep_their_place() {
         let rings = [[record(7, 1), record(9, 2), record(8, 3)].concat(), record(9, 4), record(2, 5)];

@@ -560,7 +560,7 @@ mod tests {
     }
 
     // Proves that a record that is too short for its kind, or claims more bytes than it has, is
-    // skipped and counted, and that later records are read. The test cuts each example to every
+    // skipped and counted. Later records are still read. The test cuts each example to every
     // possible record length.
     #[test]
     fn short_records_are_skipped() {

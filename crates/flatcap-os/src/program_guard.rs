@@ -138,8 +138,8 @@ impl ProgramGuard {
                 names.extend(reversed_components(&target));
                 continue;
             }
-            // In a directory with the sticky bit each component must belong to a trusted user. The
-            // program itself must belong to a trusted user in any directory.
+            // In a directory with the sticky bit, each component of the path must belong to a
+            // trusted user. The program itself must belong to a trusted user in any directory.
             let mode = if is_program { found.mode } else { 0 };
             self.trust(&path, OwnerAndMode { owner: found.owner, mode })?;
             directory = path;

@@ -1,8 +1,8 @@
 //! Notifies the service manager that started this process, if any (`sd_notify(3)`).
 //!
 //! The messages come from the crate `sd-notify`. The socket is not the crate's but our own, for two
-//! reasons: its send timeout is limited, in case the service manager does not read, and it supports
-//! abstract socket names.
+//! reasons. Its send timeout is limited, in case the service manager does not read. It also
+//! supports abstract socket names.
 
 use std::env;
 use std::ffi::OsString;

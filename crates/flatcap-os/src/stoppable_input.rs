@@ -100,8 +100,8 @@ mod tests {
     use super::*;
     use crate::thread;
 
-    // Proves that neither opening nor reading a FIFO without a writer outlasts a stop, that a
-    // writer's bytes are read to their end, and that a FIFO whose writer is silent ends at a stop.
+    // Proves that opening or reading a FIFO without a writer ends at a stop, and that all bytes of
+    // a writer are read. A read from a FIFO whose writer is silent also ends at a stop.
     #[test]
     fn a_stop_ends_the_wait_for_a_writer() {
         let folder = tempfile::tempdir().unwrap();

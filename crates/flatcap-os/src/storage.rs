@@ -74,9 +74,9 @@ pub enum DataDirectoryError {
     },
 }
 
-/// Number of times that the lock is retried. Retries are needed because a reader that checks
-/// whether a recorder runs holds the lock for a moment, and because a command removes at its end
-/// the lock file that it created.
+/// Number of times that the lock is retried. Retries are needed for two reasons. A reader that
+/// checks whether a recorder runs holds the lock for a moment, and a command removes at its end the
+/// lock file that it created.
 const LOCK_RETRIES: u32 = 20;
 /// Interval of these retries, in nanoseconds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
@@ -392,8 +392,8 @@ mod tests {
         DataDirectory::open(&path).unwrap();
     }
 
-    // Proves that a lock file that was created only to change a directory is removed, that an
-    // existing lock file stays, and that the removal never lets two processes hold the lock. The
+    // Proves that a lock file that was created only to change a directory is removed, and that an
+    // existing lock file stays. The removal never allows two processes to hold the lock. The
     // threads of the test open the directory repeatedly and count each other.
     #[test]
     fn a_lock_file_that_was_not_there_is_removed() {

@@ -75,8 +75,8 @@ fn checked(name: &str) -> Result<String, PromqlError> {
 mod tests {
     use super::*;
 
-    // Proves that a label is replaced only if the whole value of the other label matches, that an
-    // empty replacement removes the label, and that labels are joined.
+    // Proves that a label is replaced only if the whole value of the other label matches, and that
+    // labels are joined. An empty replacement removes the label.
     #[test]
     fn labels_are_made_of_others() {
         let labels =

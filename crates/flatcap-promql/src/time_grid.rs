@@ -65,8 +65,8 @@ impl TimeGrid {
 mod tests {
     use super::*;
 
-    // Proves that both ends are steps, that the last step is not after the end, and that wrong
-    // ranges are refused with an error that has their numbers.
+    // Proves that both ends are steps, and that the last step is not after the end. Wrong ranges
+    // are refused with an error that names their numbers.
     #[test]
     fn grids_have_both_ends() {
         let grid = TimeGrid::range(1000, 2500, 500).unwrap();

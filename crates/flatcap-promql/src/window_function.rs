@@ -69,7 +69,7 @@ pub(crate) const QUANTILE_OVER_TIME: &str = "quantile_over_time";
 pub(crate) const PREDICT_LINEAR: &str = "predict_linear";
 
 /// Maximum distance between the samples and an end of the window, as a multiple of the usual
-/// distance of samples, at which the samples are assumed to continue to that end.
+/// distance of samples. Within this distance, the samples are assumed to continue to that end.
 const CONTINUED: f64 = 1.1;
 
 impl WindowFunction {
@@ -291,7 +291,8 @@ mod tests {
         }
     }
 
-    // Proves the statistics of a window, and that a window without samples has no value.
+    // Proves that the statistics of a window are right, and that a window without samples has no
+    // value.
     #[test]
     fn statistics_of_a_window() {
         let samples = [(1, 4.0), (2, 2.0), (3, 9.0), (4, 5.0)];

@@ -168,10 +168,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(flatcap_format::testing::effort::of(24, 500)))]
 
     // Proves that each step of the terminal has the extrema of its samples and of the values that
-    // hold in it, and that no value holds over lost samples or longer than documented. The test
-    // uses gauges, rates, formulas and the largest value of a list. The samples are random with
-    // losses and holes, and are read at random times and steps, from a complete recording and while
-    // it grows.
+    // hold in the step. No value holds over lost samples or longer than documented. The test uses
+    // gauges, rates, formulas and the largest value of a list. The samples are random with losses
+    // and holes, and are read at random times and steps, from a complete recording and while it
+    // grows.
     #[test]
     fn steps_have_the_extrema_of_their_samples(
         samples in prop::collection::vec(any_counts(), 2..90),

@@ -87,8 +87,8 @@ impl StepColumns {
 mod tests {
     use super::*;
 
-    // Proves that a step has the smallest and largest value that held in it, that a step without a
-    // value has none, and that the number of steps is bounded.
+    // Proves that a step has the smallest and largest value that held in it, and that a step
+    // without a value has no extrema. The number of steps is bounded.
     #[test]
     fn steps_have_their_extrema() {
         let mut steps = StepColumns::new(10, 100);

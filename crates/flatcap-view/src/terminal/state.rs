@@ -384,8 +384,8 @@ mod tests {
         assert_eq!(state.press(interrupt), Some(Request::Quit));
     }
 
-    // Proves that a replay plays to the end and stops, that a live view follows the present until a
-    // key moves its time, and that End returns to the present.
+    // Proves that a replay plays to the end and stops, and that a live view follows the present
+    // until a key moves its time. The End key returns to the present.
     #[test]
     fn time_plays_and_follows() {
         let mut state = ViewState::new((0, 3_000_000_000), false, 0);

@@ -92,7 +92,7 @@ fn shows(headers: &HeaderMap, secret: &str) -> bool {
 /// Returns a new token of 128 random bits.
 ///
 /// # Errors
-/// The errors of getrandom(2).
+/// Any error of getrandom(2).
 pub(super) fn new_token() -> io::Result<String> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }

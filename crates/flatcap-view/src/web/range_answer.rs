@@ -14,9 +14,9 @@ const LENGTH_BYTES: usize = 4;
 
 /// The data of a chart. The encoding starts with the length of the header (4 bytes) and the header,
 /// padded with spaces so that length field and header together take a multiple of eight bytes. Each
-/// series follows as seven columns of one number per row, all little-endian: first and last time
-/// (i64), smallest, largest, first and last value (f64) and number of values (u64). A row without
-/// values is a gap.
+/// series follows as seven columns with one number per row, all little-endian. The columns are:
+/// first and last time (i64), smallest, largest, first and last value (f64), number of values
+/// (u64). A row without values is a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RangeAnswer {
     pub(super) pixel_ns: u64,

@@ -149,7 +149,7 @@ impl PageServer {
     /// of this host may see the command line that starts the browser, so it has only the ticket.
     ///
     /// # Errors
-    /// The errors of getrandom(2).
+    /// Any error of getrandom(2).
     pub fn issue_ticket(&mut self) -> io::Result<String> {
         let ticket = new_token()?;
         self.ticket = Some(ticket.clone());

@@ -96,8 +96,8 @@ fn charts_have_each_value_once() {
     assert!(charts > 20, "{charts}");
 }
 
-// Proves that a chart has a line for each unit of its field. The field is in bytes per second in
-// two runs, and in seconds in the third. No value has the unit of another run.
+// Proves that a chart has a separate line for each unit of its field. The field is in bytes per
+// second in two runs, and in seconds in the third. No value has the unit of another run.
 #[test]
 fn runs_with_other_units_are_other_lines() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/answers/schemas");

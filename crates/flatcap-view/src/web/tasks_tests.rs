@@ -124,8 +124,8 @@ fn one_switch_is_seen_at_every_zoom() {
     );
 }
 
-// Proves that unrecorded time has a range with its cause and no cells, that a timeline is reused
-// while the page scrolls, and that its pixels equal the pixels of a new reader.
+// Proves that unrecorded time has a range with its cause and no cells. A timeline is reused while
+// the page scrolls, and its pixels equal the pixels of a new reader.
 #[test]
 fn moving_on_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();

@@ -100,8 +100,8 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-// Proves that at each size the overview shows the value at its time, the largest value of its
-// steps, the element that has it, and date, time, state and step.
+// Proves that at each size the overview shows the value at the displayed time, and the largest
+// value of the steps with its element. It also shows date, time, state and step.
 #[test]
 fn the_overview_has_known_values() {
     let mut view = View::at(950);
