@@ -55,8 +55,8 @@ pub fn hertz(hz: f64) -> String {
     format!("{hz:.decimals$}")
 }
 
-/// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `490 /s`, `12.5
-/// ms`. Bytes have binary prefixes, and seconds below 1 have decimal prefixes.
+/// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`,
+/// `490 /s`. Bytes have binary prefixes, and seconds below 1 have decimal prefixes.
 pub fn quantity(value: f64, unit: &str) -> String {
     /// Numbers of at least this size are printed with an exponent.
     const LARGE: f64 = 1e7;
