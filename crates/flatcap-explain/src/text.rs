@@ -58,7 +58,8 @@ pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
 }
 
 /// Returns text about the programs that pushed a field. An example is
-/// `pushed by rig (user 1000, /usr/bin/rig)`. Returns `None` if the recorder measured or imported the field.
+/// `pushed by rig (user 1000, /usr/bin/rig)`. Returns `None` if the recorder measured or imported
+/// the field.
 pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
     let first = departure.senders.first()?;
     let more = match departure.senders.len() {
