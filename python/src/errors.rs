@@ -1,4 +1,4 @@
-//! Errors as Python raises them, with the words of the library.
+//! Errors of the library as Python exceptions, with the messages of the library.
 
 use flatcap_arrow::BatchError;
 use flatcap_explain::ExplainError;
@@ -13,7 +13,7 @@ pyo3::create_exception!(flatcap, FieldError, UsageError, "A field or condition t
 pyo3::create_exception!(flatcap, NoSamplesError, Error, "No sample is in the selected time.");
 pyo3::create_exception!(flatcap, ReadError, Error, "A file or directory that cannot be read.");
 
-/// Adds the classes to the module.
+/// Adds the classes of exceptions to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("Error", py.get_type::<Error>())?;
@@ -23,7 +23,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ReadError", py.get_type::<ReadError>())
 }
 
-/// Returns the exception of an argument.
+/// Returns the exception for an invalid argument.
 pub(crate) fn usage(what: impl std::fmt::Display) -> PyErr {
     UsageError::new_err(what.to_string())
 }

@@ -1,5 +1,5 @@
-//! The answers of `explain` and `spikes`: the JSON of the commands, as objects of the module
-//! `flatcap._answers`.
+//! The answers of `explain` and `spikes`. They are the JSON of the commands, converted to objects
+//! of the module `flatcap._answers`.
 
 use flatcap_explain::{Explanation, Spikes};
 use pyo3::prelude::*;
@@ -8,12 +8,13 @@ use serde_json::json;
 
 use crate::errors::usage;
 
-/// Returns what was different in a window. `notices` are problems with files, in words.
+/// Returns the differences of a window from its baseline. `notices` are problems with files, in
+/// words.
 pub(crate) fn explanation(py: Python<'_>, found: &Explanation, notices: Vec<String>) -> PyResult<Py<PyAny>> {
     answer(py, "Explanation", found, &json!({ "notices": notices }))
 }
 
-/// Returns the moments at which fields departed most from the usual.
+/// Returns the moments at which fields departed most from their usual values.
 pub(crate) fn spikes(py: Python<'_>, found: &Spikes, notices: Vec<String>) -> PyResult<Py<PyAny>> {
     let Spikes { host, ranked, unranked, left_out, .. } = found;
     let about = json!({
@@ -29,7 +30,7 @@ fn answer(
     report: &impl Serialize,
     about: &serde_json::Value,
 ) -> PyResult<Py<PyAny>> {
-    // Numbers, strings and lists always become JSON.
+    // Numbers, strings and lists always serialize to JSON.
     let report = serde_json::to_string(report).map_err(usage)?;
     let module = py.import("flatcap._answers")?;
     Ok(module.getattr("answer")?.call1((class, report, about.to_string()))?.unbind())

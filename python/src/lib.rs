@@ -1,10 +1,12 @@
-//! The Python module `flatcap._flatcap`: recordings of the flight recorder flatcap.
+//! The Python module `flatcap._flatcap`, which reads recordings of the flight recorder flatcap.
 //!
-//! Values leave it as Arrow streams by the `PyCapsule` interface, so that pandas, Polars, `DuckDB` and
-//! pyarrow take them without a copy and this module depends on none of them. The package
-//! `flatcap` re-exports it; flatcap/__init__.pyi documents the interface.
+//! The module returns values as Arrow streams through the `PyCapsule` interface. So pandas, Polars,
+//! `DuckDB` and pyarrow accept the values without a copy, and this module depends on none of these
+//! libraries. The package `flatcap` re-exports the module; flatcap/__init__.pyi documents the
+//! interface.
 //!
-//! Never writes a recording, prints, or holds more than a batch of it.
+//! This module never writes a recording, never prints, and never holds more than one batch of a
+//! recording.
 
 use pyo3::prelude::*;
 

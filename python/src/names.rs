@@ -7,14 +7,14 @@ use flatcap_format::schema::MetricKind;
 use flatcap_query::FieldInfo;
 use pyo3::prelude::*;
 
-/// A field of a source, as its own schema describes it.
+/// A field of a source, as the source's schema describes it.
 #[pyclass(frozen, get_all, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Field {
     source: String,
-    /// With the source, as `read` takes it.
+    /// The path with the source, in the form that `read` accepts.
     path: String,
-    /// As schemas spell it.
+    /// The type, as schemas spell it.
     r#type: String,
     unit: Option<String>,
     kind: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Field {
     in_all_runs: bool,
 }
 
-/// A host that recordings are of.
+/// A host of recordings.
 #[pyclass(frozen, get_all, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Host {

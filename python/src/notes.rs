@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 pub(crate) struct Marker {
     wall_ns: i64,
     mono_ns: u64,
-    /// Who wrote it: person, trigger or recorder.
+    /// The writer of the note: person, trigger or recorder.
     origin: &'static str,
     text: String,
     host: String,
@@ -23,18 +23,19 @@ pub(crate) struct Marker {
 pub(crate) struct Gap {
     source: String,
     host: String,
-    /// Number of the first one in its run.
+    /// Number of the first missing sample in its run.
     first: u64,
     count: u64,
-    /// Names joined by `+`.
+    /// Names of the causes, joined by `+`.
     causes: String,
-    /// They were left out on purpose, to record the source less often.
+    /// Whether the samples were left out on purpose, to record the source less often.
     is_thinned: bool,
-    /// Begin of the last recorded sample before them; 0 for none.
+    /// Begin of the last recorded sample before the gap, in monotonic nanoseconds; 0 if there is
+    /// none.
     after_mono_ns: u64,
-    /// Begin of the first recorded sample after them.
+    /// Begin of the first recorded sample after the gap, in monotonic nanoseconds.
     before_mono_ns: u64,
-    /// The same by the wall clock; none without a sample before them.
+    /// The begin of the sample before the gap on the wall clock; `None` if there is no such sample.
     after_wall_ns: Option<i64>,
     before_wall_ns: i64,
 }
@@ -47,7 +48,7 @@ pub(crate) struct NoteReading<'r> {
 }
 
 impl NoteReading<'_> {
-    /// Returns all markers, in the order of time. Skips segments that cannot be read.
+    /// Returns all markers, in time order. Skips segments that cannot be read.
     pub(crate) fn markers(&self) -> Result<Vec<Marker>, SegmentError> {
         let mut found = Vec::new();
         self.each(|reader, host| {
@@ -64,7 +65,7 @@ impl NoteReading<'_> {
         Ok(found)
     }
 
-    /// Returns the gaps of all sources, or of one, in the order of time. Skips segments that cannot
+    /// Returns the gaps of all sources, or of one source, in time order. Skips segments that cannot
     /// be read.
     pub(crate) fn gaps(&self, source: Option<&str>) -> Result<Vec<Gap>, SegmentError> {
         let mut found = Vec::new();

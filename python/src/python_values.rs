@@ -1,4 +1,4 @@
-//! Arrays of Arrow as lists of Python, for those without a library for data frames.
+//! Converts Arrow arrays to Python lists, for users without a library for data frames.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -32,7 +32,7 @@ impl<'py> ValueConverter<'py> {
         (0..array.len()).try_for_each(|row| list.append(self.value(array, row)?))
     }
 
-    /// Returns a value; None if it is absent. Times are datetimes, to the microsecond.
+    /// Returns a value, or None if the value is absent. Times become datetimes with microseconds.
     fn value(&self, array: &ArrayRef, row: usize) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         if array.is_null(row) {
@@ -73,7 +73,7 @@ impl<'py> ValueConverter<'py> {
                 }
                 dict.into_any()
             }
-            // The library makes no other types.
+            // The library creates no other types.
             _ => py.None().into_bound(py),
         })
     }

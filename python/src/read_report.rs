@@ -1,29 +1,30 @@
-//! Collects the findings of a reading in addition to rows.
+//! Collects the findings of a read, in addition to the rows.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flatcap_format::replay::Notice;
 use flatcap_query::QuerySummary;
 
-/// Maximum number of messages that are kept; all are counted.
+/// Maximum number of messages that are kept. All messages are counted.
 const TEXTS_MAX: usize = 100;
 
-/// The findings of the last reading, shared by the thread that reads and the one that queries them.
+/// The findings of the last read. The thread that reads and the thread that queries the findings
+/// share them.
 #[derive(Debug, Default)]
 pub(crate) struct ReadReport(Mutex<Findings>);
 
 /// Problems of files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Findings {
-    /// Their number, with samples and schemas that are malformed.
+    /// Number of problems, including malformed samples and schemas.
     pub(crate) count: u64,
-    /// The first of them, for people.
+    /// Messages about the first problems, for people.
     pub(crate) texts: Vec<String>,
     undecodable: u64,
 }
 
 impl ReadReport {
-    /// Forgets what an earlier reading found.
+    /// Removes the findings of an earlier read.
     pub(crate) fn clear(&self) {
         *self.lock() = Findings::default();
     }
@@ -37,7 +38,7 @@ impl ReadReport {
         }
     }
 
-    /// Sets what the reading says at its end.
+    /// Adds the findings that the read reports at its end.
     pub(crate) fn finish(&self, summary: QuerySummary) {
         let undecodable = summary.undecodable + summary.malformed_schemas;
         let mut findings = self.lock();
@@ -59,7 +60,7 @@ impl ReadReport {
     }
 
     fn lock(&self) -> MutexGuard<'_, Findings> {
-        // Counters are valid whatever a panic interrupted.
+        // The counters are valid even after a panic, whatever the panic interrupted.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Recordings: opened, described and asked.
+//! Opens, describes and queries recordings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ use crate::rows::{Rows, RowsRequest};
 use crate::snapshots::{self, Snapshot};
 use crate::times::{TimeContext, duration_ns, steps};
 
-/// Length of the window that `explain` looks at, unless stated.
+/// Default length of the window that `explain` analyzes, in nanoseconds.
 const WINDOW_NS: u64 = 300_000_000;
-/// Length of the time before it that it is compared with, unless stated.
+/// Default length of the time before the window with which the window is compared, in nanoseconds.
 const BEFORE_NS: u64 = 10_000_000_000;
 
-/// Segments, and directories of them, of one or several hosts.
+/// Segments, and directories of segments, of one or several hosts.
 #[pyclass(frozen, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -37,10 +37,10 @@ pub(crate) struct Recording {
     hosts: Arc<RecordedHosts>,
 }
 
-/// A time, as Python gives it.
+/// A time as a Python argument.
 type TimeArgument<'py> = Option<Bound<'py, PyAny>>;
 
-/// Opens a recording: a file, a directory of segments, or several of both.
+/// Opens a recording, which is a file, a directory of segments, or several files and directories.
 #[pyfunction]
 #[pyo3(signature = (path, *more, host=None))]
 pub(crate) fn open(
@@ -108,7 +108,7 @@ impl Recording {
         Ok(RecordingChoice { paths: self.paths.clone(), sources, host: self.host.clone() })
     }
 
-    /// Returns the exception of a time without samples.
+    /// Returns the exception for a time without samples.
     fn no_samples(&self, what: &str) -> PyErr {
         let span = match recording_span(&self.paths, self.host.as_ref()) {
             Ok(Some(span)) => format!("the recording spans {} to {}", span.start(), span.end()),
@@ -121,7 +121,7 @@ impl Recording {
 
 #[pymethods]
 impl Recording {
-    /// The paths it was opened with.
+    /// The paths with which the recording was opened.
     #[getter]
     fn paths(&self) -> Vec<PathBuf> {
         self.paths.clone()
@@ -150,7 +150,7 @@ impl Recording {
         Ok(span.map(|span| (*span.start(), *span.end())))
     }
 
-    /// Returns the fields of all sources, or of one.
+    /// Returns the fields of all sources, or of one source.
     #[pyo3(signature = (source=None))]
     fn fields(&self, source: Option<&str>) -> PyResult<Vec<Field>> {
         self.check_sources(&source.map(str::to_owned).into_iter().collect())?;
@@ -163,7 +163,7 @@ impl Recording {
         Ok(found)
     }
 
-    /// Asks for rows of fields, as `flatcap dump --fields` prints them.
+    /// Requests rows of fields, as `flatcap dump --fields` prints them.
     #[pyo3(signature = (fields, *, since=None, until=None, every=None, r#where=None, long=false, rate=false))]
     #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn read(
@@ -195,7 +195,7 @@ impl Recording {
         Ok(Rows::new(slf.unbind(), parts, RowsRequest::Fields { query, options }))
     }
 
-    /// Asks for the samples of a source with the exact types of its schema, as `flatcap export --to
+    /// Requests the samples of a source with the exact types of its schema, as `flatcap export --to
     /// arrow` writes them.
     #[pyo3(signature = (source, fields=None, *, since=None, until=None, every=None, r#where=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
@@ -223,12 +223,13 @@ impl Recording {
         Ok(Rows::new(slf.unbind(), parts, RowsRequest::Samples { query, step_ns }))
     }
 
-    /// Returns the marks, in the order of time.
+    /// Returns the marks, in time order.
     fn markers(&self, py: Python<'_>) -> PyResult<Vec<Marker>> {
         py.detach(|| self.notes().markers()).map_err(of_segment)
     }
 
-    /// Returns what is known of samples that are not in the recording, of all sources or of one.
+    /// Returns the gaps, that is, samples that are not in the recording, of all sources or of one
+    /// source.
     #[pyo3(signature = (source=None))]
     fn gaps(&self, py: Python<'_>, source: Option<&str>) -> PyResult<Vec<Gap>> {
         self.check_sources(&source.map(str::to_owned).into_iter().collect())?;
@@ -240,7 +241,7 @@ impl Recording {
         py.detach(|| snapshots::listed(&self.paths))
     }
 
-    /// Says what was different in a window, and who did it.
+    /// Returns the differences of a window from its baseline, and the suspects.
     #[pyo3(signature = (at=None, *, window=None, before=None, sources=None, limit=None))]
     #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn explain(
@@ -274,7 +275,7 @@ impl Recording {
         let found = py.detach(|| {
             let mut report = |notice: &flatcap_format::replay::Notice| notices.push(notice.to_string());
             let mut found = flatcap_explain::explain(&choice, wall_ns, window_ns, before_ns, &mut report)?;
-            // The program that knows names of functions is not part of this package.
+            // The program that finds names of functions is not part of this package.
             found.add_causes(&choice, |_, _| |_: &CodeObjectInfo, _| None)?;
             found.truncate(limit.unwrap_or(usize::MAX));
             Ok(found)
@@ -287,7 +288,8 @@ impl Recording {
         }
     }
 
-    /// Finds the moments at which fields departed most from the usual, the largest first.
+    /// Finds the moments at which fields departed most from their usual values, the largest
+    /// departure first.
     #[pyo3(signature = (*, since=None, until=None, sources=None, limit=10))]
     #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn spikes(
@@ -323,7 +325,7 @@ impl Recording {
     }
 }
 
-/// Returns names from a string with commas between them, or from a sequence of strings.
+/// Returns names from a comma-separated string, or from a sequence of strings.
 fn names(value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     match value.cast::<PyString>() {
         Ok(text) => Ok(text.to_string().split(',').map(|name| name.trim().to_owned()).collect()),
@@ -331,7 +333,7 @@ fn names(value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// Returns the paths from a string with commas between them, or from a sequence of strings.
+/// Returns the paths from a comma-separated string, or from a sequence of strings.
 fn field_paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<FieldPath>> {
     let parsed = match value.cast::<PyString>() {
         Ok(text) => FieldPath::parse_list(&text.to_string()),

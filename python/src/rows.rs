@@ -1,4 +1,4 @@
-//! The rows of a query: asked for, and read when a consumer takes them.
+//! The rows of a query. They are read only when a consumer requests them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,12 +23,12 @@ use crate::stream::{BatchReader, BatchStream};
 pub(crate) enum RowsRequest {
     /// Rows of fields.
     Fields { query: Query, options: RowOptions },
-    /// Samples of one source; with a step, the first one of each.
+    /// Samples of one source; with a step, the first sample of each step.
     Samples { query: Query, step_ns: Option<u64> },
 }
 
-/// Rows, which are read each time that a consumer takes them: anything that knows
-/// `__arrow_c_stream__`.
+/// Rows, which are read each time that a consumer requests them. A consumer is anything that
+/// supports `__arrow_c_stream__`.
 #[pyclass(frozen, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Rows {
@@ -37,7 +37,8 @@ pub(crate) struct Rows {
     hosts: Arc<RecordedHosts>,
     request: RowsRequest,
     report: Arc<ReadReport>,
-    /// The columns of the last reading: a directory that is recorded into gets new ones.
+    /// The columns of the last read. They may change, because a directory in which a recorder
+    /// writes gets new columns.
     schema: Mutex<Option<SchemaRef>>,
 }
 
@@ -50,7 +51,7 @@ impl Rows {
         Self { recording, segments, hosts, request, report: Arc::default(), schema: Mutex::default() }
     }
 
-    /// Begins to read.
+    /// Starts a read.
     fn stream(&self, py: Python<'_>) -> PyResult<BatchStream> {
         let mut raised = None;
         let mut goes_on = || {
@@ -104,7 +105,8 @@ impl Rows {
     }
 }
 
-/// Returns the field that describes a column: for a list of values, the field of its elements.
+/// Returns the field that describes a column. For a list of values, this is the field of its
+/// elements.
 fn described(field: &Field) -> &Field {
     match field.data_type() {
         DataType::List(element) if field.metadata().is_empty() => element,
@@ -114,14 +116,15 @@ fn described(field: &Field) -> &Field {
 
 #[pymethods]
 impl Rows {
-    /// Returns the rows as a stream of batches (Arrow `PyCapsule` interface). Each call reads anew.
+    /// Returns the rows as a stream of batches (Arrow `PyCapsule` interface). Each call reads the
+    /// recording again.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The interface lets a producer ignore a schema that it cannot make.
+        // The interface allows a producer to ignore a requested schema that it cannot produce.
         drop(requested_schema);
         let stream = FFI_ArrowArrayStream::new(Box::new(self.stream(py)?));
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
@@ -159,26 +162,27 @@ impl Rows {
         self.metadata(py, "description")
     }
 
-    /// How many problems the last reading found: damaged ranges, files that cannot be read, samples
-    /// that do not fit their schema. What they concern is not among the rows.
+    /// Number of problems that the last read found: damaged ranges, files that cannot be read,
+    /// samples that do not fit their schema. The rows do not include the affected data.
     #[getter]
     fn damage(&self) -> u64 {
         self.report.findings().count
     }
 
-    /// The first 100 of these, in words.
+    /// The first 100 of these problems, in words.
     #[getter]
     fn notices(&self) -> Vec<String> {
         self.report.findings().texts
     }
 
-    /// Returns all rows in memory: a list of values per column. Absent values are None, times are
-    /// datetimes in UTC, to the microsecond.
+    /// Returns all rows in memory, as a list of values per column. Absent values are None, and
+    /// times are datetimes in UTC with microseconds.
     fn to_pydict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.first_rows(py, usize::MAX)
     }
 
-    /// As `to_pydict`, but ends after the batch in which there are more rows than `rows_max`.
+    /// Returns rows as `to_pydict` does, but stops after the batch with which there are more than
+    /// `rows_max` rows.
     #[pyo3(name = "_first_rows")]
     fn first_rows<'py>(&self, py: Python<'py>, rows_max: usize) -> PyResult<Bound<'py, PyDict>> {
         let mut stream = self.stream(py)?;
@@ -201,13 +205,15 @@ impl Rows {
         Ok(found)
     }
 
-    /// The source of samples; None of fields, whose names begin with theirs.
+    /// The source of samples. None for rows of fields, because the names of fields begin with their
+    /// source.
     #[getter(_source)]
     fn source(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.schema(py)?.metadata().get("flatcap.source").cloned())
     }
 
-    /// Draws the columns over time, by matplotlib, which is imported only here. Returns its axes.
+    /// Draws the columns over time with matplotlib, which is imported only here. Returns the axes
+    /// of the plot.
     #[pyo3(signature = (ax=None, *, marks=true))]
     fn plot<'py>(
         slf: Bound<'py, Self>,

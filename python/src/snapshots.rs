@@ -11,35 +11,35 @@ use serde::Deserialize;
 const FOLDER: &str = "snapshots";
 /// Name of the file that describes a snapshot.
 const RECORD_NAME: &str = "snapshot.json";
-/// Name of the file that keeps a snapshot from being removed for its age.
+/// Name of the file that prevents the removal of a snapshot because of its age.
 const KEEP_NAME: &str = "keep";
-/// Ends the name of a directory that is not whole yet.
+/// Suffix of the name of a directory that is not complete yet.
 const PARTIAL_SUFFIX: &str = ".partial";
-/// Maximum size of a description that is read, in bytes: far larger than real ones.
+/// Maximum size of a description that is read, in bytes. Real descriptions are far smaller.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of snapshots of a data directory that are listed.
 const LISTED_MAX: usize = 10_000;
 
-/// A window of the ring that was kept: a directory of segments, for `open`.
+/// A window of the ring that was kept. It is a directory of segments, which `open` accepts.
 #[pyclass(frozen, get_all, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     name: String,
     path: PathBuf,
-    /// The rule that fired; none if a person or a signal ordered it.
+    /// The rule that fired; `None` if a person or a signal requested the snapshot.
     rule: Option<String>,
     reason: String,
-    /// When it was ordered or the rule fired.
+    /// The time at which the snapshot was requested or the rule fired.
     fired_wall_ns: i64,
     first_wall_ns: i64,
     last_wall_ns: i64,
     /// Whether the ring had the whole window.
     complete: bool,
-    /// Whether it is never removed for its age.
+    /// Whether the snapshot is never removed because of its age.
     kept: bool,
 }
 
-/// The fields of the file that are used. More may be added to it.
+/// The fields of the file that are used. The file may have further fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SnapshotFile {
@@ -52,7 +52,7 @@ struct SnapshotFile {
     complete: bool,
 }
 
-/// Returns the snapshots of data directories, by name, which begins with the time.
+/// Returns the snapshots of data directories, sorted by name. A name begins with the time.
 pub(crate) fn listed(paths: &[PathBuf]) -> Vec<Snapshot> {
     let mut found = Vec::new();
     for folder in paths.iter().map(|path| path.join(FOLDER)) {
@@ -82,7 +82,8 @@ pub(crate) fn listed(paths: &[PathBuf]) -> Vec<Snapshot> {
     found
 }
 
-/// Returns the moment of the order of a snapshot, if that is the only path.
+/// Returns the time at which a snapshot was requested or its rule fired, if the snapshot is the
+/// only path.
 pub(crate) fn fired_wall_ns(paths: &[PathBuf]) -> Option<i64> {
     let [path] = paths else { return None };
     read(path).map(|file| file.fired_wall_ns)

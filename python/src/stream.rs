@@ -22,7 +22,7 @@ pub(crate) enum BatchReader {
 pub(crate) struct BatchStream {
     reader: BatchReader,
     report: Arc<ReadReport>,
-    /// The thread that asked for the stream.
+    /// The thread that requested the stream.
     owner: ThreadId,
     is_over: bool,
 }
@@ -56,7 +56,7 @@ impl BatchStream {
         Self { reader, report, owner: thread::current().id(), is_over: false }
     }
 
-    /// Returns the next batch; none at the end, and after an error.
+    /// Returns the next batch, or `None` at the end and after an error.
     pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>, BatchError> {
         while !self.is_over {
             match self.reader.next() {
@@ -79,8 +79,8 @@ impl Iterator for BatchStream {
 
     fn next(&mut self) -> Option<Self::Item> {
         let external = |error: BatchError| ArrowError::ExternalError(Box::new(error));
-        // Other threads of a consumer must not wait for the interpreter: the thread that holds it
-        // may wait for them. Interrupts are for the main thread anyway.
+        // Other threads of a consumer must not wait for the interpreter, because the thread that
+        // holds it may wait for them. Interrupts are only for the main thread anyway.
         if thread::current().id() != self.owner {
             return self.next_batch().map_err(external).transpose();
         }
@@ -91,7 +91,7 @@ impl Iterator for BatchStream {
             }
             py.detach(|| self.next_batch()).map_err(external)
         });
-        // Without an interpreter, which is shutting down, nothing more is read.
+        // If there is no interpreter, because Python is shutting down, nothing more is read.
         read.unwrap_or(Ok(None)).transpose()
     }
 }
@@ -102,12 +102,12 @@ impl RecordBatchReader for BatchStream {
     }
 }
 
-/// Returns whether Python was interrupted. The interrupt stays pending: a consumer reports the end
-/// of the stream as its own error, and Python raises `KeyboardInterrupt` after it.
+/// Returns whether Python was interrupted. The interrupt stays pending. The consumer reports the
+/// end of the stream as an error, and Python raises `KeyboardInterrupt` after this error.
 fn is_interrupted(py: Python<'_>) -> bool {
     let Err(error) = py.check_signals() else { return false };
     if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-        // Without it the error of the consumer is raised alone, which ends the reading, too.
+        // If this call fails, only the error of the consumer is raised, which also ends the read.
         let _raised_later = py.import("_thread").and_then(|module| module.call_method0("interrupt_main"));
     }
     true

@@ -1,4 +1,4 @@
-//! Times, durations and steps, as Python gives them.
+//! Parses times, durations and steps that are Python arguments.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::errors::{of_segment, usage};
 const NS_PER_S: i64 = 1_000_000_000;
 const S_PER_DAY: i64 = 86_400;
 
-/// The recording on which times may depend.
+/// The recording to which times may refer.
 #[derive(Clone, Copy)]
 pub(crate) struct TimeContext<'r> {
     pub(crate) paths: &'r [PathBuf],
@@ -24,8 +24,8 @@ pub(crate) struct TimeContext<'r> {
 }
 
 impl TimeContext<'_> {
-    /// Returns the time that an argument names: a text, as the command line takes it, wall
-    /// nanoseconds, or a datetime, which is local without a zone.
+    /// Returns the time that an argument names. The argument is a string in the form of the command
+    /// line, wall nanoseconds, or a datetime. A datetime without a zone is local time.
     pub(crate) fn point(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<TimePoint> {
         if let Ok(text) = value.cast::<PyString>() {
             let text = text.to_string();
@@ -70,7 +70,8 @@ impl TimeContext<'_> {
     }
 }
 
-/// Returns the length of an argument, in nanoseconds: a text such as `300ms`, or a timedelta.
+/// Returns the duration of an argument, in nanoseconds. The argument is a string such as `300ms`,
+/// or a timedelta.
 pub(crate) fn duration_ns(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let ns = if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_string();
@@ -92,7 +93,8 @@ pub(crate) fn duration_ns(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64>
     Ok(ns)
 }
 
-/// Returns the steps of an argument: a length, with or without an aggregate: `100ms`, `1s:max`.
+/// Returns the steps of an argument. The argument is a length with or without an aggregate, such as
+/// `100ms` or `1s:max`.
 pub(crate) fn steps(value: &Bound<'_, PyAny>) -> PyResult<Steps> {
     let Ok(text) = value.cast::<PyString>() else {
         return Ok(Steps { step_ns: duration_ns("every", value)?, aggregate: None });
@@ -105,12 +107,13 @@ pub(crate) fn steps(value: &Bound<'_, PyAny>) -> PyResult<Steps> {
     Ok(Steps { step_ns, aggregate: aggregate.transpose()? })
 }
 
-/// Returns the wall time, in nanoseconds since 1970.
+/// Returns the current wall time, in nanoseconds since 1970.
 fn now_ns() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// Returns a datetime in nanoseconds since 1970, exactly: without floating point.
+/// Returns a datetime in nanoseconds since 1970. The result is exact, because no floating point is
+/// used.
 fn datetime_ns(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let datetime = value.py().import("datetime")?;
     let utc = datetime.getattr("timezone")?.getattr("utc")?;
@@ -121,7 +124,7 @@ fn datetime_ns(value: &Bound<'_, PyAny>) -> PyResult<i64> {
 
 fn timedelta_ns(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let part = |name: &str| -> PyResult<i64> { value.getattr(name)?.extract() };
-    // Those of pandas have nanoseconds.
+    // Datetimes of pandas have nanoseconds.
     let nanoseconds = if value.hasattr("nanoseconds")? { part("nanoseconds")? } else { 0 };
     let seconds = part("days")?.saturating_mul(S_PER_DAY).saturating_add(part("seconds")?);
     let below = part("microseconds")?.saturating_mul(1_000).saturating_add(nanoseconds);

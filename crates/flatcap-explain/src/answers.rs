@@ -1,7 +1,7 @@
 //! The answers of `spikes` and `explain`. Their fields, in this order, are the JSON that all
 //! programs print, send and return.
 //!
-//! A key without a value is absent, and a text or a list is empty only if that is what is known.
+//! A key without a value is absent. A string or a list is empty only if it is known to be empty.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ use super::measurement::Measurement;
 /// A value of a field that departs from its usual range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldDeparture {
-    /// Wall time in nanoseconds: the middle of a spike; in a window, the first sample that differs.
+    /// Wall time in nanoseconds. For a spike, this is its middle; in a window, it is the time of
+    /// the first sample that differs.
     pub wall_ns: i64,
     /// The source.
     pub source: String,
@@ -24,18 +25,19 @@ pub struct FieldDeparture {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_id: Option<u16>,
     /// Path of the field below the source, with `[*]` after a list, and with the state whose share
-    /// is counted: `processes[*].state=D`.
+    /// is counted, such as `processes[*].state=D`.
     pub field: String,
     /// The element of the list.
-    // Null outside of lists, unlike the other optional keys: scripts can select it for each field.
+    // Outside of lists this key is null, not absent as the other optional keys, so that scripts can
+    // select it for each field.
     pub element: Option<String>,
     /// The value, in `unit`, as `dump` prints it.
     pub value: f64,
     /// The usual level.
     pub usual: f64,
-    /// Begin of the usual range.
+    /// Lower end of the usual range.
     pub usual_low: f64,
-    /// End of the usual range.
+    /// Upper end of the usual range.
     pub usual_high: f64,
     /// The unit.
     pub unit: ValueUnit,
@@ -47,19 +49,19 @@ pub struct FieldDeparture {
     /// The samples of the value; absent without samples around the time.
     #[serde(rename = "measured", skip_serializing_if = "Option::is_none")]
     pub measurement: Option<Measurement>,
-    /// The programs that pushed it; absent if the recorder measured or imported it.
+    /// The programs that pushed the field; absent if the recorder measured or imported it.
     #[serde(rename = "pushed_by", skip_serializing_if = "Vec::is_empty")]
     pub senders: Vec<SourceSender>,
-    /// The string value whose share of samples is counted. For a number: `unchanged` if samples
-    /// that repeat the previous value are counted, or `absent` for the share of samples without a
-    /// value.
+    /// The string value whose share of samples is counted. For a number, this is `unchanged` if
+    /// samples that repeat the previous value are counted, or `absent` if samples without a value
+    /// are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The name with source and element: `billing[812] process.processes[*].user_time`. The name
-    /// of the source is in quotes if another field has the same path.
+    /// The full name, such as `billing[812] process.processes[*].user_time`, has source and
+    /// element. The name of the source is in quotes if another field has the same path.
     pub name: String,
-    /// The path for `--fields` and for a chart: of the element if there is one, and of all sources
-    /// with the name.
+    /// The path for `--fields` and for a chart. It selects the element, if there is one, in all
+    /// sources with the name.
     pub path: String,
 }
 
@@ -69,8 +71,10 @@ pub struct FieldGroup {
     /// The best departure of the group.
     #[serde(flatten)]
     pub departure: FieldDeparture,
-    /// Wall time of the first sample that differs, again: suspects have it under this name.
-    // One key for both lists, so that a script sorts suspects and fields by time alike.
+    /// Wall time of the first sample that differs. It repeats the time of the departure under the
+    /// name that suspects use.
+    // Both lists have the same key, so that a script can sort suspects and fields by time in the
+    // same way.
     pub first_wall_ns: i64,
     /// The other fields.
     pub together: Vec<FieldName>,
@@ -103,7 +107,7 @@ pub struct ChildrenUse {
     pub sum: f64,
     /// The unit.
     pub unit: ValueUnit,
-    /// The value of each.
+    /// The value of each child.
     pub parts: Vec<FieldDeparture>,
 }
 
@@ -114,7 +118,7 @@ pub struct UnrankedFields {
     pub reason: UnrankedReason,
     /// The number of fields.
     pub count: usize,
-    /// The fields' names, with the source: at most a thousand.
+    /// The fields' names with the source; at most a thousand.
     pub fields: BTreeSet<String>,
 }
 
@@ -136,7 +140,7 @@ pub enum UnrankedReason {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Spikes {
-    /// Best first.
+    /// The departures, best first.
     pub departures: Vec<FieldDeparture>,
     /// The host.
     #[serde(skip)]
@@ -150,7 +154,7 @@ pub struct Spikes {
     /// Minimum number of series that were left out to bound memory.
     #[serde(skip)]
     pub left_out: u64,
-    /// There was damage, or a file that cannot be read.
+    /// Whether the recording has damage, or a file that cannot be read.
     #[serde(skip)]
     pub has_findings: bool,
 }
@@ -166,17 +170,17 @@ pub struct Suspect {
     pub pid: Option<u64>,
     /// The score of the suspect's activity above the usual.
     pub score: f64,
-    /// The suspect's deeds, for people: `user_time 98.1 % (usually 0.3 %), ...`.
+    /// The suspect's activity, for people: `user_time 98.1 % (usually 0.3 %), ...`.
     pub what: String,
-    /// Departures of the suspect's own fields, best first.
+    /// Departures of the suspect's fields, without its children's fields, best first.
     pub evidence: Vec<FieldDeparture>,
-    /// The use of resources by its new children.
+    /// The use of resources by the suspect's new children.
     pub children: Vec<ChildrenUse>,
-    /// Wall time of the first sample in which any of its values differed.
+    /// Wall time of the first sample in which any of the suspect's values differed.
     pub first_wall_ns: i64,
 }
 
-/// Processes that ended or began below another one.
+/// Processes that ended or began as descendants of another process.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Offspring {
     /// The list that contains these processes.
@@ -203,7 +207,7 @@ pub struct ExplainedBaseline {
     pub recorded_ns: u64,
     /// The shortest baseline that has a usual level, in nanoseconds.
     pub least_ns: u64,
-    /// The baseline is shorter, so nothing is ranked.
+    /// Whether the baseline is shorter than that, so that nothing is ranked.
     pub is_too_short: bool,
 }
 
@@ -232,9 +236,9 @@ pub struct Explanation {
     pub window: ExplainedWindow,
     /// The time before the window, with which the window is compared.
     pub baseline: ExplainedBaseline,
-    /// Best first.
+    /// The suspects, best first.
     pub suspects: Vec<Suspect>,
-    /// Best first.
+    /// The groups of fields, best first.
     pub fields: Vec<FieldGroup>,
     /// The number of ranked fields.
     pub ranked: usize,
@@ -251,16 +255,17 @@ pub struct Explanation {
     pub host: String,
     /// Processes that ended or began, by parent.
     pub offspring: Vec<Offspring>,
-    /// Maximum lateness of the recorder's samples at the window, in nanoseconds, if recorded.
+    /// Maximum lateness of the recorder's samples around the window, in nanoseconds, if it was
+    /// recorded.
     pub late_ns: Option<u64>,
     /// Steps of the wall clock in the time that was read.
     pub clock_steps: Vec<ClockStep>,
     /// Minimum number of series that were left out to bound memory.
     pub left_out: u64,
-    /// There was damage, or a file that cannot be read.
+    /// Whether the recording has damage, or a file that cannot be read.
     #[serde(skip)]
     pub has_findings: bool,
-    /// The wanted length of the baseline.
+    /// The requested length of the baseline, in nanoseconds.
     #[serde(skip)]
     pub(super) before_ns: u64,
 }

@@ -1,4 +1,5 @@
-//! Finds suspects: adds up the departures of the fields of an element, by the kind of its list.
+//! Finds suspects. Adds up the departures of the fields of each element, according to the kind of
+//! the element's list.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +13,16 @@ use super::series::{KERNEL_PARENT, SeriesSet, pid_in};
 use super::table_shape::ProcessFacts;
 use super::window::WindowValue;
 
-/// An element whose evidence scores less is not a suspect.
+/// Minimum score of the evidence against a suspect. An element with a lower score is not a suspect.
 const SUSPECT_SCORE_MIN: f64 = 0.5;
-/// The weight of threads that do the work of other processes: threads of the kernel, and the
-/// recorder, which samples the activity of others and copies the ring when they trigger a snapshot.
+/// The weight of threads that work on behalf of other processes. These are the kernel's threads and
+/// the recorder's threads. The recorder samples the activity of other processes, and copies the
+/// ring when they trigger a snapshot.
 pub(super) const FOR_OTHERS_PART: f64 = 0.4;
-/// The activity of a process's children counts for the process, with a little less weight than for
-/// the children themselves.
+/// The weight with which the activity of a process's children counts for the process. It is a
+/// little less than the weight for the children themselves.
 const CHILDREN_PART: f64 = 0.9;
-/// A group is not a suspect if one of its members explains this part of its score.
+/// Part of a group's score that a member must explain so that the group is not a suspect.
 const EXPLAINED_PART: f64 = 0.7;
 
 /// The kind of a suspect.
@@ -58,8 +60,8 @@ impl SuspectKind {
         }
     }
 
-    /// Returns the weight of the score in comparison with other kinds: an incident is visible on a
-    /// device, but seldom caused by it.
+    /// Returns the weight of the score in comparison with other kinds. Devices have less weight,
+    /// because an incident is visible on a device but seldom caused by it.
     fn part(self) -> f64 {
         match self {
             Self::Process => 1.0,
@@ -75,10 +77,10 @@ pub(super) struct SuspectedElement {
     pub(super) element: u32,
     pub(super) kind: SuspectKind,
     pub(super) score: f64,
-    /// Departures of its own fields, best first, one per class.
+    /// Departures of the element's fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
-    /// Departures of its new children, by class, best class first. The children count for the
-    /// score, but are not values of the element.
+    /// Departures of the element's new children, by class, best class first. The children count for
+    /// the score, but are not values of the element.
     pub(super) children: Vec<Vec<WindowValue>>,
 }
 
@@ -103,11 +105,11 @@ impl Suspicion {
         let mut scores: BTreeMap<ValueClass, f64> =
             self.own.iter().map(|(class, best)| (*class, best.score)).collect();
         for (class, departures) in &self.of_children {
-            // A process may start many children that each do little, so only their sum shows what
-            // it caused.
+            // A process may start many children that each do little, so only their sum shows the
+            // activity that it caused.
             let value = CHILDREN_PART * departures.iter().map(|departure| departure.value).sum::<f64>();
             let measure = Measure { class: *class, ..Measure::STATE };
-            // New children did nothing before.
+            // New children did nothing before the window.
             let score = departure_score(value, &Baseline::NOTHING, measure);
             let known = scores.entry(*class).or_default();
             *known = known.max(score);
@@ -129,8 +131,8 @@ pub(super) fn suspects(
         else {
             continue;
         };
-        // An element that did less than usual is at most a victim. A pushed source describes the
-        // application that pushed it, not the host.
+        // An element that did less than usual is not a cause, at most a victim. A pushed source
+        // describes the application that pushed it, not the host.
         if departure.value < departure.usual.level || set.is_pushed(info.table) {
             continue;
         }
@@ -160,13 +162,13 @@ fn add(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue) {
     }
 }
 
-/// Adds the departures of new processes to their parents: a parent may do nothing but start
+/// Adds the departures of new processes to their parents, because a parent may do nothing but start
 /// children.
 fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
     for (element, suspicion) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {
-            // A child that existed before is a suspect itself.
+            // A child that existed before the window is a suspect itself.
             facts.born_ns?;
             set.element_of(facts.parent?)
         });
@@ -182,7 +184,7 @@ fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
 }
 
 /// Returns an element as a suspect, or `None` if its evidence is too weak. An element that only
-/// waits is a suspect, too, since there may be no other.
+/// waits is also a suspect, since there may be no other.
 fn suspect(element: u32, suspicion: Suspicion, set: &SeriesSet) -> Option<SuspectedElement> {
     let works_for_others =
         set.is_recorder(element) || set.processes.get(&element).is_some_and(is_kernel_thread);
@@ -211,8 +213,8 @@ fn is_kernel_thread(facts: &ProcessFacts) -> bool {
     facts.pid == KERNEL_PARENT || facts.parent == Some(KERNEL_PARENT)
 }
 
-/// Removes control groups that contain a group which explains them, and the root, which is the
-/// host.
+/// Removes control groups that contain a group which explains them. Also removes the root, because
+/// it is the host.
 fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> Vec<SuspectedElement> {
     let groups: Vec<(String, f64)> = found
         .iter()
@@ -243,8 +245,8 @@ fn path_in(names: &ElementNames, name: ElementName) -> String {
     path.map(|part| part.value.to_string()).unwrap_or_default()
 }
 
-/// Returns the name of an element: for a process with its id, for others without numbers that only
-/// identify them.
+/// Returns the name of an element. The name of a process includes its id; other names omit numbers
+/// that only identify the element.
 pub(super) fn label_of(names: &ElementNames, name: ElementName) -> String {
     let label = names.label(name);
     if pid_in(names, name).is_some() {
@@ -262,7 +264,7 @@ pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, name: ElementName
             let program = label.rsplit_once('[').map_or(label, |(program, _)| program);
             (program.to_owned(), pid_in(names, name))
         }
-        // As systemd and /proc/PID/cgroup spell it.
+        // This is the spelling of systemd and /proc/PID/cgroup.
         SuspectKind::Cgroup => (format!("/{}", path_in(names, name)), None),
         SuspectKind::Disk | SuspectKind::Interface => (label_of(names, name), None),
     }

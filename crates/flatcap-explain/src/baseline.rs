@@ -1,7 +1,7 @@
-//! The usual level and range of a series, from the blocks before: quantiles, which a few outliers
-//! hardly change.
+//! The usual level and range of a series, computed from earlier blocks. Level and range are
+//! quantiles, because a few outliers hardly change quantiles.
 
-/// Statistics of the windows of a block of a series, in four numbers.
+/// Statistics of the windows in a block of a series, as four numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BlockStats {
     pub(super) median: f32,
@@ -14,7 +14,7 @@ pub(super) struct BlockStats {
 /// The usual level and range of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Baseline {
-    /// The usual level: the median.
+    /// The usual level, which is the median.
     pub(super) level: f64,
     /// The standard deviation, estimated from the median absolute deviation.
     pub(super) noise: f64,
@@ -24,18 +24,19 @@ pub(super) struct Baseline {
     /// The smallest and the largest value in the baseline.
     pub(super) lowest: f64,
     pub(super) highest: f64,
-    /// The number of blocks in it; 0 for a series that did not exist before.
+    /// The number of blocks in the baseline; 0 for a series that did not exist before.
     pub(super) blocks: u32,
 }
 
-/// The end of the usual range is this quantile of the blocks' largest values.
-// So a value that recurs every few blocks is usual, and one earlier incident is not.
+/// Quantile of the blocks' largest values that is the upper end of the usual range.
+// With this quantile, a value that recurs every few blocks is usual, and a single earlier incident
+// is not.
 const PEAK_QUANTILE: f64 = 0.85;
 
 /// The ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const DEVIATION_FACTOR: f64 = 1.4826;
 
-/// With fewer blocks, no usual level is known.
+/// Minimum number of blocks. With fewer blocks, the usual level is not known.
 pub(super) const BLOCKS_MIN: usize = 4;
 
 impl BlockStats {
@@ -58,7 +59,7 @@ impl BlockStats {
 }
 
 impl Baseline {
-    /// Returns the baseline of these blocks, or `None` for fewer than [`BLOCKS_MIN`].
+    /// Returns the baseline of these blocks, or `None` for fewer than [`BLOCKS_MIN`] blocks.
     pub(super) fn of<'b>(blocks: &(impl ExactSizeIterator<Item = &'b BlockStats> + Clone)) -> Option<Self> {
         if blocks.len() < BLOCKS_MIN {
             return None;
@@ -76,7 +77,7 @@ impl Baseline {
         let lowest = of_blocks(|block| block.min, 0.0);
         let highest = of_blocks(|block| block.max, 1.0);
         // The level and the ends of the range are quantiles of different numbers, so the level may
-        // lie outside of them.
+        // lie outside the range.
         Some(Self {
             level,
             noise,
@@ -88,8 +89,9 @@ impl Baseline {
         })
     }
 
-    /// Returns the baseline of a new element, from the largest value of earlier new elements in
-    /// each block (0 in a block without any), or `None` for fewer than [`BLOCKS_MIN`].
+    /// Returns the baseline of a new element. `peaks` has the largest value of earlier new elements
+    /// in each block, which is 0 in a block without such elements. Returns `None` for fewer than
+    /// [`BLOCKS_MIN`] blocks.
     pub(super) fn of_newcomers(mut peaks: Vec<f32>) -> Option<Self> {
         if peaks.len() < BLOCKS_MIN {
             return None;
@@ -98,27 +100,27 @@ impl Baseline {
         Some(Self { high, highest: quantile(&mut peaks, 1.0).max(0.0), ..Self::NOTHING })
     }
 
-    /// The baseline of what did not exist before.
+    /// The baseline of an element that did not exist before.
     pub(super) const NOTHING: Self =
         Self { level: 0.0, noise: 0.0, low: 0.0, high: 0.0, lowest: 0.0, highest: 0.0, blocks: 0 };
 
-    /// Returns whether it is of values that were all the same.
+    /// Returns whether all values of the baseline are equal.
     pub(super) fn is_constant(&self) -> bool {
         self.blocks > 0 && self.highest.total_cmp(&self.lowest).is_eq()
     }
 }
 
-/// Returns the lower median. Changes the order.
+/// Returns the lower median. Changes the order of the values.
 fn middle(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {
         return None;
     }
-    // The lower of two middle values: a median is a value that occurred.
+    // The lower of two middle values is used, so that the median is a value that occurred.
     let at = (values.len() - 1) / 2;
     Some(*values.select_nth_unstable_by(at, f32::total_cmp).1)
 }
 
-/// Returns a quantile, interpolated; 0 of no values. Changes the order of the values.
+/// Returns an interpolated quantile, or 0 if there are no values. Changes the order of the values.
 fn quantile(values: &mut [f32], share: f64) -> f64 {
     if values.is_empty() {
         return 0.0;

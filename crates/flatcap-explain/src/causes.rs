@@ -1,5 +1,5 @@
 //! Analyzes the kernel's events in a window: the threads that ran, the threads that waited for a
-//! CPU and those that ran instead, the code that ran, and the lines that the kernel logged.
+//! CPU and the threads that ran instead, the code that ran, and the lines that the kernel logged.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,37 +21,39 @@ use super::kernel_causes::{
 };
 use super::reading::{ExplainError, RecordingChoice};
 
-/// Time before the window that is not compared with it.
-// This time may be the beginning of what the window shows.
+/// Time directly before the window that is not compared with the window, in nanoseconds.
+// An incident in the window may begin in this time.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Additional time that is read around these times, in addition to two periods of the sources.
+/// Time that is read before and after these times, in addition to two periods of the sources.
 // The events of a sample precede its time, and a wait that ends later shows which threads ran
 // during it.
 const AROUND_NS: u64 = 1_200_000_000;
-/// Maximum time before the window that is compared with it.
+/// Maximum length of the time before the window that is compared with the window.
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
-/// Maximum number of lines of the kernel log that are kept; further ones are counted.
+/// Maximum number of lines of the kernel log that are kept. Further lines are only counted.
 const LINES_MAX: usize = 100;
 /// Maximum number of listed processes that waited, and of threads that slept longer than usual.
 const WAITING_MAX: usize = 100;
-/// A thread slept longer than usual if its sleep was at least this many times its longest one in
-/// the time before.
+/// Ratio of a thread's sleep to its longest sleep in the time before from which the sleep counts as
+/// longer than usual.
 const LONGER_SLEEP_FACTOR: u64 = 2;
-/// Shorter sleeps count as usual.
+/// Minimum length of a sleep that counts as longer than usual. Shorter sleeps count as usual.
 // Timers and the scheduler delay threads by a few milliseconds.
 const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
-/// With fewer sleeps before, the usual sleep of a thread is not known.
+/// Minimum number of sleeps in the time before. With fewer sleeps, the usual sleep of a thread is
+/// not known.
 const USUAL_SLEEPS_MIN: u64 = 10;
 /// Maximum number of processes listed for each waiting process.
 const BLOCKERS_MAX: usize = 8;
 
 impl Explanation {
-    /// Adds what the kernel's events in the window show, compared with the time before it. `names`
-    /// gets the stacks and the boot of their host, if it is known, and returns what finds the name
-    /// of the function at an offset of an object. A recording without such events adds nothing.
+    /// Adds the causes that the kernel's events in the window show, in comparison with the time
+    /// before the window. `names` gets the stacks and the boot id of their host, if it is known. It
+    /// returns a function that finds the name of the function at an offset of an object. Adds
+    /// nothing if the recording has no such events.
     ///
     /// # Errors
-    /// Returns the errors of reading the recording.
+    /// The recording cannot be read.
     pub fn add_causes<N>(
         &mut self,
         choice: &RecordingChoice,
@@ -73,7 +75,7 @@ impl Explanation {
     }
 }
 
-/// Reads the kernel's events of a window of wall time, except stacks, which are returned apart.
+/// Reads the kernel's events of a window of wall time. Stacks are returned separately.
 fn find_causes(
     choice: &RecordingChoice,
     window: (i64, i64),
@@ -84,7 +86,8 @@ fn find_causes(
     let (mut causes, mut stacks) = (KernelCauses::default(), None);
     for kind in [KernelSource::Scheduler, KernelSource::Stacks, KernelSource::Log] {
         let own = recording.kernel_sources().filter(|(own, ..)| *own == kind);
-        // After a reload a source may have another period; the longest one reads enough.
+        // After a reload a source may have another period. The longest period makes sure that
+        // enough is read.
         let Some(period_ns) = own.map(|(.., period_ns)| period_ns).max() else { continue };
         let around_ns = period_ns.saturating_mul(2).saturating_add(AROUND_NS);
         // Only the times of tasks are compared with the time before.
@@ -108,14 +111,14 @@ fn find_causes(
     Ok((causes, stacks))
 }
 
-/// A part of the events.
+/// A part of the events that are read.
 enum EventPart<'e> {
     /// A run begins.
     Run(&'e RunInfo),
     Sample(&'e SampleView<'e>),
 }
 
-/// Events being read.
+/// The events that are being read.
 struct EventReading {
     reader: KernelReader,
     has_findings: bool,
@@ -131,7 +134,7 @@ impl EventReading {
                     take(EventPart::Run(&run));
                 }
                 KernelItem::Payload(_, sample) => self.has_findings |= !take(EventPart::Sample(&sample)),
-                // The same files were read before, with a report.
+                // The same files were read before, and their problems were reported then.
                 KernelItem::Notice(_) => self.has_findings = true,
                 KernelItem::Gap(..) | KernelItem::Other => {}
             }
@@ -161,7 +164,7 @@ struct ComparedTimes {
 }
 
 impl ComparedTimes {
-    /// Returns whether anything is known of the window.
+    /// Returns whether any part of the window is known.
     fn are_of_window(&self) -> bool {
         !self.window.cpus().is_empty() || self.holes.holes().next().is_some()
     }
@@ -201,7 +204,7 @@ fn read_tasks(
             if let Some(times) = &mut times {
                 timeline.begin_run(times);
             }
-            // The window is in one run, the run of the samples in it.
+            // The window belongs to one run, which is the run of the samples in it.
             times = times.take().filter(ComparedTimes::are_of_window);
             return true;
         };
@@ -231,7 +234,7 @@ fn add_tasks(times: &ComparedTimes, faults: RecordingFaults, causes: &mut Kernel
     let recorded_ns = self::recorded_ns(&times.window);
     let before_ns = self::recorded_ns(&times.before);
     let before = times.before.processes();
-    // The usual value for the recorded length of the window.
+    // This is the usual value for the recorded length of the window.
     let usual = |process: u32, ns_of: fn(&ProcessTimes) -> u64| {
         // A process that did not run in the recorded time before has a usual time of 0.
         let known = before.iter().find(|times| times.process == process).map_or(0, ns_of);
@@ -285,8 +288,8 @@ fn blocking_process(blocker: &Blocker) -> BlockingProcess {
 }
 
 /// Returns the threads whose longest sleep in the window is much longer than any sleep in the time
-/// before. That time is at least as long as the window, since a shorter one could not show that
-/// such a sleep is usual.
+/// before. The time before is at least as long as the window, since a shorter time could not show
+/// that such a sleep is usual.
 fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<SleepingThread> {
     let before: HashMap<u64, ThreadTimes> =
         times.before.threads().into_iter().map(|times| (times.task.number, times)).collect();
@@ -344,8 +347,8 @@ fn read_stacks(events: &mut EventReading, window: (i64, i64)) -> Result<Option<R
         let sample = match part {
             EventPart::Sample(sample) => sample,
             EventPart::Run(run) => {
-                // The window is in one run, the run of the samples in it. Build ids belong to a
-                // run, too.
+                // The window belongs to one run, which is the run of the samples in it. Build ids
+                // also belong to a run.
                 stacks = stacks.take().filter(RunStacks::are_of_window);
                 boot_id.clone_from(&run.host.boot_id);
                 return true;
@@ -377,11 +380,13 @@ fn read_log(events: &mut EventReading, window: (i64, i64)) -> Result<LoggedLines
             return true;
         };
         let Ok(batch) = LogBatch::read(sample.payload) else { return false };
-        // The count is a total of the run, so the first sample says nothing about this window.
+        // The count is a total since the start of the run, so the first sample alone says nothing
+        // about this window.
         let before = lost.replace(batch.lost()).unwrap_or(batch.lost());
         log.lost = log.lost.saturating_add(batch.lost().saturating_sub(before));
         for line in batch.lines() {
-            // The clock of the log deviates, but each line was written between two samples.
+            // The clock of the log deviates from the monotonic clock, but each line was written
+            // between two samples.
             let first_ns = before_ns.unwrap_or_default();
             let mono_ns = line.time_ns.clamp(first_ns, sample.mono_ns.max(first_ns));
             let wall_ns = wall_offset_ns(sample).wrapping_add_unsigned(mono_ns);

@@ -11,16 +11,16 @@ use super::layout::TextLayout;
 
 /// Maximum number of unrecorded times on the screen.
 const UNRECORDED_SHOWN: usize = 4;
-/// Maximum number of processes that ran, and that waited, on the screen.
+/// Maximum number of processes that ran, and of processes that waited, on the screen.
 const PROCESSES_SHOWN: usize = 5;
 /// Maximum number of places in the code on the screen.
 const PLACES_SHOWN: usize = 5;
 /// Maximum number of lines of the kernel log on the screen.
 const LINES_SHOWN: usize = 5;
-/// Maximum number of processes named among the ones that ran while another one waited.
+/// Maximum number of named processes among the processes that ran while another one waited.
 const BLOCKERS_SHOWN: usize = 2;
-/// Widths of a process, of a place in the code, and of the processes that ran during a wait. A line
-/// has at most 80 columns.
+/// Widths of the columns for a process, for a place in the code, and for the processes that ran
+/// during a wait. A line has at most 80 columns.
 const PROCESS_WIDTH: usize = 21;
 const PLACE_WIDTH: usize = 48;
 const MEANWHILE_WIDTH: usize = 24;
@@ -45,7 +45,7 @@ impl TextLayout<'_> {
         lines.iter().map(|line| self.fitting(line.trim_end())).collect()
     }
 
-    /// Says what of the window was not recorded, and why.
+    /// Adds lines about the parts of the window that were not recorded, with the reasons.
     fn push_unrecorded(&self, tasks: &TaskCauses, lines: &mut Vec<String>) {
         for UnrecordedTime { cause, begin_wall_ns, end_wall_ns, records } in
             tasks.unrecorded.iter().take(UNRECORDED_SHOWN)
@@ -92,7 +92,8 @@ impl TextLayout<'_> {
     }
 }
 
-/// Says that a list is empty: nobody, if all of the window was recorded, else nobody knows.
+/// Returns the line for an empty list. It says "nobody" if the whole window was recorded; otherwise
+/// it says that this is not known.
 fn nobody(list: &str, tasks: &TaskCauses) -> String {
     // An empty list of an incomplete window proves nothing about who ran.
     if tasks.is_complete {
@@ -143,7 +144,8 @@ fn push_waiting(waits: &[WaitingProcess], tasks: &TaskCauses, lines: &mut Vec<St
     }));
 }
 
-/// Lists the threads that slept longer than usual; says nothing if all slept as usual.
+/// Adds lines about the threads that slept longer than usual. Adds nothing if all threads slept as
+/// usual.
 fn push_sleeping(sleeps: Option<&[SleepingThread]>, tasks: &TaskCauses, lines: &mut Vec<String>) {
     let Some(sleeps) = sleeps else {
         lines.push("who slept longer: unknown, too little was recorded before the window".to_owned());
@@ -169,11 +171,12 @@ fn push_sleeping(sleeps: Option<&[SleepingThread]>, tasks: &TaskCauses, lines: &
     }));
 }
 
-/// Says what the times around the window lack, with which it is compared, and all waits.
+/// Adds lines about records that are missing outside the window, in the time with which the window
+/// is compared. Also adds a line about missing wakeups, which affect all waits.
 fn push_faults(tasks: &TaskCauses, lines: &mut Vec<String>) {
     let mut said = Vec::new();
-    // These counts are of all that was read. If a part of the window is missing, they include it,
-    // and the lines above have said so.
+    // These counts cover all times that were read. If a part of the window is missing, the counts
+    // include this part, and the lines above already report it.
     let are_outside = tasks.unrecorded.is_empty();
     if are_outside && tasks.lost > 0 {
         said.push(format!("the kernel lost {} records", tasks.lost));
@@ -223,12 +226,12 @@ fn place_name(place: &FunctionTime) -> String {
     shortened(&escaped(&name), PLACE_WIDTH)
 }
 
-/// Says how much of the window was recorded.
+/// Returns text about the recorded part of the window.
 fn recorded_part(tasks: &TaskCauses) -> String {
     format!("{} of {} were recorded", latency(tasks.recorded_ns), latency(tasks.window_ns))
 }
 
-/// Returns who ran while a process waited, with their shares of its waits.
+/// Returns the processes that ran while another process waited, with their shares of its waits.
 fn meanwhile(process: &WaitingProcess) -> String {
     let share = |BlockingProcess { name, ns, .. }: &BlockingProcess| {
         format!("{} {}", escaped(name), percent(*ns, process.run_delay_ns))

@@ -1,8 +1,8 @@
 //! Pairs monotonic times with wall times, from the samples of a run.
 
-/// Maximum number of steps of the wall clock that are kept; the earliest are dropped first.
+/// Maximum number of steps of the wall clock that are kept. The earliest steps are dropped first.
 const STEPS_MAX: usize = 4096;
-/// A smaller change of the offset is the adjustment of a clock, not a step.
+/// Minimum change of the offset that is a step. A smaller change is the adjustment of a clock.
 const STEP_MIN_NS: u64 = 100_000_000;
 
 /// The offsets of the wall clock during a run.
@@ -15,8 +15,8 @@ pub(super) struct RunClock {
 impl RunClock {
     pub(super) fn add(&mut self, mono_ns: u64, wall_ns: i64) {
         let offset = wall_ns.wrapping_sub_unsigned(mono_ns);
-        // Batches of several sources overlap in time, so an older sample must not bring an old
-        // offset back.
+        // Batches of several sources overlap in time, so an older sample must not restore an old
+        // offset.
         let is_new =
             self.offsets.last().is_none_or(|(from_ns, known)| *known != offset && mono_ns > *from_ns);
         if is_new {
@@ -27,15 +27,16 @@ impl RunClock {
         }
     }
 
-    /// Returns the wall time of a monotonic time. Before the first sample, that sample's offset is
-    /// used.
+    /// Returns the wall time of a monotonic time. For times before the first sample, uses the
+    /// offset of the first sample.
     pub(super) fn wall_ns(&self, mono_ns: u64) -> i64 {
         let after = self.offsets.partition_point(|(from_ns, _)| *from_ns <= mono_ns);
         let offset = self.offsets.get(after.saturating_sub(1)).map_or(0, |(_, offset)| *offset);
         offset.wrapping_add_unsigned(mono_ns)
     }
 
-    /// Returns the monotonic time of a wall time: the later one, if the clock showed it twice.
+    /// Returns the monotonic time of a wall time. If the clock showed the wall time twice, returns
+    /// the later monotonic time.
     pub(super) fn mono_ns(&self, wall_ns: i64) -> Option<u64> {
         let (_, last) = self.offsets.last()?;
         let by = |offset: i64| u64::try_from(wall_ns.checked_sub(offset)?).ok();
@@ -47,7 +48,8 @@ impl RunClock {
         within.or_else(|| by(self.offsets.first().map_or(*last, |(_, offset)| *offset)))
     }
 
-    /// Returns the steps of the wall clock: the monotonic time and the size in nanoseconds.
+    /// Returns the steps of the wall clock, each with its monotonic time and its size in
+    /// nanoseconds.
     pub(super) fn steps(&self) -> impl Iterator<Item = (u64, i64)> {
         let pairs = self.offsets.iter().zip(self.offsets.iter().skip(1));
         pairs
@@ -60,7 +62,8 @@ impl RunClock {
 mod tests {
     use super::*;
 
-    // Proves that times are converted by the offset that held at them, and that a step is found.
+    // Proves that each time is converted with the offset that was valid at that time, and that a
+    // step is found.
     #[test]
     fn each_time_has_its_offset() {
         let mut clock = RunClock::default();

@@ -1,9 +1,9 @@
-//! Anomaly detection: finds departures in a whole recording, the times at which a series differs
-//! from its usual range.
+//! Anomaly detection. Finds departures in a whole recording. A departure is a time at which a
+//! series differs from its usual range.
 //!
-//! Each series is a row of steps of 100 ms. A window of three steps is compared with the blocks
-//! before it. Memory is bounded: a series keeps its current block, and four numbers for each
-//! earlier block.
+//! Each series is a sequence of steps of 100 ms. A window of three steps is compared with the
+//! blocks before the window. Memory is bounded, because a series keeps only its current block, and
+//! four numbers for each earlier block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -18,22 +18,22 @@ use super::score::departure_score;
 use super::series::SeriesSet;
 
 /// The distance between windows.
-// A shorter distance would only find the steps of `USER_HZ`, 10 ms.
+// A shorter distance would only find the increments of counters in `USER_HZ`, which are 10 ms.
 pub(super) const STEP_NS: u64 = 100_000_000;
 /// Steps of a window.
-// 300 ms, the length that `explain` analyzes.
+// This is 300 ms, the length that `explain` analyzes.
 const WINDOW_STEPS: usize = 3;
 pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
 const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
-/// Blocks of a baseline: the minute before.
+/// Maximum number of blocks of a baseline, which together are the minute before.
 const BLOCKS_MAX: usize = 30;
 /// Steps of the previous block that are part of the first windows of a block.
 const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
-/// A departure below this score is not kept.
-// The limit is lower than an event's, since departures of several sources add up.
+/// Minimum score of a departure. A departure below this score is not kept.
+// The limit is lower than the limit of an event, since departures of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
-/// The series of elements that were not seen for this time end.
+/// Time without an element after which the series of the element end.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
@@ -51,10 +51,10 @@ pub(super) struct Departure {
     /// The middle of the window in which the value was observed. A finer source may give a more
     /// exact time.
     pub(super) observed_ns: i64,
-    /// The begin of the element, if it is new.
+    /// The time at which the element began, if it is new.
     pub(super) born_wall_ns: Option<i64>,
     pub(super) measure: Measure,
-    /// The period of its source: the time of the departure is only known to this accuracy.
+    /// The period of the source. The time of the departure is only known to this accuracy.
     pub(super) period_ns: u64,
     pub(super) value: f64,
     pub(super) usual: Baseline,
@@ -68,7 +68,7 @@ pub(super) struct DepartureFinder {
     cut: CutSpan,
     found: Vec<(u64, Departure)>,
     newcomers: Newcomers,
-    /// By table.
+    /// The period of the source of each table, indexed by table.
     periods: Vec<SourcePeriod>,
     pub(super) departures: Vec<Departure>,
     /// Observations before this wall time only contribute to the baseline.
@@ -81,15 +81,15 @@ struct Track {
     /// Number of the block: monotonic time divided by the length of a block.
     block: Option<u64>,
     steps: [TimedMean; CARRIED_STEPS + BLOCK_STEPS],
-    /// The series is at rest while it has this value: 0, or the last one of the last block in which
-    /// it moved.
+    /// The value at which the series is at rest. It is 0, or the last value of the last block in
+    /// which the series moved.
     rest: f64,
     /// Whether the value changed in the current block or in the previous one.
     moves: bool,
     moved: bool,
     last: f64,
     before: VecDeque<BlockStats>,
-    /// The number of latest blocks throughout which the series was at rest.
+    /// The number of consecutive latest blocks in which the series was always at rest.
     resting_blocks: usize,
 }
 
@@ -97,7 +97,8 @@ struct Track {
 #[derive(Debug, Clone, Copy, Default)]
 struct SourcePeriod {
     last_ns: Option<u64>,
-    /// The time between the closest samples of the last batch, since losses may separate others.
+    /// The time between the closest samples of the last batch. Other samples may be further apart
+    /// because of losses.
     period_ns: u64,
 }
 
@@ -111,7 +112,8 @@ impl SourcePeriod {
     }
 }
 
-/// The time of an observation, cut at the ends of steps. Equal times are cut only once.
+/// The time of an observation, cut at the ends of steps. If the next observation has the same time,
+/// the cut is reused.
 #[derive(Debug, Default)]
 struct CutSpan {
     from_ns: u64,
@@ -125,14 +127,14 @@ struct CutSpan {
 #[derive(Debug, Clone, Copy)]
 struct StepPart {
     block: u64,
-    /// The step's place in a [`Track`].
+    /// The index of the step in a [`Track`].
     place: usize,
     /// The share of the step that the part covers.
     weight: f64,
 }
 
 impl CutSpan {
-    /// Cuts a time, unless it is the same as before.
+    /// Cuts a time, unless it equals the previous time.
     #[inline]
     fn set(&mut self, from_ns: u64, to_ns: u64) {
         if (self.from_ns, self.to_ns) == (from_ns, to_ns) {
@@ -167,13 +169,14 @@ impl CutSpan {
     }
 }
 
-/// Returns a time within a step as a part of it.
+/// Returns a time within a step as a fraction of the step.
 #[allow(clippy::cast_precision_loss, reason = "less than a second")]
 fn part_of_step(ns: u64) -> f64 {
     ns as f64 / STEP_NS as f64
 }
 
-/// The values of new elements: the largest value of any of them in a block, by table and column.
+/// The largest values of new elements, by table and column. For each block, this is the largest
+/// value of all new elements in the block.
 #[derive(Debug, Default)]
 struct Newcomers {
     peaks: HashMap<(usize, usize), BTreeMap<u64, f32>>,
@@ -182,8 +185,8 @@ struct Newcomers {
 }
 
 impl Newcomers {
-    /// Number of first blocks that say nothing about new elements, since the end of an element is
-    /// known only after some time.
+    /// Number of blocks at the start that have no information about new elements, since the end of
+    /// an element is known only after some time.
     const LATE_BLOCKS: u64 = FORGETS_AFTER_NS / BLOCK_NS + 1;
 
     fn add(&mut self, info: &SeriesInfo, block: u64, peak: f32) {
@@ -207,10 +210,10 @@ impl Newcomers {
     }
 }
 
-/// A smaller observed share of a step is ignored.
+/// Minimum observed share of a step. A smaller share is ignored.
 const OBSERVED_MIN: f32 = 0.01;
 
-/// A mean over time, in parts.
+/// A mean over time that is computed from parts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct TimedMean {
     sum: f32,
@@ -227,7 +230,8 @@ impl TimedMean {
         self.weight += weight as f32;
     }
 
-    /// Returns the mean over some steps. Steps without observation are 0 if the series is `sparse`.
+    /// Returns the mean over some steps. Steps without observation count as 0 if `is_sparse` is
+    /// true.
     pub(super) fn over(steps: &[Self], is_sparse: bool) -> Option<f32> {
         let (sum, weight) =
             steps.iter().fold((0.0, 0.0), |(sum, weight), step| (sum + step.sum, weight + step.weight));
@@ -274,7 +278,7 @@ impl DepartureFinder {
                 self.departures.push(departure);
             }
         }
-        // Dropping half at once makes sorting rare.
+        // Dropping half of the departures at a time makes sorting rare.
         if self.departures.len() > DEPARTURES_MAX {
             self.departures.sort_unstable_by(|one, other| other.score.total_cmp(&one.score));
             self.departures.truncate(DEPARTURES_MAX / 2);
@@ -313,8 +317,8 @@ impl Observer for DepartureFinder {
 
 impl ReadObserver for DepartureFinder {
     fn begin_run(&mut self) {
-        // Monotonic time may begin again. Baselines stay valid after the restart, but the values of
-        // new elements are stored by the time of a block.
+        // Monotonic time may start again at a lower value. Baselines stay valid, but the values of
+        // new elements are stored by the time of their block, so they are dropped.
         self.newcomers = Newcomers::default();
         self.periods.clear();
         for track in &mut self.tracks {
@@ -397,7 +401,7 @@ impl Track {
         for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
             *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
         }
-        // Before any return, because the next block needs the last steps of this one.
+        // This is done before any return, because the next block needs the last steps of this one.
         self.begin_steps();
         let (mut observed, mut count) = ([0.0; BLOCK_STEPS], 0);
         for (place, window) in observed.iter_mut().zip(windows.iter().filter(|window| !window.is_nan())) {
@@ -413,7 +417,7 @@ impl Track {
                 .iter()
                 .enumerate()
                 .map(|(at, value)| {
-                    // Windows without an observation are NaN and stay NaN.
+                    // Windows without an observation are NaN and remain NaN.
                     let value = info.measure.limited(f64::from(*value));
                     (at, value, departure_score(value, &usual, info.measure))
                 })
@@ -434,7 +438,7 @@ impl Track {
                         class: info.measure.class,
                         wall_ns: 0,
                         observed_ns: 0,
-                        // Monotonic until `keep`.
+                        // This time is monotonic until `keep` converts it.
                         born_wall_ns: info.born_ns.filter(|_| info.is_newcomer).map(u64::cast_signed),
                         measure: info.measure,
                         period_ns: 0,
@@ -445,8 +449,8 @@ impl Track {
                 ));
             }
         }
-        // After its first blocks an element has a baseline of its own and is no longer compared
-        // with new ones.
+        // After its first blocks, an element has its own baseline and is no longer compared with
+        // new elements.
         if info.is_newcomer && self.before.len() < BLOCKS_MIN {
             newcomers.add(info, block, max);
         }
@@ -459,14 +463,14 @@ impl Track {
         self.keep_block(stats);
     }
 
-    /// Ends a block in which the series was at rest, if that is not a departure. Most series are at
-    /// rest most of the time.
+    /// Ends a block in which the series was at rest, if this rest is not a departure. Most series
+    /// are at rest most of the time.
     fn finish_resting(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
         // Windows with a smaller observed share would not count.
         let is_observed = self.steps.iter().any(|step| step.weight > OBSERVED_MIN);
         #[allow(clippy::cast_possible_truncation, reason = "statistics: 24 bits are plenty")]
         let rest = self.rest as f32;
-        // Steps without an observation count as 0 there.
+        // In an offspring series, steps without an observation count as 0.
         let is_mixed = info.measure.class == ValueClass::Offspring && rest != 0.0;
         let was_always = self.resting_blocks == self.before.len() && (rest == 0.0 || self.resting_blocks > 0);
         if !is_observed || is_mixed || (!was_always && self.may_depart(info, rest, rest)) {
@@ -483,14 +487,14 @@ impl Track {
         true
     }
 
-    /// Returns whether the series is at rest, and was in all blocks of its baseline.
+    /// Returns whether the series is at rest, and was at rest in all blocks of its baseline.
     fn always_rested(&self) -> bool {
         let is_known = self.before.len() >= BLOCKS_MIN && self.resting_blocks == self.before.len();
         is_known && !self.moves && !self.moved
     }
 
-    /// Ends the blocks before a later one. The series was at rest in all of them, so that they have
-    /// no departure.
+    /// Ends the blocks before a later block. The series was at rest in all of them, so they have no
+    /// departure.
     fn rest_until(&mut self, block: u64) {
         let ended = block.saturating_sub(self.block.unwrap_or(block));
         // More blocks of the same value would not change the baseline.
@@ -530,8 +534,8 @@ impl Track {
         if self.before.is_empty() {
             return info.born_ns.is_some() && departs(0.0);
         }
-        // The usual level lies between the levels of the blocks, most often at the level of the
-        // latest.
+        // The usual level lies between the levels of the blocks. Most often it is the level of the
+        // latest block, so that one is checked first.
         self.before.iter().rev().any(|block| departs(block.median))
     }
 
@@ -577,7 +581,7 @@ mod tests {
         departures(&mut DepartureFinder::default(), &series(0, None, false), values)
     }
 
-    // Proves that a burst is found once, at its middle, with its value and its usual range.
+    // Proves that a burst is found exactly once, at its middle, with its value and its usual range.
     #[test]
     fn a_burst_is_one_departure() {
         let mut values = vec![0.05; 300];
@@ -591,7 +595,7 @@ mod tests {
     }
 
     // Proves that the same departures are found whether equal values come as one observation or as
-    // single ones, at 0 and at other values, and across a time without observations.
+    // several ones. The values are 0 and other values, also across a time without observations.
     #[test]
     fn rest_hides_nothing() {
         let levels =
@@ -651,8 +655,8 @@ mod tests {
         assert!(found.iter().all(|(at, _)| *at < 20_000_000_000), "{found:?}");
     }
 
-    // Proves that a new element is compared with earlier new elements: it departs if it differs
-    // from them, and does not if all of them behave the same.
+    // Proves that a new element is compared with earlier new elements. It departs if it differs
+    // from them, and does not depart if all of them behave the same.
     #[test]
     fn new_elements_are_compared_with_new_elements() {
         let mut finder = DepartureFinder::default();
@@ -674,7 +678,7 @@ mod tests {
     }
 
     // Proves that new elements are also found after a reboot, when monotonic time is less than in
-    // the run before.
+    // the previous run.
     #[test]
     fn new_elements_are_seen_after_a_reboot() {
         let mut finder = DepartureFinder::default();

@@ -1,4 +1,4 @@
-//! The rows of an element, and the numbers in them.
+//! The rows of an element, and the numbers in these rows.
 
 use flatcap_format::schema::{CountedValue, Growth};
 use flatcap_query::{ColumnValues, ValueColumn};
@@ -6,10 +6,11 @@ use flatcap_query::{ColumnValues, ValueColumn};
 use super::measure::Measure;
 use super::observation::SeriesInfo;
 
-/// A longer time without a sample is a hole, not a slow change.
+/// Maximum time between two samples of a change. A longer time without a sample is a hole, not a
+/// slow change.
 pub(super) const INTERVAL_MAX_NS: u64 = 300_000_000_000;
 
-/// A row, and the time between the last sample of its element and this one.
+/// A row, and the time between the previous sample of its element and this sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ElementRow {
     pub(super) row: usize,
@@ -19,7 +20,8 @@ pub(super) struct ElementRow {
     pub(super) before_ns: u64,
     /// Whether the element is new and did not exist at `from_ns`.
     pub(super) is_born: bool,
-    /// A complete sample in between lacks it, so this is another element with the same identity.
+    /// Whether this is another element with the same identity, because a complete sample in between
+    /// lacks the element.
     pub(super) is_another: bool,
 }
 
@@ -55,7 +57,7 @@ impl ElementRow {
     /// Returns the time since the last sample, or `None` over a hole.
     #[inline]
     pub(super) fn interval_ns(&self) -> Option<u64> {
-        // Two samples of the same time have no rate.
+        // Two samples at the same time have no rate.
         Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))
     }
 }
@@ -84,7 +86,7 @@ impl Number {
         }
     }
 
-    /// Returns the bits, by which values are compared.
+    /// Returns the bits of the number. Values are compared by their bits.
     pub(super) fn bits(self) -> u64 {
         match self {
             Self::Integer(number) => number,

@@ -1,5 +1,5 @@
-//! The rows of a batch by element. All rows of an element are observed at once, column by column,
-//! so that a column and its series stay in the cache.
+//! The rows of a batch, grouped by element. All rows of an element are observed together, column by
+//! column, so that a column and its series stay in the cache.
 
 use flatcap_query::ColumnBatch;
 
@@ -14,7 +14,8 @@ pub(super) struct ElementRows {
     rows: Vec<Vec<ElementRow>>,
     /// The slots that have rows.
     used: Vec<usize>,
-    /// Empty lists with their memory. An unused slot has no list, since elements come and go.
+    /// Empty lists whose memory is reused. Slots without rows have no list, since elements come and
+    /// go.
     spare: Vec<Vec<ElementRow>>,
 }
 
@@ -37,7 +38,7 @@ impl ElementRows {
         self.rows.get(slot)?.last()
     }
 
-    /// Observes all rows and forgets them. The rows must be rows of this batch.
+    /// Observes all rows and removes them. The rows must belong to this batch.
     pub(super) fn observe(
         &mut self,
         batch: &ColumnBatch,
@@ -52,7 +53,7 @@ impl ElementRows {
         self.used = used;
     }
 
-    /// Observes the rows of the element in a slot and forgets them.
+    /// Observes the rows of the element in a slot and removes them.
     pub(super) fn observe_slot(
         &mut self,
         at: usize,

@@ -1,4 +1,4 @@
-//! The last values of an element, and the observations that follow from the next values.
+//! The last values of an element, and the observations that result from the next values.
 
 use flatcap_format::schema::FieldValue;
 use flatcap_query::{ColumnBatch, ColumnValues, ValueColumn};
@@ -9,10 +9,10 @@ use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
 /// Maximum number of different string values per element.
-// A state has a few, and a free text is not a state.
+// A field with states has few different values, and free text is not a state.
 const STATES_MAX: usize = 8;
-/// The observations of a new element are not joined for this time.
-// The blocks that its baseline needs, and one more.
+/// Time after the begin of a new element in which its observations are not joined.
+// This is the time of the blocks that the element's baseline needs, and of one more block.
 const YOUNG_NS: u64 = 10_000_000_000;
 /// The columns of a table that are followed.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +21,12 @@ pub(super) struct FollowedColumns<'t> {
     pub(super) numbers: &'t [(usize, Measure)],
     /// Columns with strings.
     pub(super) states: &'t [usize],
-    /// The elements are processes of the host, with the states of the kernel.
+    /// Whether the elements are processes of the host, with the states of the kernel.
     pub(super) are_processes: bool,
 }
 
 /// States in which a process sleeps or has ended.
-// These states are not evidence: the process used nothing, and no other process delays it.
+// These states are not evidence, because the process used nothing and no other process delays it.
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];
@@ -36,16 +36,17 @@ pub(super) const BUSY: &str = "R or D";
 #[derive(Debug)]
 pub(super) struct ElementSlot {
     pub(super) seen_ns: Option<u64>,
-    /// The last sample of the table that has it, by number.
+    /// Number of the last sample of the table that has the element.
     pub(super) seen_sample: u64,
     pub(super) born_ns: Option<u64>,
     pub(super) numbers: Box<[NumberCell]>,
     pub(super) states: Box<[StateCell]>,
-    /// Repeated and missing values of columns of applications and imports; empty for the host.
+    /// Repeated and missing values in columns of applications and imports; empty for columns of the
+    /// host.
     pub(super) fresh: Box<[FreshCell]>,
-    /// The elements of its child processes.
+    /// The elements of the child processes.
     pub(super) children: Vec<u32>,
-    /// Whether the element is a kernel thread, which waits for the work of others.
+    /// Whether the element is a kernel thread, which waits for the work of other threads.
     pub(super) is_of_kernel: bool,
 }
 
@@ -53,9 +54,10 @@ pub(super) struct ElementSlot {
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
     series: Option<u32>,
-    /// The last observation. The observation is held back until a value differs from it.
+    /// The last observation. It is held back until a value differs from it.
     held: Option<Observation>,
-    /// The counts of this process were added to its parent, which has waited for it.
+    /// Whether the counts of this process were added to its parent, because the parent has waited
+    /// for it.
     is_inherited: bool,
 }
 
@@ -63,7 +65,7 @@ pub(super) struct NumberCell {
 pub(super) struct StateCell {
     known: Vec<StateSeries>,
     pub(super) last: Option<usize>,
-    /// The series of all states except the usual one.
+    /// The series of the common share of all states except the usual state.
     away: Option<usize>,
 }
 
@@ -75,13 +77,13 @@ struct StateSeries {
     seen: u64,
 }
 
-/// The rows of an element that are observed at once.
+/// The rows of an element that are observed together.
 #[derive(Debug)]
 struct ElementRun<'r> {
     rows: &'r [ElementRow],
     /// Distance between neighbours, or `None` if the distances differ.
     stride: Option<usize>,
-    /// No row comes after a hole, and no row is another element.
+    /// Whether no row comes after a hole and no row belongs to another element.
     are_close: bool,
 }
 
@@ -110,7 +112,7 @@ impl ElementSlot {
         let Some(first) = rows.first() else { return };
         let place =
             SeriesPlace { table: batch.table, element: batch.element(first.row), born_ns: self.born_ns };
-        // New elements are compared with other elements soon after their begin.
+        // New elements are compared with other elements soon after they begin.
         let is_young = self.born_ns.is_some_and(|born_ns| first.from_ns < born_ns.saturating_add(YOUNG_NS));
         let joins = O::JOINS && !is_young;
         let mut observations = std::mem::take(store.observations);
@@ -146,7 +148,7 @@ impl ElementSlot {
         }
     }
 
-    /// Passes held observations on.
+    /// Passes on the observations that are held back.
     pub(super) fn flush(
         &mut self,
         (table, element): (usize, Option<u32>),
@@ -187,8 +189,8 @@ impl NumberCell {
         store.observe(series as usize, observations);
     }
 
-    /// Returns the value of a counter of an ended process, once, if it is at most `most`; otherwise
-    /// 0.
+    /// Returns the value of a counter of an ended process if it is at most `most`, otherwise 0.
+    /// Only the first call returns the value.
     pub(super) fn inherit(&mut self, most: u64) -> u64 {
         match self.last {
             Some(Number::Integer(counted)) if counted <= most && !self.is_inherited => {
@@ -204,8 +206,9 @@ impl NumberCell {
         self.last = None;
     }
 
-    /// Adds the observations of the next rows to `observations`. If it joins, an observation lasts
-    /// as long as the value stays the same, and is held until then.
+    /// Adds the observations of the next rows to `observations`. If observations are joined, an
+    /// observation lasts as long as the value stays the same, and is held back until the value
+    /// changes.
     fn add(
         &mut self,
         (values, ranges): (&ValueColumn, Option<&ValueColumn>),
@@ -234,7 +237,7 @@ impl NumberCell {
     }
 
     /// Continues the held observation over the next rows with the same value. Returns the number of
-    /// these rows, or 0 without `numbers`, the values of the column.
+    /// these rows, or 0 if `numbers`, the values of the column, are missing.
     #[inline]
     fn continue_held(
         &mut self,
@@ -252,7 +255,7 @@ impl NumberCell {
             return 0;
         };
         let equal = rows.get(..equal_rows(numbers, stride, rows, last)).unwrap_or_default();
-        // Times rise, so the check of the last row usually spares the search.
+        // Times rise, so the check of the last row usually avoids the search.
         let count = match equal.last() {
             Some(last) if held.may_grow(last.from_ns) => equal.len(),
             _ => equal.partition_point(|row| held.may_grow(row.from_ns)),
@@ -278,7 +281,7 @@ impl NumberCell {
         let before = std::mem::replace(&mut self.last, now);
         let Some(value) = value else { return };
         let mut next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
-        // Samples in between left the element out because it did little, so its level was
+        // Samples in between left out the element because it did little, so its level was
         // unchanged.
         if !measure.is_counter
             && row.from_ns < row.before_ns
@@ -303,8 +306,8 @@ impl NumberCell {
         }
     }
 
-    /// Returns the value between the last sample and this one. The counters of a new element were 0
-    /// at the sample before.
+    /// Returns the value between the previous sample and this one. The counters of a new element
+    /// were 0 at the previous sample.
     #[inline]
     fn value(
         &self,
@@ -341,7 +344,7 @@ impl StateCell {
         let Some((before, now)) = self.follow(value, span) else { return };
         let info =
             |state: &str| SeriesInfo { state: Some(state.into()), ..place.info(column, Measure::STATE) };
-        // A new state after others had a share of 0 before.
+        // A state that is new, after other states, had a share of 0 before.
         let born_ns = place.born_ns.or((self.known.len() > 1).then_some(span.0));
         for (number, state) in self.known.iter_mut().enumerate() {
             if IDLE_STATES.contains(&&*state.text) {
@@ -367,8 +370,8 @@ impl StateCell {
     }
 
     /// Observes the share of each state, and the common share of all except the usual one. A state
-    /// that is seen in a single sample may have lasted a microsecond, so only time between two
-    /// samples that both have it counts.
+    /// that is seen in a single sample may have lasted a microsecond. So only the time between two
+    /// samples that both have the state counts.
     pub(super) fn observe(
         &mut self,
         (place, column): (&SeriesPlace, usize),
@@ -376,14 +379,15 @@ impl StateCell {
         span: (u64, u64),
         store: &mut SeriesStore<'_, impl Observer>,
     ) {
-        // Before this sample is counted, so that a new state cannot become the usual one by itself.
+        // The usual state is found before this sample is counted, so that a new state cannot become
+        // the usual one by itself.
         let usual = (0..self.known.len()).max_by_key(|at| self.known.get(*at).map(|state| state.seen));
         let Some((before, now)) = self.follow(value, span) else { return };
         let info = |state: Box<str>| SeriesInfo { state: Some(state), ..place.info(column, Measure::STATE) };
         let was_observed = self.known.iter().any(|state| state.series.is_some());
         for (number, state) in self.known.iter_mut().enumerate() {
             let series = *state.series.get_or_insert_with(|| {
-                // A state that is new after others was never there before.
+                // A state that is new, after other states, had a share of 0 before.
                 let born_ns = place.born_ns.or(was_observed.then_some(span.0));
                 store.begin(SeriesInfo { born_ns, ..info(state.text.clone()) })
             });
@@ -395,8 +399,8 @@ impl StateCell {
         store.observe(away, &[state_observation(span, now != usual && before != usual)]);
     }
 
-    /// Takes the state of the next sample. Returns the states at both ends of the time since the
-    /// sample before, or `None` over a hole and for the first sample.
+    /// Stores the state of the next sample. Returns the states at both ends of the time since the
+    /// previous sample, or `None` over a hole and for the first sample.
     fn follow(
         &mut self,
         value: FieldValue<'_>,
@@ -456,8 +460,8 @@ mod tests {
     use super::super::series::tests::Recorded;
     use super::*;
 
-    /// Observes rows (time, value) in batches of these lengths, with this number of rows of other
-    /// elements before each.
+    /// Observes rows (time, value) in batches of these lengths. Before each row, the batch has the
+    /// given number of rows of other elements.
     fn observed<const JOINS: bool>(
         rows: &[(u64, u64)],
         (batches, others): (&[usize], usize),
@@ -523,9 +527,9 @@ mod tests {
         observer
     }
 
-    // Proves that joined observations describe the same values as single ones, and are far fewer:
-    // for counters and gauges that change or rest, over holes, in batches of one row and of many.
-    // Method: a generator of numbers with fixed seeds.
+    // Proves that joined observations describe the same values as single ones, and are far fewer.
+    // The values are counters and gauges that change or rest, over holes, in batches of one row and
+    // of many. The numbers are random with fixed seeds.
     #[test]
     fn joined_observations_say_what_single_ones_say() {
         let (mut single_calls, mut joined_calls) = (0, 0);

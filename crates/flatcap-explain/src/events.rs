@@ -1,19 +1,20 @@
-//! Joins departures that occur at the same time into an event.
+//! Joins departures at the same time into an event.
 
 use super::departures::{Departure, WINDOW_NS};
 
-/// An event below this score is not reported.
-// On idle hosts, the rarest changes of five thousand fields reach it about once in twenty minutes.
+/// Minimum score of an event. An event below this score is not reported.
+// On idle hosts, the rarest changes of five thousand fields reach this score about once in twenty
+// minutes.
 const EVENT_SCORE_MIN: f64 = 1.5;
 /// The weight of the best departure of another source.
 const OTHER_SOURCE_WEIGHT: f64 = 0.5;
 /// Maximum distance of departures of one event.
 // Effects follow their cause, and the kernel updates its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
-/// Departures with at least this part of the best score are strong. The earliest of them has the
-/// time of the event.
+/// Part of the best score that a departure must reach to be strong. The earliest strong departure
+/// has the time of the event.
 const STRONG_PART: f64 = 0.8;
-/// Maximum distance of departures that count as simultaneous: two windows.
+/// Maximum distance of departures that count as simultaneous, which is two windows.
 pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 
 /// Departures at the same time.
@@ -33,8 +34,8 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
     by_score.sort_by(|one, other| score(other).total_cmp(&score(one)));
     let mut is_joined = vec![false; departures.len()];
     let mut events = Vec::new();
-    // The strongest departure takes its neighbours first, since it is most likely to name the
-    // event.
+    // The strongest departure is joined with its neighbours first, since it is most likely to name
+    // the event.
     for at in by_score {
         let Some(best) = departures.get(at).filter(|_| is_joined.get(at) == Some(&false)) else { continue };
         let first = departures.partition_point(|other| other.wall_ns < best.wall_ns - JOINED_NS);
@@ -51,7 +52,8 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
     events
 }
 
-/// Returns the event of the best of some departures, which are in the order of time.
+/// Returns the event of some departures, of which `best` is the best one. The departures are in
+/// time order.
 fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usize) -> String) -> Event {
     let source = source_of(best.table);
     // Fields of one source often move together, so only another source confirms an event.
@@ -113,8 +115,9 @@ mod tests {
         }
     }
 
-    // Proves that simultaneous departures are one event, with the earliest strong one as its time,
-    // that another source adds to its score, and that weak departures make no event.
+    // Proves that simultaneous departures are one event, with the time of the earliest strong
+    // departure. A departure of another source adds to the event's score, and weak departures cause
+    // no event.
     #[test]
     fn departures_of_a_moment_are_one_event() {
         let second = 1_000_000_000;
@@ -132,8 +135,8 @@ mod tests {
         assert!(events(Vec::new(), |_| String::new()).is_empty());
     }
 
-    // Proves that a departure of a source of 1 Hz names the event, while a finer one of the same
-    // second sets its time; a departure of another second does not.
+    // Proves that a departure of a source of 1 Hz names the event, while a departure of a finer
+    // source in the same second sets its time. A departure in another second does not set the time.
     #[test]
     fn a_finer_source_says_when() {
         let ms = 1_000_000;

@@ -8,17 +8,18 @@ use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 pub(super) const UNCHANGED: &str = "unchanged";
 /// The state of a series that counts the samples without a value.
 pub(super) const ABSENT: &str = "absent";
-/// If a field changed at each sample for this long, its first repeated or missing value is unusual.
+/// Time for which a field must change at each sample so that its first repeated or missing value is
+/// unusual.
 // The length is the shortest baseline of `spikes`.
 const KNOWN_AFTER_NS: u64 = 8_000_000_000;
 
-/// Counts repeated and missing values of a field: a sensor that hangs repeats its last value, and a
+/// Counts repeated and missing values of a field. A sensor that hangs repeats its last value, and a
 /// sensor that fails has no value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FreshCell {
-    /// The last value, by its bits.
+    /// The bits of the last value.
     last: Option<u64>,
-    /// Number of samples since then that repeated the value.
+    /// Number of samples that have repeated the last value.
     repeated: u64,
     /// The time of the first value.
     first_ns: Option<u64>,
@@ -39,7 +40,8 @@ impl FreshCell {
             return;
         }
         let first_ns = self.first_ns;
-        // A series that begins late is known to have been 0 before if the field had new values.
+        // A series that begins late is known to have been 0 before if the field had new values
+        // until then.
         let is_known =
             |from_ns: u64| first_ns.is_some_and(|first| first.saturating_add(KNOWN_AFTER_NS) <= from_ns);
         let begin = |store: &mut SeriesStore<'_, _>, measure, state: &str| {
@@ -49,7 +51,7 @@ impl FreshCell {
             store.begin(SeriesInfo { is_newcomer: false, ..info })
         };
         let observed = |value: f64| [Observation { from_ns: row.from_ns, to_ns: row.to_ns, value }];
-        // Most fields always have a value, so a series begins only with the first missing one.
+        // Most fields always have a value, so a series begins only with the first missing value.
         if value.is_none() && first_ns.is_some() && self.absent.is_none() {
             self.absent = Some(begin(store, Measure::ABSENT, ABSENT));
         }

@@ -1,6 +1,6 @@
-//! The kernel's events in a window: who ran, who waited, which code ran. As in
-//! [`answers`](super::answers), the fields are the JSON of all programs. Times of several threads
-//! add up.
+//! The kernel's events in a window: the threads that ran, the threads that waited, and the code
+//! that ran. As in [`answers`](super::answers), the fields are the JSON of all programs. Times of
+//! several threads are added.
 
 use flatcap_format::schema::text_of;
 use flatcap_tasks::{CodeObjectInfo, HoleCause, StackTotals};
@@ -15,8 +15,8 @@ pub struct KernelCauses {
     /// The hundred processes that waited longest for a CPU, longest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Vec<WaitingProcess>>,
-    /// The threads that slept longer than usual: the hundred longest, longest first. Also absent if
-    /// the recorded time before is shorter than the window.
+    /// The hundred threads that slept longest among those that slept longer than usual, longest
+    /// first. Also absent if the recorded time before the window is shorter than the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sleeps: Option<Vec<SleepingThread>>,
     /// The code that ran.
@@ -25,8 +25,9 @@ pub struct KernelCauses {
     /// The lines that the kernel logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<LoggedLines>,
-    /// There was damage, a file that cannot be read, or events that cannot be read.
-    // For the exit status of the verbs; in JSON, the parts that are absent or incomplete say it.
+    /// Whether there was damage, a file that cannot be read, or events that cannot be read.
+    // The exit status of the commands depends on this. In JSON, parts that are absent or incomplete
+    // show it.
     #[serde(skip)]
     pub(super) has_findings: bool,
 }
@@ -36,22 +37,25 @@ pub struct KernelCauses {
 pub struct TaskCauses {
     /// The recorded part of the window, as the mean over all CPUs, in nanoseconds.
     pub recorded_ns: u64,
-    /// Number of records that the kernel lost, from before the window on.
+    /// Number of records that the kernel lost. The count includes times before and after the window
+    /// that were read.
     pub lost: u64,
     /// Number of places at which samples are missing, from before the window on.
     pub gaps: u64,
     /// Time in which the switches exceeded the CPU budget, from before the window on.
     pub stopped_ns: u64,
-    /// Wakeups were recorded. Otherwise waits are lower bounds, and sleeps include waits.
+    /// Whether wakeups were recorded. If not, waits are lower bounds, and sleeps include waits.
     pub has_wakeups: bool,
-    /// The whole window was recorded. Only then, a process that is not listed did not run.
+    /// Whether the whole window was recorded. Only then is it certain that a process that is not
+    /// listed did not run.
     pub is_complete: bool,
     /// Times in the window in which not all switches were recorded, in the order of their begins.
     pub unrecorded: Vec<UnrecordedTime>,
     /// The processes that ran, longest time first.
     #[serde(rename = "processes")]
     pub running: Vec<RunningProcess>,
-    /// Number of further times in which not all switches were recorded, above the limit.
+    /// Number of further times in which not all switches were recorded, beyond the maximum length
+    /// of the list.
     pub further_unrecorded: u64,
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
@@ -95,7 +99,8 @@ pub struct RunningProcess {
     pub on_cpu_ns: u64,
     /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
     /// recorded.
-    // Not 0: a process that never ran before and one about which nothing is known differ.
+    // It is not 0 then, because a process that never ran before differs from one about which
+    // nothing is known.
     pub usual_ns: Option<u64>,
     /// Number of times that its threads stopped running.
     pub switches: u64,
@@ -115,8 +120,8 @@ pub struct WaitingProcess {
     /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
     /// recorded.
     pub usual_ns: Option<u64>,
-    /// The processes that ran during the wait on the CPU on which the thread ran afterwards,
-    /// longest time first.
+    /// The processes that ran during the wait, longest time first. They ran on the CPU on which the
+    /// waiting thread ran afterwards.
     pub meanwhile: Vec<BlockingProcess>,
 }
 
@@ -132,8 +137,8 @@ pub struct BlockingProcess {
 }
 
 /// A thread that waited for something other than a CPU, such as a disk, a lock or a timer, for much
-/// longer than usual. If wakeups were not recorded, the time that it waited for a CPU afterwards is
-/// included.
+/// longer than usual. If wakeups were not recorded, the sleep includes the time for which the
+/// thread waited for a CPU afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SleepingThread {
     /// Process id.
@@ -144,9 +149,10 @@ pub struct SleepingThread {
     pub tid: u32,
     /// Name of the thread.
     pub thread: String,
-    /// The longest part of the window in which it slept without a break, in nanoseconds.
+    /// The longest part of the window in which the thread slept without interruption, in
+    /// nanoseconds.
     pub longest_ns: u64,
-    /// The longest time that it slept before, in nanoseconds.
+    /// The longest time for which the thread slept before the window, in nanoseconds.
     pub usual_longest_ns: u64,
 }
 
@@ -159,7 +165,7 @@ pub struct StackCauses {
     pub total_ns: u64,
     /// Number of samples that the kernel lost.
     pub lost: u64,
-    /// The functions with time of their own, in descending order of this time.
+    /// The functions that were running themselves in some sample, in descending order of this time.
     pub functions: Vec<FunctionTime>,
 }
 
@@ -180,7 +186,7 @@ pub struct FunctionTime {
     pub offset: u64,
     /// Time in the function itself, in nanoseconds.
     pub self_ns: u64,
-    /// Time in the function and in those that it called, in nanoseconds.
+    /// Time in the function and in the functions that it called, in nanoseconds.
     pub total_ns: u64,
 }
 
@@ -191,7 +197,8 @@ pub struct LoggedLines {
     pub lines: Vec<LoggedLine>,
     /// Number of further lines in the window.
     pub further: u64,
-    /// Lines that were overwritten before they were read, in the time that was read.
+    /// Number of lines in the time that was read that were overwritten before the recorder read
+    /// them.
     pub lost: u64,
 }
 

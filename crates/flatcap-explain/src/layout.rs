@@ -1,5 +1,5 @@
-//! The answers of `spikes` and `explain` as lines of text: the one layout of all programs. Lines
-//! have 80 columns, or fewer on a narrow screen.
+//! The answers of `spikes` and `explain` as lines of text. All programs use this layout. Lines have
+//! 80 columns, or fewer on a narrow screen.
 
 use flatcap_format::schema::{latency, shortened, visible_text as escaped, wrapped};
 use jiff::tz::TimeZone;
@@ -10,23 +10,24 @@ use super::text::{
     suspect_name, time_text, usual_range, value_text, what,
 };
 
-/// Columns of lines that are not shortened.
+/// Width of lines that are not shortened, in columns.
 const WIDTH: usize = 80;
-/// Columns for suspects, what they used, and fields, so that lines have 80.
+/// Widths of suspects, of the resources that they used, and of fields, in columns. With them, lines
+/// have 80 columns.
 const SUSPECT_WIDTH: usize = 21;
 const USED_WIDTH: usize = 18;
 const FIELD_WIDTH: usize = 34;
-/// Columns of the lines about fields.
+/// Width of the lines about fields, in columns.
 const FIELD_LINE_WIDTH: usize = 77;
-/// Narrower columns say nothing.
+/// Minimum width of a column. The text in a narrower column would have no meaning.
 const COLUMN_WIDTH_MIN: usize = 6;
-/// Parents that the line about processes names.
+/// Maximum number of parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
 /// Maximum number of lines for the text of a mark.
 const MARKER_LINES_SHOWN: usize = 4;
-/// Columns that names of fields need: with fewer, they have lines of their own.
+/// Width that names of fields need, in columns. With less space, the names have separate lines.
 const NAME_WIDTH_MIN: usize = 34;
-/// Blanks before a name on a line of its own.
+/// Number of blanks before a name on a separate line.
 const NAME_INDENT: usize = 4;
 /// Maximum number of names of unranked fields in a line.
 const UNRANKED_SHOWN: usize = 8;
@@ -44,12 +45,13 @@ pub struct TextLayout<'z> {
     pub width: usize,
 }
 
-/// The parts of `record`'s answer.
+/// The parts of the answer of `record`.
 #[derive(Debug)]
 pub struct Summary {
     /// Name and text of each line.
     pub lines: Vec<(&'static str, String)>,
-    /// The time of the largest spike, as `explain --at` takes it; `None` if nothing departed.
+    /// The time of the largest spike, in the form that `explain --at` accepts; `None` if nothing
+    /// departed.
     pub at: Option<String>,
 }
 
@@ -58,8 +60,8 @@ impl TextLayout<'_> {
     pub fn spikes(&self, found: &Spikes) -> Vec<String> {
         let spikes = &found.departures;
         if spikes.is_empty() {
-            // A recording without spikes is an answer only if fields were ranked; the reasons why
-            // others were not follow.
+            // That a recording has no spikes is an answer only if fields were ranked. The reasons
+            // why other fields were not ranked follow.
             let nothing = format!("no spikes: {}", nothing_departed(found.ranked, &found.unranked));
             return std::iter::once(nothing).chain(self.unranked(&found.unranked)).collect();
         }
@@ -69,8 +71,8 @@ impl TextLayout<'_> {
         let width =
             |texts: &[String], least: usize| texts.iter().map(String::len).max().unwrap_or(0).max(least);
         let (time_width, value_width, usual_width) = (width(&times, 4), width(&values, 5), width(&usual, 5));
-        // Names are last: after the values if the line has space for them, else on the next line.
-        // The score has five columns, and two blanks separate each pair of columns.
+        // Names come last. They come after the values if the line has space for them, otherwise on
+        // the next line. The score has five columns, and two blanks separate each pair of columns.
         let taken = time_width + 5 + value_width + usual_width + 4 * 2;
         let beside = self.width.checked_sub(taken).filter(|place| *place >= NAME_WIDTH_MIN);
         let heading = format!(
@@ -86,7 +88,7 @@ impl TextLayout<'_> {
                 "{time:<time_width$}  {:>5.2}  {value:>value_width$}  {usual:>usual_width$}",
                 spike.score
             );
-            // One choice for all spikes, so that the columns of a table stay aligned.
+            // The choice is the same for all spikes, so that the columns of the table stay aligned.
             if let Some(place) = beside {
                 lines.push(format!("{line}  {}", fitting_name(spike, place)));
             } else {
@@ -108,7 +110,7 @@ impl TextLayout<'_> {
         } else {
             self.push_suspects(found, &mut lines);
         }
-        // The kernel's events need no baseline, so they are shown without one, too.
+        // The kernel's events need no baseline, so they are also shown if there is none.
         lines.extend(self.causes(&found.causes));
         if !found.baseline.is_too_short {
             self.push_fields(found, &mut lines);
@@ -118,7 +120,7 @@ impl TextLayout<'_> {
         lines
     }
 
-    /// Returns what changed most, and who did it.
+    /// Returns the largest changes, and the suspects that caused them.
     pub fn summary(&self, found: &Spikes, explanation: impl FnOnce(i64) -> Option<Explanation>) -> Summary {
         let Some(spike) = found.departures.first() else {
             let nothing = nothing_departed(found.ranked, &found.unranked);
@@ -148,7 +150,7 @@ impl TextLayout<'_> {
         if is_fitting { vec![format!("{what}, {host}")] } else { vec![what, host] }
     }
 
-    /// Returns the columns for a suspect and for what it used.
+    /// Returns the widths of a suspect and of the resources that it used, in columns.
     fn suspect_widths(&self) -> (usize, usize) {
         let missing = WIDTH.saturating_sub(self.width);
         // The name of the suspect is the answer, so the name of the field is shortened first.
@@ -186,7 +188,8 @@ impl TextLayout<'_> {
         }
     }
 
-    /// Adds the use of resources by the new children of a suspect, apart from its own.
+    /// Adds lines about the use of resources by the new children of a suspect. They are separate
+    /// from the lines about the suspect itself.
     fn push_children(&self, suspect: &Suspect, name: &str, lines: &mut Vec<String>) {
         let (width, used_width) = self.suspect_widths();
         // The number of children takes the columns for the suspect and its score.
@@ -252,7 +255,7 @@ impl TextLayout<'_> {
         }
     }
 
-    /// Adds the marks, the steps of the clock, and what the recording lacks.
+    /// Adds lines about the marks, the steps of the clock, and data that the recording lacks.
     fn push_notes(&self, found: &Explanation, lines: &mut Vec<String>) {
         for marker in &found.markers {
             let line = format!("marker {} {}", time_text(marker.wall_ns, self.zone), escaped(&marker.text));
@@ -273,13 +276,13 @@ impl TextLayout<'_> {
         lines.push(format!("markers {markers}   lost {lost}   recorder late {late}"));
     }
 
-    /// Returns which programs pushed a field.
+    /// Returns text about the programs that pushed a field.
     fn senders(&self, departure: &FieldDeparture) -> Option<String> {
         let text = shortened(&senders(departure)?, self.width.saturating_sub(NAME_INDENT));
         Some(format!("{:NAME_INDENT$}{text}", ""))
     }
 
-    /// Returns which fields were not ranked, and why.
+    /// Returns text about the fields that were not ranked, with the reasons.
     fn unranked<'f>(&self, unranked: &'f [UnrankedFields]) -> impl Iterator<Item = String> + use<'_, 'f> {
         unranked.iter().map(|UnrankedFields { reason, count, fields }| {
             let reason = match reason {
@@ -299,7 +302,7 @@ impl TextLayout<'_> {
         shortened(line, self.width)
     }
 
-    /// Returns the seconds of a time: the first line has the rest.
+    /// Returns only the seconds of a time, because the first line has the rest.
     fn seconds(&self, wall_ns: i64) -> String {
         time_text(wall_ns, self.zone).get(17..23).unwrap_or_default().to_owned()
     }
@@ -370,8 +373,8 @@ mod tests {
         }
     }
 
-    // Proves that each line of an explanation fits a screen from 59 columns on, with its values and
-    // the number of the process.
+    // Proves that each line of an explanation fits a screen of 59 or more columns, with its values
+    // and the id of the process.
     #[test]
     fn lines_fit_the_screen() {
         let nothing = Explanation { suspects: Vec::new(), fields: Vec::new(), ..explanation() };

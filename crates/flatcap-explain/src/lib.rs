@@ -1,19 +1,20 @@
-//! Finds anomalies: the times at which a recording differs from its baseline, the differences, and
-//! their causes.
+//! Finds anomalies. These are the times at which a recording differs from its baseline, with the
+//! differences and their causes.
 //!
-//! [`find_spikes`] searches for such times, [`explain`] analyzes one of them. [`find_spikes`] and
-//! [`explain`] turn the batches of a query into series, compare windows with the baseline, and rank
-//! by the size of the departure. The formulas are in the README of this crate. Fields are ranked by
-//! the unit and kind of their values and by the shape of their list, not by name. Suspects are
-//! recognized by `pid`, `path`, the unit `sectors` and the list `interfaces`.
+//! [`find_spikes`] searches for such times, and [`explain`] analyzes one of them. Both turn the
+//! batches of a query into series, compare windows with the baseline, and rank by the size of the
+//! departure. The formulas are in the README of this crate. Fields are ranked by the unit and kind
+//! of their values and by the shape of their list, not by name. Suspects are recognized by `pid`,
+//! `path`, the unit `sectors` and the list `interfaces`.
 //!
 //! [`Explanation::add_causes`] reads the kernel's events of a window: the threads that ran or
 //! waited, the code that ran, and the logged lines.
 //!
-//! [`Spikes`] and [`Explanation`] are what every program prints, sends or returns: serialized, they
-//! are its JSON, and a [`TextLayout`] turns them into its lines of text.
+//! Every program prints, sends or returns [`Spikes`] and [`Explanation`]. Their serialization is
+//! the JSON of all programs, and a [`TextLayout`] turns them into lines of text.
 //!
-//! Never: prints, opens a file, or holds more than a bounded number of series.
+//! This crate never prints, never opens a file itself, and never holds more than a bounded number
+//! of series.
 
 mod answers;
 mod attribution;

@@ -5,7 +5,7 @@ use flatcap_format::schema::{ColumnType, MetricKind, Usage};
 use flatcap_query::{ColumnInfo, CommonUnit};
 use serde::Serialize;
 
-/// The class of a value. Two fields of one class are comparable, whatever their names.
+/// The class of a value. Two fields of the same class are comparable, whatever their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ValueClass {
     /// Time spent per time, as a share of one core, thread or device.
@@ -18,8 +18,8 @@ pub(super) enum ValueClass {
     CachedBytes,
     /// Bytes per second.
     ByteRate,
-    /// Bytes per second that the kernel handles but no device transfers: pages of memory, discarded
-    /// blocks.
+    /// Bytes per second that the kernel handles but no device transfers, such as pages of memory or
+    /// discarded blocks.
     HandledRate,
     /// A percentage that the source computed itself.
     Percent,
@@ -40,7 +40,7 @@ pub(super) enum ValueClass {
 /// The unit of printed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ValueUnit {
-    /// Percent: of a core, of the time.
+    /// Percent of a core, or of the time.
     #[serde(rename = "percent")]
     Percent,
     /// Bytes.
@@ -66,22 +66,22 @@ pub(super) struct Measure {
     pub(super) class: ValueClass,
     /// Factor from the field's unit to the unit of the class.
     pub(super) factor: f64,
-    /// The field is a counter, so its change per second is measured.
+    /// Whether the field is a counter, so that its change per second is measured.
     pub(super) is_counter: bool,
-    /// The values come from an application or an import. They are compared with their own earlier
-    /// values, since no absolute scale is known for them.
+    /// Whether the values come from an application or an import. Such values are compared with
+    /// earlier values of the same series, since no absolute scale is known for them.
     pub(super) is_relative: bool,
-    /// The smallest departure on a relative scale; the class defines the smallest one on an
-    /// absolute scale.
+    /// The smallest departure that matters on a relative scale. The class defines the smallest
+    /// departure on an absolute scale.
     pub(super) floor: f64,
-    /// The largest possible value: one thread waits for at most the whole time.
+    /// The largest possible value. For example, one thread waits for at most the whole time.
     pub(super) limit: f64,
 }
 
 impl Measure {
-    /// Returns how a numeric field of the host is measured. Returns `None` for states, identities,
-    /// strings and reservations: a program reserves address space at its start and uses little of
-    /// it.
+    /// Returns the measure of a numeric field of the host. Returns `None` for states, identities,
+    /// strings and reservations. Reservations are left out because a program reserves address space
+    /// at its start and uses little of it.
     pub(super) fn of(column: &ColumnInfo) -> Option<Self> {
         let is_counter = match column.kind {
             MetricKind::Counter => true,
@@ -92,8 +92,8 @@ impl Measure {
         (is_number && column.usage != Usage::Reservation).then(|| Self::new(column, is_counter)).flatten()
     }
 
-    /// Returns how a field of an application or an import is measured; all fields with numbers are.
-    /// A schema need not state the kind of its values.
+    /// Returns the measure of a field of an application or an import. All fields with numbers are
+    /// measured. A schema need not state the kind of its values.
     pub(super) fn of_foreign(column: &ColumnInfo) -> Option<Self> {
         if column.kind == MetricKind::Text || column.column_type == ColumnType::Text {
             return None;
@@ -137,7 +137,7 @@ impl Measure {
     /// Processes below an element.
     pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, is_counter: true, ..Self::STATE };
     /// The number of consecutive samples that repeat a value.
-    // A sensor may repeat one by chance.
+    // A sensor may repeat a value by chance.
     pub(super) const UNCHANGED: Self =
         Self { class: ValueClass::Repetitions, is_relative: true, floor: 1.0, ..Self::STATE };
     /// The share of samples without a value.
@@ -158,14 +158,14 @@ impl Measure {
         if value > self.limit { self.limit } else { value }
     }
 
-    /// Returns how much a departure says about an incident, from 0 to 1.
+    /// Returns the weight of a departure as evidence of an incident, from 0 to 1.
     pub(super) fn weight(self) -> f64 {
         if self.is_relative { 1.0 } else { self.class.weight() }
     }
 }
 
 /// The smallest departure of a value of unknown scale, as a share of its usual level.
-// A sensor whose last digit changes for the first time has not departed.
+// If only the last digit of a sensor changes for the first time, this is not a departure.
 const RELATIVE_LEAST: f64 = 0.01;
 
 enum BaseUnit {
@@ -181,7 +181,7 @@ fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
     match &*common.name {
         "s" => (BaseUnit::Seconds, common.factor),
         "B" => (BaseUnit::Bytes, common.factor),
-        // Humidity, in thousandths, is no share of a resource.
+        // Humidity, which is in thousandths, is not a share of a resource.
         "%" if unit == Some("%") => (BaseUnit::Percent, common.factor),
         _ => (BaseUnit::None, 1.0),
     }
@@ -197,27 +197,27 @@ pub(super) fn unit_seconds(unit: Option<&str>) -> Option<f64> {
 
 impl ValueClass {
     /// Returns the smallest departure that matters to a host, in the unit of the class. Smaller
-    /// departures are normal noise on any host, however rare they are on this one.
+    /// departures are normal noise on any host, even if they are rare on this host.
     pub(super) fn least_departure(self) -> f64 {
         match self {
-            // A tenth of a core: the kernel's own housekeeping uses less.
+            // This is a tenth of a core, because the kernel's housekeeping uses less.
             Self::TimeShare | Self::WaitShare | Self::StateShare => 0.1,
-            // An allocator takes and returns a few MiB at any time.
+            // An allocator may request and return a few MiB at any time.
             Self::Bytes | Self::CachedBytes => f64::from(32_u32 << 20),
             Self::ByteRate => f64::from(4_u32 << 20),
             // The kernel handles bytes a hundred times faster than a device moves them.
             Self::HandledRate => f64::from(256_u32 << 20),
             Self::Percent => 10.0,
             Self::Count | Self::Repetitions => 16.0,
-            // A starting process causes a few thousand page faults at once.
+            // A process causes a few thousand page faults when it starts.
             Self::CountRate => 1000.0,
             Self::Duration => 0.05,
             Self::Offspring => 20.0,
         }
     }
 
-    /// Returns the share of a field's usual level that a departure must reach: a level of 10 GiB
-    /// that changes by 1 % is still usual.
+    /// Returns the share of a field's usual level that a departure must reach. For example, a level
+    /// of 10 GiB that changes by 1 % is still usual.
     pub(super) fn least_relative(self) -> f64 {
         match self {
             Self::Bytes | Self::CachedBytes => 0.01,
@@ -225,13 +225,15 @@ impl ValueClass {
         }
     }
 
-    /// Returns whether a decrease is not a departure, since another share increased.
+    /// Returns whether a decrease is not a departure. For example, if the share of one state
+    /// decreases, the share of another state has increased.
     pub(super) fn is_upward_only(self) -> bool {
         matches!(self, Self::StateShare | Self::Offspring | Self::Repetitions)
     }
 
-    /// Returns how much the class says about an incident, from 0 to 1. Time and bytes are consumed
-    /// resources; counts and caches accompany them, and averages are late.
+    /// Returns the weight of the class as evidence of an incident, from 0 to 1. Time and bytes are
+    /// consumed resources and weigh most. Counts and caches only accompany them, and averages are
+    /// late.
     pub(super) fn weight(self) -> f64 {
         match self {
             Self::TimeShare
@@ -251,7 +253,7 @@ impl ValueClass {
     }
 
     /// Returns whether the kernel may add the counts of a process to its parent when the parent
-    /// waits for it: it accounts bytes and calls in one structure.
+    /// waits for it. The kernel does so for bytes and calls, which it accounts in one structure.
     pub(super) fn may_be_inherited(self) -> bool {
         matches!(self, Self::ByteRate | Self::CountRate)
     }

@@ -1,7 +1,8 @@
-//! Measures a series in a window by its own samples: the numbers that `dump` prints.
+//! Measures a series in a window by its samples, which are the numbers that `dump` prints.
 //!
-//! Ranking compares means over time, weighs them and bounds memory. For the few series that are
-//! reported, this module reads the samples of the element again, as `dump` does.
+//! Ranking compares means over time, weights them and bounds memory, so its values differ from
+//! printed samples. For the few series that are reported, this module reads the samples of the
+//! element again, as `dump` does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -39,7 +40,7 @@ pub(super) struct WantedSeries {
     pub(super) period_ns: u64,
     /// The path of the field that is read, below the source.
     pub(super) field: String,
-    /// The path of the field that is read, which leads to no field of another source.
+    /// The full path of the field that is read. It matches no field of another source.
     pub(super) path: String,
     pub(super) identity: Vec<ElementIdentity>,
     pub(super) label: Option<String>,
@@ -47,24 +48,24 @@ pub(super) struct WantedSeries {
     pub(super) measure: Measure,
     /// The window, as wall time.
     pub(super) window: Range<i64>,
-    /// Wall time of the sample before the first one of a new element.
+    /// If the element is new, wall time of the sample before its first sample.
     pub(super) born_wall_ns: Option<i64>,
-    /// Times by the monotonic clock in which bytes of other processes were added.
+    /// Times on the monotonic clock in which the kernel added bytes of other processes.
     pub(super) inherited: Vec<Range<u64>>,
-    /// The recording, for the command that prints the samples.
+    /// The choice of the recording, for the command that prints the samples.
     pub(super) choice: RecordingChoice,
 }
 
 /// A value, in the unit of its class, and how it was measured.
 pub(super) type Measured = (f64, Measurement);
 
-/// Returns the path of the field that is read to measure a series of `field`: `parent` if the
-/// elements of a list are counted by their parent.
+/// Returns the path of the field that is read to measure a series of `field`. This is `parent` if
+/// the elements of a list are counted by their parent.
 pub(super) fn read_field(measure: Measure, field: String) -> String {
     if measure.class == ValueClass::Offspring { format!("{field}.parent") } else { field }
 }
 
-/// Reads the values of some series; `None` for a series without samples in its window.
+/// Reads the values of some series. The value is `None` for a series without samples in its window.
 pub(super) fn measure(
     choice: &RecordingChoice,
     recording: &Recording,
@@ -83,8 +84,8 @@ pub(super) fn measure(
     Ok(found)
 }
 
-/// Returns the series by the queries that read them: one for all that overlap in time, so that the
-/// samples of no time are read twice.
+/// Groups the series by the query that reads them. Series whose windows overlap share a query, so
+/// that no sample is read twice.
 fn joined_windows(wanted: &[WantedSeries]) -> Vec<Vec<usize>> {
     let mut by_begin: Vec<(Range<i64>, usize)> =
         wanted.iter().map(WantedSeries::read_span).zip(0..).collect();
@@ -120,14 +121,14 @@ struct GrowthSample {
 /// The samples of a series around a window.
 #[derive(Debug, Default)]
 struct SeriesSamples {
-    /// All samples of the table, whether they have the element or not.
+    /// All samples of the table, with or without the element.
     all: Vec<ElementSample<()>>,
     /// The samples that have the element.
     own: Vec<ElementSample<SampledValue>>,
 }
 
 impl WantedSeries {
-    /// Returns the wall times of the samples that are read: the window with a margin.
+    /// Returns the wall times of the samples that are read, which are the window and a margin.
     fn read_span(&self) -> Range<i64> {
         let margin_ns = |least: u64| self.period_ns.saturating_mul(PERIODS).max(least);
         let begin = self.window.start.saturating_sub_unsigned(margin_ns(BEFORE_NS));
@@ -152,7 +153,7 @@ impl WantedSeries {
         self.identity.iter().find(|part| &*part.field == "pid")?.value.parse().ok()
     }
 
-    /// Returns the path of the field for `dump`, with the element picked.
+    /// Returns the path of the field for `dump`, with the selection of the element.
     fn dump_field(&self) -> String {
         let path = self.path.clone();
         let picks = self.label.is_some() && self.measure.class != ValueClass::Offspring;
@@ -226,7 +227,7 @@ impl SeriesSamples {
         };
         let Some(values) = batch.columns.get(column) else { return };
         let growths = growths.iter().find(|own| own.column == column).map(|own| own.growths.as_slice());
-        // The samples are the same, whatever else the query reads.
+        // The series gets the same samples, even if the query reads a longer time for other series.
         let span = wanted.read_span();
         let stamp = |at: usize| {
             let wall_ns = *batch.times.wall_ns.get(at)?;
@@ -247,7 +248,8 @@ impl SeriesSamples {
                 let parent = values.get(row);
                 matches!(parent, FieldValue::Unsigned(parent) if Some(parent) == wanted.pid())
             } else {
-                // An element has many rows, and comparing identities is slow.
+                // The result is kept, because an element has many rows and comparing identities is
+                // slow.
                 *known.entry(element).or_insert_with(|| wanted.is_of(names, batch.name(row)))
             };
             if !is_own {
@@ -260,8 +262,8 @@ impl SeriesSamples {
                 FieldValue::Text(text) => Some(text.into()),
                 _ => counts_below.then(|| element.map_or(0, u64::from).to_string().into()),
             };
-            // The sample before the first one is outside of the span, so `dump` could not show this
-            // growth.
+            // The sample before the first one is outside of the time that is read, so `dump` could
+            // not show this growth.
             let growth = growths.and_then(|growths| growths.get(row)).filter(|_| !self.own.is_empty());
             let growth = growth.copied().unwrap_or(Growth::UNKNOWN);
             let value = SampledValue { number: number(values, row), text, growth };
@@ -293,8 +295,8 @@ impl SeriesSamples {
         Some(())
     }
 
-    /// Returns the change per second of a counter: its growth between the samples of the window,
-    /// divided by the time for which it is known.
+    /// Returns the change per second of a counter. This is its growth between the samples of the
+    /// window, divided by the time for which the growth is known.
     fn rate(&self, wanted: &WantedSeries) -> Option<Measured> {
         let samples: Vec<ElementSample<GrowthSample>> = self
             .own
@@ -313,7 +315,8 @@ impl SeriesSamples {
         };
         let known = chosen(&samples, &wanted.window, is_own);
         let since_start = self.since_start(wanted, &samples, known.as_ref());
-        // A counter that only fell in the window was corrected: it grew before or after.
+        // A counter that only fell in the window was corrected, so it grew before or after the
+        // window.
         since_start.or_else(|| self.rate_between(wanted, &samples, &known?)).or_else(|| {
             let is_grown = |one: &ElementSample<GrowthSample>, next: &ElementSample<GrowthSample>| {
                 is_own(one, next) && next.value.growth.amount >= 0.0
@@ -322,7 +325,8 @@ impl SeriesSamples {
         })
     }
 
-    /// Returns the change per second from the sample before the chosen ones to the last of them.
+    /// Returns the change per second from the sample before the chosen samples to the last chosen
+    /// sample.
     fn rate_between(
         &self,
         wanted: &WantedSeries,
@@ -336,7 +340,8 @@ impl SeriesSamples {
             Some(own.fold(Growth::UNKNOWN, Growth::plus).rate()? * wanted.measure.factor)
         };
         let mut value = rate_since(at)?;
-        // A wait is counted when it ends. A wait that began before the window has a longer time.
+        // A wait is counted when it ends. If the wait began before the window, the growth belongs
+        // to a longer time.
         while value > wanted.measure.limit
             && samples.get(at).is_some_and(|sample| sample.value.growth.is_known())
             && let Some(earlier) = at.checked_sub(1)
@@ -352,8 +357,8 @@ impl SeriesSamples {
         Some((value.min(wanted.measure.limit), measurement))
     }
 
-    /// Returns the change per second of a counter of an element that began in the window: it was 0
-    /// at the sample before.
+    /// Returns the change per second of a counter of an element that began in the window. The
+    /// counter was 0 at the sample before the element's first one.
     fn since_start(
         &self,
         wanted: &WantedSeries,
@@ -428,7 +433,7 @@ impl SeriesSamples {
         Some((count, self.measurement(wanted, (first_ns, last_ns), ShownValues::Samples)))
     }
 
-    /// Returns how many processes ended, or began, below an element per second.
+    /// Returns the number of processes that ended or began below an element, per second.
     fn offspring(&self, wanted: &WantedSeries) -> Option<Measured> {
         let chosen = chosen(&self.all, &wanted.window, |_, _| true)?;
         let begin = self.all.get(chosen.start().checked_sub(1)?)?;
@@ -436,7 +441,7 @@ impl SeriesSamples {
         let within = |sample: &&ElementSample<SampledValue>| {
             sample.mono_ns > begin.mono_ns && sample.mono_ns <= end.mono_ns
         };
-        // If ended elements stay in the list, only the ones that no earlier sample had count.
+        // If ended elements stay in the list, only elements that no earlier sample had count.
         let before: BTreeSet<&str> = self
             .own
             .iter()

@@ -17,11 +17,12 @@ pub struct Measurement {
     pub until_wall_ns: i64,
     /// The way in which `dump` shows the samples.
     pub shown: ShownValues,
-    /// The element is new: its counter was 0 at `from_wall_ns`, before the element existed.
+    /// Whether the element is new, so that its counter was 0 at `from_wall_ns`, before the element
+    /// existed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_since_start: bool,
-    /// The count exceeds what is possible in this time, since a wait that began before is counted
-    /// when it ends. So the value is the largest possible one.
+    /// Whether the count exceeds the possible maximum for this time. This happens because a wait
+    /// that began earlier is counted when it ends. The value is then the largest possible value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_limited: bool,
     /// The command that prints the samples, or the value.
@@ -37,7 +38,7 @@ pub enum ShownValues {
     /// `dump` shows one row: the mean.
     Mean,
     /// `dump` shows one row: the count of a new element's counter, in the unit of its schema. The
-    /// value is this count per second.
+    /// printed value is this count per second.
     Last,
     /// `dump` shows the samples. The value is a share or a number of these samples.
     Samples,

@@ -2,11 +2,11 @@
 
 use super::measure::Measure;
 
-/// Maximum number of series that are followed at a time; further ones are counted and left out.
+/// Maximum number of series that are followed at a time. Further series are counted and left out.
 // A series takes about 300 bytes, or up to 1 KiB if its blocks differ.
 const SERIES_MAX: usize = 1 << 16;
 
-/// An observation that lasts longer is not continued.
+/// Maximum length of an observation. A longer observation is not continued.
 const HELD_MAX_NS: u64 = 20_000_000_000;
 
 /// The description of a series.
@@ -18,7 +18,7 @@ pub(super) struct SeriesInfo {
     pub(super) measure: Measure,
     /// The string value whose share is observed.
     pub(super) state: Option<Box<str>>,
-    /// The series was 0 before this monotonic time; `None` if that is not known.
+    /// The monotonic time before which the series was 0; `None` if this is not known.
     pub(super) born_ns: Option<u64>,
     /// Whether the element of the series is new.
     pub(super) is_newcomer: bool,
@@ -34,17 +34,17 @@ pub(super) struct Observation {
 
 /// Receives the observations of all series.
 pub(super) trait Observer {
-    /// The observer accepts one observation for a time in which the value stays the same.
+    /// Whether the observer accepts one observation for a time in which the value stays the same.
     const JOINS: bool;
-    /// A series begins. The number may have belonged to another series that has ended.
+    /// Called when a series begins. The number may have belonged to another series that has ended.
     fn begin(&mut self, series: usize, info: &SeriesInfo);
-    /// Receives observations of a series, which are in the order of time and do not overlap.
+    /// Receives observations of a series. They are in time order and do not overlap.
     fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]);
-    /// A series ends.
+    /// Called when a series ends.
     fn end(&mut self, series: usize, info: &SeriesInfo);
 }
 
-/// Numbers series and passes their observations on.
+/// Gives numbers to series and passes on their observations.
 pub(super) struct SeriesStore<'s, O> {
     pub(super) series: &'s mut Vec<SeriesInfo>,
     pub(super) free: &'s mut Vec<usize>,
@@ -54,14 +54,14 @@ pub(super) struct SeriesStore<'s, O> {
 }
 
 impl Observation {
-    /// Returns whether the next observation may become a part of this one. It begins at `from_ns`
-    /// and has this value.
+    /// Returns whether the next observation, which begins at `from_ns` and has this value, may
+    /// become a part of this one.
     #[inline]
     pub(super) fn continues(&self, from_ns: u64, value: f64) -> bool {
         self.to_ns == from_ns && self.value.to_bits() == value.to_bits() && self.may_grow(from_ns)
     }
 
-    /// Returns whether it is short enough to be continued at `from_ns`.
+    /// Returns whether the observation is short enough to be continued at `from_ns`.
     #[inline]
     pub(super) fn may_grow(&self, from_ns: u64) -> bool {
         from_ns.saturating_sub(self.from_ns) < HELD_MAX_NS

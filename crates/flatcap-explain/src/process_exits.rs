@@ -1,4 +1,4 @@
-//! Processes that ended, by the time between two samples.
+//! Processes that ended, with the time between two samples in which each of them ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -8,8 +8,8 @@ use super::table_shape::EXITS_MAX;
 /// The parents of processes that ended in a run.
 #[derive(Debug, Default)]
 pub(super) struct ProcessExits {
-    /// The time between two samples, and a parent, for each list of ended processes. The samples of
-    /// a list are in the order of time, so its times are too.
+    /// For each list of ended processes, the time between two samples and the parent of each exit.
+    /// The samples of a list are in time order, so the times are also in order.
     lists: BTreeMap<usize, VecDeque<(Range<u64>, u64)>>,
 }
 
@@ -19,7 +19,7 @@ impl ProcessExits {
         self.lists.entry(table).or_default().extend(parents.map(|parent| (span.clone(), parent)));
     }
 
-    /// Removes the earliest ones of a list above the limit.
+    /// Removes the earliest exits of a list that exceed the limit.
     pub(super) fn limit(&mut self, table: usize) {
         if let Some(own) = self.lists.get_mut(&table) {
             own.drain(..own.len().saturating_sub(EXITS_MAX));
@@ -29,14 +29,15 @@ impl ProcessExits {
     /// Returns the parents of the processes that may have ended in a time.
     pub(super) fn within(&self, span: &Range<u64>) -> impl Iterator<Item = u64> {
         self.lists.values().flat_map(|own| {
-            // Both ends of the times rise, so two binary searches find all that overlap.
+            // Both ends of the times rise, so two binary searches find all times that overlap the
+            // given one.
             let first = own.partition_point(|(exit, _)| exit.end <= span.start);
             let end = own.partition_point(|(exit, _)| exit.start < span.end);
             own.range(first.min(end)..end).map(|(_, parent)| *parent)
         })
     }
 
-    /// Forgets all of them, because another run begins.
+    /// Removes all exits, because another run begins.
     pub(super) fn clear(&mut self) {
         self.lists.clear();
     }
@@ -49,8 +50,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that exactly the exits are found whose time overlaps the given one, in all lists.
-        // Method: comparison with a test of each exit.
+        // Proves that exactly the exits whose time overlaps the given time are found, in all lists.
+        // The result is compared with a test of each exit.
         #[test]
         fn exits_are_found_by_their_time(
             lists in prop::collection::vec(prop::collection::vec((1..9_u64, 0..3_u64), 0..20), 1..4),

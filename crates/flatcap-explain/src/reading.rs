@@ -1,4 +1,4 @@
-//! Reads a recording: its batches become observations, and all other items are collected.
+//! Reads a recording. Its batches become observations, and all other items are collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::observation::Observer;
 use super::series::SeriesSet;
 use super::table_shape::ForeignSources;
 
-/// The recorder's own source: reported, never ranked.
+/// Name of the recorder's own source, whose fields are reported but never ranked.
 pub(super) const OWN_SOURCE: &str = "self";
 /// Maximum number of markers that are kept.
 const MARKERS_MAX: usize = 1000;
@@ -41,7 +41,7 @@ pub enum ExplainError {
     /// The recording cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// Usual values of one host say nothing about another.
+    /// The recording has several hosts. Usual values of one host have no meaning for another host.
     #[error("these segments are of several hosts ({}); choose one with --host", .0.join(", "))]
     SeveralHosts(Vec<String>),
     /// No sample is in the selected time.
@@ -62,18 +62,18 @@ pub(super) struct ReadResults {
     /// The maximum lateness of all sources, at the samples of the recorder's own source.
     pub(super) lateness: Vec<(u64, u64)>,
     pub(super) samples: u64,
-    /// Monotonic time of the first sample, in the last run, and of the last one.
+    /// Monotonic times of the first and the last sample, in the last run.
     pub(super) span: Option<(u64, u64)>,
     /// The recording, and its sources with the programs that pushed them.
     pub(super) recording: Recording,
     pub(super) sources: Vec<RecordedSource>,
-    /// There was damage, or a file that cannot be read.
+    /// Whether there was damage, or a file that cannot be read.
     pub(super) has_findings: bool,
 }
 
-/// Follows a reading.
+/// Receives the observations and the progress of a read.
 pub(super) trait ReadObserver: Observer {
-    /// A run begins.
+    /// Called when a run begins.
     fn begin_run(&mut self);
     /// Called before the observations of a batch.
     fn before_batch(&mut self, batch: &ColumnBatch, clock: &RunClock);
@@ -81,7 +81,8 @@ pub(super) trait ReadObserver: Observer {
     fn after_batch(&mut self, clock: &RunClock, set: &SeriesSet);
 }
 
-/// Reads the chosen recording within `filter`, whose sources are replaced. `report` gets problems.
+/// Reads the chosen recording within `filter`, whose sources are replaced by the chosen ones.
+/// `report` is called with problems.
 pub(super) fn read(
     choice: &RecordingChoice,
     filter: ReplayFilter,
@@ -120,8 +121,8 @@ pub(super) fn read(
                     return Err(several_hosts(choice));
                 }
                 read.host = Some(host);
-                // Held observations belong to the run that ends, and its clock converts their
-                // times.
+                // Observations that are held back belong to the run that ends, and the clock of
+                // that run converts their times.
                 read.set.flush(observer);
                 observer.after_batch(&read.clock, &read.set);
                 read.set.begin_run(run.recorder_pid);
@@ -130,7 +131,8 @@ pub(super) fn read(
                 read.span = None;
             }
             QueryItem::Batch(batch) => read.add_batch(&batch, observer),
-            // With a ring there are as many of these gaps as samples, and they are not losses.
+            // If there is a ring, the data directory may have as many of these gaps as samples, and
+            // they are not losses.
             QueryItem::Gap(_, gap) if gap.is_thinned() => {}
             QueryItem::Gap(_, gap) => read.gaps.push(gap),
             QueryItem::Marker(marker) => {
@@ -165,7 +167,8 @@ fn several_hosts(choice: &RecordingChoice) -> ExplainError {
 }
 
 impl ReadResults {
-    /// Returns the least number of series that were left out; elements without a number are one.
+    /// Returns the minimum number of series that were left out. All elements without a number count
+    /// as one series.
     pub(super) fn left_out(&self) -> u64 {
         self.set.left_out + u64::from(self.results.summary().has_more_elements)
     }
@@ -211,23 +214,24 @@ fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64,
 struct RankedFields {
     fields: Vec<FieldPath>,
     sources: BTreeSet<String>,
-    /// Lists of which only the parent of each element is used, since they have a new element for
-    /// each process that ends.
+    /// Lists of which only the parent of each element is used, since such lists have a new element
+    /// for each process that ends.
     unnamed_lists: BTreeSet<String>,
     foreign: ForeignSources,
 }
 
-/// The source of the recorder with the values of files of other programs.
+/// Root type of the recorder's sources that read values from files of other programs.
 const FILE_ROOT: &str = "flatcap.host.File";
 
-/// Returns the paths to read, and their sources: the parts of each source that have values to rank,
-/// or that contain the parents of processes.
+/// Returns the paths to read, and their sources. The paths are the parts of each source that have
+/// values to rank, or that contain the parents of processes.
 fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFields {
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut foreign = ForeignSources::default();
     for source in recording.sources() {
         let Some(schema) = source.schema.as_ref().filter(|schema| !schema.is_opaque()) else { continue };
-        // Events are no series of samples, and a computed source repeats another one.
+        // Events are not values at samples, and a computed source repeats the values of another
+        // source.
         if schema.has_events() || source.is_computed {
             continue;
         }
@@ -244,7 +248,7 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
             foreign.names.insert(source.name.clone());
         }
         for (part, has_values) in ranked_parts(schema, is_foreign) {
-            // Of the recorder's own source only the lateness is used.
+            // Only the lateness in the recorder's own source is used.
             if !is_own || part == "sources" {
                 let parts = if has_values { &mut values } else { &mut parents };
                 parts.insert((source.name.clone(), part));
@@ -254,7 +258,7 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
     }
     // The exits come first, since they determine which bytes of other processes are left out.
     let unnamed: Vec<&(String, String)> = parents.difference(&values).collect();
-    // A path that leads to two sources would read the fields of both twice.
+    // If a path matched two sources, the fields of both would be read twice.
     let paths = unnamed.iter().copied().chain(&values).map(|(source, part)| exact_path(source, part));
     let fields = paths.filter_map(|path| path.parse().ok()).collect();
     let unnamed_lists = unnamed.into_iter().map(|(source, part)| source_path(source, part)).collect();

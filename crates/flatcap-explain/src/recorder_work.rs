@@ -1,27 +1,27 @@
-//! Finds departures that the recorder itself causes: it reads each finished segment to compress it,
-//! and the host's counters include this work.
+//! Finds departures that the recorder itself causes. The recorder reads each finished segment to
+//! compress it, and the host's counters include this work.
 
 use super::attribution::SuspectKind;
 use super::departures::Departure;
 use super::events::SAME_TIME_NS;
 use super::measure::ValueClass;
 
-/// The recorder explains a departure if it moved at least this part of the bytes.
+/// Minimum part of the bytes that the recorder must have moved to explain a departure.
 const MOVED_PART: f64 = 0.5;
 
 /// The element of a departure, as needed to detect the recorder's work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DepartureActor {
-    /// The kind of its element; `None` for the host, and for elements that cannot act.
+    /// The kind of the element; `None` for the host, and for elements that cannot act.
     pub(super) kind: Option<SuspectKind>,
     pub(super) is_recorder: bool,
 }
 
 /// Returns for each departure whether the recorder's own work explains it.
 ///
-/// This is true for bytes per second of the host, a control group or a disk if the recorder moved
-/// at least [`MOVED_PART`] of them at the same time. The result is then true for all departures of
-/// that disk.
+/// The result is true for bytes per second of the host, a control group or a disk if the recorder
+/// moved at least [`MOVED_PART`] of these bytes at the same time. If it is true for a disk, it is
+/// true for all departures of that disk at the same time.
 pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> Vec<bool> {
     let all = || departures.iter().zip(actors);
     let mut own: Vec<&Departure> =
@@ -52,7 +52,7 @@ fn moved(departure: &Departure) -> Option<f64> {
     (departure.class == ValueClass::ByteRate && more > 0.0).then_some(more)
 }
 
-/// Returns the departures at the same time as this one, from departures in the order of time.
+/// Returns the departures at the same time as `departure`. `sorted` has departures in time order.
 fn near<'s, 'd>(sorted: &'s [&'d Departure], departure: &Departure) -> &'s [&'d Departure] {
     let at_ns = departure.wall_ns;
     let first = sorted.partition_point(|other| other.wall_ns < at_ns.saturating_sub_unsigned(SAME_TIME_NS));
@@ -91,8 +91,9 @@ mod tests {
     }
 
     // Proves that the bytes that the recorder moved explain the bytes of the host and of a disk at
-    // the same time, and the busy time of that disk. They explain neither the bytes of another
-    // process, nor more than twice as many bytes, nor another time, another disk or another class.
+    // the same time, and the busy time of that disk. They do not explain the bytes of another
+    // process, or more than twice as many bytes. They also do not explain another time, another
+    // disk or another class.
     #[test]
     fn the_work_of_the_recorder_explains_what_the_host_shows_of_it() {
         let (bytes, time) = (ValueClass::ByteRate, ValueClass::TimeShare);

@@ -26,28 +26,28 @@ use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
 const LEAD_NS: u64 = 60_000_000_000;
-/// Departures that may be grouped.
-// Comparing all pairs of thousands would take seconds.
+/// Maximum number of departures that are compared to form groups.
+// Comparing all pairs of thousands of departures would take seconds.
 const GROUPED_MAX: usize = 200;
 /// The weight of departures of devices.
-// Activity of a device is an incident only if a process takes part in it: the kernel also discards,
-// flushes and reads ahead on its own.
+// Activity of a device is an incident only if a process takes part in it, because the kernel also
+// discards, flushes and reads ahead by itself.
 const DEVICE_PART: f64 = 0.5;
 /// Maximum number of suspects, and of fields, of an explanation.
 const LISTED_MAX: usize = 200;
 /// Maximum number of names of unranked fields, for each reason.
 const UNRANKED_MAX: usize = 1000;
-/// Shortest baseline, in lengths of the window.
-// Of a shorter baseline, too few parts are as long as the window to show what is usual.
+/// Minimum length of the baseline, as a multiple of the length of the window.
+// A shorter baseline has too few parts of the length of the window to show usual values.
 const BEFORE_WINDOWS_MIN: u64 = 2;
-/// Series with at least this correlation move together.
+/// Minimum correlation of series that move together.
 const TOGETHER: f64 = 0.9;
 
-/// Finds the events of a recording, best first, at most `limit`. Reads a minute before `filter`'s
-/// begin, too.
+/// Finds at most `limit` events of a recording, best first. Also reads the minute before the begin
+/// of `filter`.
 ///
 /// # Errors
-/// Errors of reading the recording, a recording of several hosts, no samples.
+/// The recording cannot be read, has several hosts, or has no samples.
 pub fn find_spikes(
     choice: &RecordingChoice,
     filter: ReplayFilter,
@@ -71,8 +71,8 @@ pub fn find_spikes(
     };
     let actors: Vec<DepartureActor> = departures.iter().map(actor).collect();
     let explained = explained(&departures, &actors);
-    // Before departures are joined, so that a device seldom names an event in which a process takes
-    // part.
+    // This is done before departures are joined, so that a device seldom names an event in which a
+    // process takes part.
     for (departure, (actor, is_explained)) in departures.iter_mut().zip(actors.iter().zip(explained)) {
         if matches!(actor.kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
             departure.score *= DEVICE_PART;
@@ -85,7 +85,7 @@ pub fn find_spikes(
     events.truncate(limit);
     let wanted: Vec<WantedSeries> =
         events.iter().map(|event| wanted_departure(&event.departure, &read)).collect();
-    // Measuring reads samples a second time, so only the reported events are measured.
+    // Measuring reads the samples a second time, so only the reported events are measured.
     let measured = measure(choice, &read.recording, &wanted)?;
     let spikes = events.into_iter().zip(measured).map(|(event, measured)| {
         let place = SeriesPlace::of_departure(&event.departure);
@@ -124,7 +124,7 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
 /// before the window, at least twice the length of the window.
 ///
 /// # Errors
-/// The errors of reading the recording, recordings of several hosts, or no samples.
+/// The recording cannot be read, has several hosts, or has no samples.
 pub fn explain(
     choice: &RecordingChoice,
     wall_ns: i64,
@@ -145,7 +145,7 @@ pub fn explain(
     }
     let before_ns = steps.recorded_before_ns();
     let before_least_ns = window.before_least_ns();
-    // No baseline is known, not even for new elements.
+    // If so, no baseline is known, not even for new elements.
     let is_too_early = before_ns < before_least_ns;
     let mut departures = if is_too_early { Vec::new() } else { steps.departures(&read.set) };
     sort_best_first(&mut departures, &read);
@@ -213,8 +213,8 @@ fn clock_steps(read: &ReadResults) -> Vec<ClockStep> {
     steps.map(|(at, step_ns)| ClockStep { wall_ns: read.clock.wall_ns(at), step_ns }).collect()
 }
 
-/// Sorts departures, the best first. If two states have the same share, an observed state is more
-/// informative than a composed one.
+/// Sorts departures, the best first. If two states have the same share, an observed state comes
+/// before a composed one, because it is more informative.
 fn sort_best_first(departures: &mut [WindowValue], read: &ReadResults) {
     let is_composed = |departure: &WindowValue| {
         let state = read.set.info(departure.series).and_then(|info| info.state.as_deref());
@@ -255,8 +255,8 @@ fn wanted_value(
     })
 }
 
-/// Returns a suspect with measured values; `None` if the samples do not show that it, or one of its
-/// new children, used more than usual.
+/// Returns a suspect with measured values. Returns `None` if the samples do not show that the
+/// suspect, or one of its new children, used more than usual.
 fn described_suspect(
     found: SuspectedElement,
     window: &ComparedWindow,
@@ -283,8 +283,8 @@ fn described_suspect(
     is_known.then_some(Suspect { kind, name, pid, score, what, evidence, children, first_wall_ns })
 }
 
-/// Returns the use of children by the field with the largest sum: other fields of its class count
-/// the same use again.
+/// Returns the use of a resource by children, according to the field with the largest sum. Other
+/// fields of the same class would count the same use again.
 fn children_use(parts: Vec<FieldDeparture>) -> Option<ChildrenUse> {
     let mut by_field: BTreeMap<String, Vec<FieldDeparture>> = BTreeMap::new();
     for part in parts {
@@ -321,7 +321,7 @@ fn ranked_and_not(
                     ranked += 1;
                     continue;
                 }
-                // A string that differs each time has no state.
+                // A string that differs in each sample has no states.
                 (true, true) if info.column_type == ColumnType::Text => UnrankedReason::NoQuantity,
                 (true, true) => UnrankedReason::ShortBaseline,
                 (false, _) => UnrankedReason::NoQuantity,
@@ -365,7 +365,8 @@ fn is_of_actor(departure: &WindowValue, read: &ReadResults, tables: &[TableInfo]
         || matches!(kind, Some(SuspectKind::Process | SuspectKind::Cgroup))
 }
 
-/// Groups departures that move together: the best of each group, and the others.
+/// Groups departures that move together. Returns the best departure of each group, and the other
+/// ones.
 fn grouped<'d>(
     departures: impl Iterator<Item = &'d WindowValue>,
     steps: &WindowSteps,

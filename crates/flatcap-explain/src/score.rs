@@ -1,5 +1,5 @@
-//! Scores how unusual a value is: similar to a z-score, but relative to the usual departure of the
-//! series instead of its standard deviation.
+//! Scores how unusual a value is. The score is similar to a z-score, but relative to the usual
+//! departure of the series instead of its standard deviation.
 
 use super::baseline::Baseline;
 use super::measure::Measure;
@@ -8,35 +8,38 @@ use super::measure::Measure;
 const NOISE_FACTOR: f64 = 3.0;
 
 /// The maximum score of a departure, before the weight of its class.
-// Beyond twenty times the usual departure, larger numbers are not more certain.
+// Beyond twenty times the usual departure, larger departures give no more certainty.
 const SCORE_MAX: f64 = 3.0;
 
-/// A value of unknown scale that differs from a constant, such as 0, departs by this many times the
-/// usual departure.
-// There is no scale to compare it with.
+/// Ratio to the usual departure for a value of unknown scale that differs from a constant such as
+/// 0.
+// For such a value, there is no scale to compare it with.
 const CONSTANT_TIMES: f64 = 20.0;
 
-/// Maximum number of powers of ten of the level by which the change of a constant counts more.
+/// Maximum number of powers of ten in the ratio of a constant's change to its level. With each
+/// power, the change counts more.
 const LEVELS_MAX: f64 = 6.0;
 
-/// The usual departure of a series of unknown scale is at least this part of the range of all
+/// Minimum of the usual departure of a series of unknown scale, as a part of the range of all
 /// earlier values.
-// A change that happened once within a minute may happen again, in both directions.
+// A change that happened one time within a minute may happen again, in both directions.
 const RANGE_PART: f64 = 1.0 / 3.0;
 
-/// With n blocks before, the usual departure of unknown scale is larger by this part of n.
+/// Allowance for a short baseline: with n earlier blocks, the usual departure of unknown scale is
+/// larger by this number divided by n.
 // A short time does not show the full range of a value.
 const DOUBT_BLOCKS: f64 = 4.0;
 
-/// The score of a departure of unknown scale rises with this power of its ratio to the usual
-/// departure. It reaches the threshold of an event at four times the usual departure, while other
-/// scores reach it at eight.
-// An unknown scale has no least departure, which would exclude normal noise but could also hide a
-// change.
+/// Exponent for departures of unknown scale. Their score rises with this power of the ratio to the
+/// usual departure. This score reaches the threshold of an event at four times the usual departure,
+/// while other scores reach the threshold at eight times.
+// An unknown scale has no smallest departure that matters. Such a limit would exclude normal noise
+// but could also hide a change.
 const RELATIVE_EXPONENT: f64 = 0.5;
 
-/// Returns how unusual a value is: 0 if its departure from the level is at most the usual one, then
-/// rising with the ratio of both. Docs: "Ranking" in the README of this crate.
+/// Returns the score of a value, which says how unusual the value is. The score is 0 if the value's
+/// departure from the level is at most the usual departure. Beyond that, it rises with the ratio of
+/// the two. See "Ranking" in the README of this crate.
 pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
     let departure = value - baseline.level;
     if (measure.class.is_upward_only() && departure < 0.0) || departure == 0.0 {
@@ -79,7 +82,7 @@ mod tests {
         Measure { class, ..Measure::STATE }
     }
 
-    /// Returns the score of a departure that is `times` the usual one.
+    /// Returns the score of a departure that is `times` times the usual one.
     fn scored(times: f64) -> f64 {
         SCORE_MAX * (1.0 - times.powf(-1.0 / SCORE_MAX))
     }
@@ -88,8 +91,8 @@ mod tests {
         departure_score(value, &baseline, of_class(ValueClass::TimeShare))
     }
 
-    // Proves that a constant has a score if it changes by at least the least departure, and none if
-    // it changes by less.
+    // Proves that a constant has a score if it changes by at least the least departure, and no
+    // score if it changes by less.
     #[test]
     fn constants_that_change_count() {
         let constant = usual(0.0, 0.0, 0.0);
@@ -98,8 +101,8 @@ mod tests {
         assert!((score(1.0, constant) - scored(10.0)).abs() < 1e-9);
     }
 
-    // Proves that a value within the usual peaks has no score however far it is from the level, and
-    // that the score of a value beyond them depends on the distance.
+    // Proves that a value within the usual peaks has no score, even if it is far from the level.
+    // The score of a value beyond the peaks depends on its distance.
     #[test]
     fn heavy_tails_are_usual() {
         let tails = usual(0.0, 0.1, 0.8);
@@ -117,7 +120,7 @@ mod tests {
         assert!(departure_score(0.0, &busy, Measure::STATE).abs() < 1e-9);
     }
 
-    // Proves that one value of a thousand in the baseline does not hide another one later.
+    // Proves that a single outlier of a thousand in the baseline does not hide another one later.
     #[test]
     fn a_single_outlier_hides_nothing() {
         let mut windows = vec![0.05_f32; 1000];
@@ -136,8 +139,8 @@ mod tests {
     }
 
     // Proves that a value of unknown scale is compared with its own earlier values only. An
-    // increase, a decrease and a change of a constant depart. Noise does not, nor does a peak that
-    // occurred before.
+    // increase, a decrease and a change of a constant depart. Noise and a peak that occurred before
+    // do not depart.
     #[test]
     fn an_unknown_scale_is_that_of_the_past() {
         let unknown = Measure { is_relative: true, ..of_class(ValueClass::Count) };

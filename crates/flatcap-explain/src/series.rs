@@ -1,8 +1,8 @@
-//! Turns batches into observations: the value of a series between two samples.
+//! Turns batches into observations. An observation is the value of a series between two samples.
 //!
 //! A series is a numeric field of one element, one value of a string of an element, or the
 //! processes below an element. A counter is observed as its rate since the previous sample that has
-//! its element, however long ago that was, since a sample may leave elements out.
+//! its element. That sample may be long ago, since a sample may leave out elements.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -21,11 +21,11 @@ use super::table_shape::{
 
 /// The process of which all threads of the kernel are children (kthreadd).
 pub(super) const KERNEL_PARENT: u64 = 2;
-/// Maximum number of left out times.
+/// Maximum number of left-out times that are kept.
 const LEFT_OUT_MAX: usize = 1 << 12;
-/// Maximum number of names of an element that are remembered, the latest ones.
+/// Maximum number of names of an element that are kept. The latest names are kept.
 const NAMES_MAX: usize = 64;
-/// Accuracy of the clock of a run. The name of a sample applies from this time before the sample
+/// Accuracy of the clock of a run. The name in a sample is valid from this time before the sample
 /// on.
 const CLOCK_NS: i64 = 1_000_000;
 
@@ -38,13 +38,15 @@ pub(super) struct SeriesSet {
     free: Vec<usize>,
     /// The names of each element, with the wall time of the first sample with the name.
     named: Vec<Vec<(i64, ElementName)>>,
-    /// By element.
+    /// Facts about processes, by element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
     exits: ProcessExits,
-    /// Samples of lists that have only parents, whose offspring is not counted yet.
+    /// Samples of lists of which only the parents are used. The offspring in these samples is not
+    /// counted yet.
     uncounted: Vec<ParentSample>,
-    /// Times at which a process received bytes of ended processes, which are left out.
+    /// Elements of processes that received bytes of ended processes, with the times. These times
+    /// are left out.
     inherited: VecDeque<(u32, Range<u64>)>,
     /// The process id of the recorder of the run; 0 if it is not known.
     recorder_pid: u64,
@@ -52,7 +54,7 @@ pub(super) struct SeriesSet {
     recorders: HashSet<u32>,
     /// Number of series that were left out because of [`SERIES_MAX`].
     pub(super) left_out: u64,
-    /// Elements that were not seen for this time are forgotten.
+    /// Time without an element after which the element is removed, in nanoseconds.
     forgets_after_ns: u64,
     observations: Vec<Observation>, // reused
 }
@@ -60,8 +62,8 @@ pub(super) struct SeriesSet {
 #[derive(Debug)]
 struct TableSeries {
     shape: TableShape,
-    /// By the number of the element: elements are numbered from 0, without holes. A table that is
-    /// not a list has one slot.
+    /// The slots, indexed by the number of the element. Elements are numbered from 0, without
+    /// holes. A table that is not a list has one slot.
     slots: Vec<Option<Box<ElementSlot>>>,
     /// Rows to be observed.
     rows: ElementRows,
@@ -72,7 +74,7 @@ struct TableSeries {
     /// The numbers of the current sample and of the last complete sample before it.
     sample: u64,
     complete_before: u64,
-    /// The current sample may leave elements out.
+    /// Whether the current sample may leave out elements.
     leaves_out: bool,
 }
 
@@ -98,8 +100,8 @@ impl SeriesSet {
         self.elements_by_pid.get(&pid).copied()
     }
 
-    /// Returns the name that an element had at a wall time: a process may execute another program
-    /// later.
+    /// Returns the name that an element had at a wall time, because a process may execute another
+    /// program later.
     pub(super) fn name_at(&self, names: &ElementNames, element: u32, wall_ns: i64) -> ElementName {
         let own = self.named.get(element as usize).map_or(&[][..], Vec::as_slice);
         let is_before = |(since_ns, _): &&(i64, ElementName)| *since_ns <= wall_ns.saturating_add(CLOCK_NS);
@@ -107,7 +109,7 @@ impl SeriesSet {
         found.map_or_else(|| names.latest(element), |(_, name)| *name)
     }
 
-    /// Notes the name of an element in a row.
+    /// Stores the name of an element in a row.
     fn note_name(&mut self, batch: &ColumnBatch, row: usize) {
         let (Some(element), Some(name)) = (batch.element(row), batch.name(row)) else { return };
         let Some(wall_ns) = batch.times.wall_ns.get(batch.sample(row)).filter(|_| element != NO_ELEMENT)
@@ -140,7 +142,7 @@ impl SeriesSet {
         })
     }
 
-    /// Returns the times in which the byte counters of an element have bytes of ended processes.
+    /// Returns the times in which the byte counters of an element got bytes of ended processes.
     pub(super) fn inherited(&self, element: u32) -> Vec<Range<u64>> {
         let own = self.inherited.iter().filter(|(other, _)| *other == element);
         own.map(|(_, span)| span.clone()).collect()
@@ -152,14 +154,14 @@ impl SeriesSet {
     }
 
     /// Forgets the last values, since the next run has other counters. A process id of 0 means that
-    /// the recorder's is not known.
+    /// the recorder's process id is not known.
     pub(super) fn begin_run(&mut self, recorder_pid: u32) {
         self.recorder_pid = u64::from(recorder_pid);
         self.exits.clear();
         for table in &mut self.tables {
             (table.first_ns, table.last_ns, table.swept_ns) = (None, None, 0);
             for slot in table.slots.iter_mut().flatten() {
-                // Monotonic time may begin again.
+                // Monotonic time may start again at a lower value.
                 slot.seen_ns = None;
                 slot.numbers.iter_mut().for_each(|cell| cell.last = None);
                 slot.states.iter_mut().for_each(|cell| cell.last = None);
@@ -206,7 +208,8 @@ impl SeriesSet {
                 table.first_ns.get_or_insert(*mono_ns);
                 table.last_ns = Some(*mono_ns);
                 if mono_ns.saturating_sub(table.swept_ns) >= self.forgets_after_ns {
-                    // Added rows refer to slots, which the sweep frees.
+                    // The rows are observed first, because they refer to slots that the sweep
+                    // frees.
                     self.observe_rows(batch, observer);
                     self.sweep(batch.table, *mono_ns, observer);
                 }
@@ -219,8 +222,8 @@ impl SeriesSet {
         }
     }
 
-    /// Adds a list of which only the parents are used. Exits must be known before the counters of
-    /// the parents are read.
+    /// Adds a list of which only the parents are used. Must be called before the counters of the
+    /// parents are read, because exits affect these counters.
     fn add_parents(&mut self, batch: &ColumnBatch) {
         let Some(own) = self.tables.get(batch.table) else { return };
         let Some(parent) = own.shape.parent else { return };
@@ -266,7 +269,7 @@ impl SeriesSet {
         }
     }
 
-    /// Passes held observations on, at the end of a run.
+    /// Passes on the observations that are held back, at the end of a run.
     pub(super) fn flush(&mut self, observer: &mut impl Observer) {
         self.count_offspring(observer);
         let Self { tables, series, free, left_out, observations, .. } = self;
@@ -307,7 +310,7 @@ impl SeriesSet {
         if shape.may_inherit(slots, rows, reading) {
             let at = element.unwrap_or_default();
             let ended = ended_below(slots, at, reading);
-            // The counters' previous values are in the last rows.
+            // The previous values of the counters are in rows that are not observed yet.
             for at in ended.iter().chain([&at]) {
                 rows.observe_slot(*at as usize, (reading.batch, shape.columns()), slots, &mut store);
             }
@@ -348,7 +351,7 @@ impl SeriesSet {
         }
     }
 
-    /// Remembers an element whose identity has a process id.
+    /// Stores an element whose identity has a process id.
     fn add_process(&mut self, element: u32, parent: Option<u64>, born_ns: Option<u64>, names: &ElementNames) {
         let Some(pid) = pid_of(names, element) else { return };
         self.processes.insert(element, ProcessFacts { pid, parent, born_ns });
@@ -358,7 +361,7 @@ impl SeriesSet {
         }
     }
 
-    /// Remembers whose child an element is.
+    /// Stores the parent of an element.
     fn add_child(&mut self, table: usize, element: u32, parent: Option<u64>) {
         let parent = parent.and_then(|parent| self.element_of(parent)).filter(|parent| *parent != element);
         let slots = self.tables.get_mut(table).map(|table| &mut table.slots);
@@ -389,7 +392,7 @@ impl SeriesSet {
         let column = own.shape.width;
         for (parent, count) in std::mem::take(offspring) {
             let Some(element) = elements_by_pid.get(&parent).copied() else { continue };
-            // At the begin of a recording all elements seem new.
+            // At the start of a recording, all elements seem new.
             let is_late = own.first_ns.is_some_and(|first| first.saturating_add(NEW_AFTER_NS) < span.start);
             let series = *own.offspring.entry(element).or_insert_with(|| {
                 store.begin(SeriesInfo {
@@ -420,7 +423,7 @@ impl SeriesSet {
             let Some(mut ended) = slot.take_if(is_ended) else { continue };
             ended.flush((table, Some(element)), own.shape.columns(), &mut store);
             ended.series().for_each(|series| store.end(series));
-            // The kernel may have given the id to a new process, which keeps its entry.
+            // The kernel may have given the id to a new process, whose entry must be kept.
             if let Some(facts) = processes.remove(&element)
                 && elements_by_pid.get(&facts.pid) == Some(&element)
             {
@@ -463,7 +466,7 @@ impl TableSeries {
         }
     }
 
-    /// Begins a sample, which may leave elements out.
+    /// Begins a sample. `leaves_out` says whether the sample may leave out elements.
     fn begin_sample(&mut self, leaves_out: bool) {
         if !self.leaves_out {
             self.complete_before = self.sample;
@@ -493,7 +496,7 @@ pub(super) mod tests {
     const STEP_NS: u64 = 10_000_000;
     const ELEMENTS: usize = 3;
 
-    /// The observations by the name of the series, as a function of time.
+    /// The observations of each series as a function of time, by the name of the series.
     #[derive(Default)]
     pub(crate) struct Recorded<const JOINS: bool> {
         pub(crate) functions: BTreeMap<(Option<u32>, usize), Vec<Observation>>,
@@ -541,8 +544,9 @@ pub(super) mod tests {
         TableInfo { source: "s".into(), instance: None, list: Some("l[*]".into()), columns }
     }
 
-    /// Returns the samples of a range: a counter that rests, and a gauge that rests longer. The
-    /// last element ends after half of all samples, and later nothing is recorded for some minutes.
+    /// Returns the samples of a range. They have a counter that rests, and a gauge that rests
+    /// longer. The last element ends after half of all samples, and later nothing is recorded for
+    /// some minutes.
     fn batch(samples: std::ops::Range<usize>, all: usize) -> ColumnBatch {
         let mut rows = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (number, sample) in samples.clone().enumerate() {
@@ -595,7 +599,7 @@ pub(super) mod tests {
     }
 
     // Proves that an element that no longer exists after a reboot is forgotten, although monotonic
-    // time is less than in the run before.
+    // time is less than in the previous run.
     #[test]
     fn elements_of_an_earlier_boot_are_forgotten() {
         let tables = [table()];
@@ -607,7 +611,7 @@ pub(super) mod tests {
         set.flush(&mut recorded);
         set.begin_run(0);
         recorded.functions.clear();
-        // Without the last element, for 30 s.
+        // These samples lack the last element, for 30 s.
         set.add(&batch(0..1500, 0), &tables, &ElementNames::default(), &mut recorded);
         set.add(&batch(1500..3000, 0), &tables, &ElementNames::default(), &mut recorded);
         assert_eq!(known(&set), ELEMENTS - 1);
@@ -638,7 +642,7 @@ pub(super) mod tests {
         ColumnBatch { table: 0, times, rows, columns, ..ColumnBatch::default() }
     }
 
-    // Proves that an element that began long before it is first seen is not new.
+    // Proves that an element that began long before its first sample is not new.
     #[test]
     fn an_element_that_began_before_is_not_new() {
         let mut began = table();
@@ -653,14 +657,14 @@ pub(super) mod tests {
         for second in 100..110 {
             see(second, &[(0, 5)]);
         }
-        // After a hole in which one of them began.
+        // This sample comes after a hole in which one of the elements began.
         see(120, &[(0, 5), (1, 90_000), (2, 115_000)]);
         let born = |element: usize| set.tables[0].slots[element].as_ref().unwrap().born_ns;
         assert_eq!([0, 1, 2].map(born), [None, None, Some(109 * SECOND_NS)]);
     }
 
-    // Proves that an element keeps its level over samples that leave it out, with joined
-    // observations and without. Complete samples without the element end its level.
+    // Proves that an element keeps its level over samples that leave it out, with and without
+    // joined observations. Complete samples without the element end its level.
     #[test]
     fn a_level_that_was_left_out_stays() {
         fn observed<const JOINS: bool>(is_sparse: bool) -> Vec<Observation> {
@@ -689,8 +693,8 @@ pub(super) mod tests {
         }
     }
 
-    // Proves that series are the same functions of time whether equal values are joined or not, and
-    // in batches of any length; and that joining saves most observations.
+    // Proves that series are the same functions of time whether equal values are joined or not, in
+    // batches of any length. Joining avoids most observations.
     #[test]
     fn joined_observations_are_the_same() {
         let single = observed::<false>(1);

@@ -1,5 +1,5 @@
-//! The place of a series in the tables of a query: its field, its element and its state, as answers
-//! name them.
+//! The place of a series in the tables of a query. It consists of the series' field, element and
+//! state, as answers name them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl<'s> SeriesPlace<'s> {
         let Some(table) = read.results.tables().get(self.table) else { return String::new() };
         match table.columns.get(self.column) {
             Some(column) => table.path(column),
-            // The number of new children describes the whole list, so it has no column.
+            // A count of offspring describes the whole list, so it has no column.
             None => table.list.as_deref().unwrap_or_default().to_owned(),
         }
     }
@@ -58,8 +58,8 @@ impl<'s> SeriesPlace<'s> {
     pub(super) fn field_name(&self, wall_ns: i64, read: &ReadResults) -> FieldName {
         let (source, source_id) = self.source(read);
         let names = read.results.elements();
-        // A process may run another program during the recording: the name at the time of the
-        // departure is the one that the reader looks for.
+        // A process may run another program during the recording. The reader searches for the name
+        // at the time of the departure.
         let element = self.element.map(|element| label_of(names, read.set.name_at(names, element, wall_ns)));
         let stated = |path: String| match self.state {
             Some(state) => format!("{path}={state}"),
@@ -80,12 +80,14 @@ impl<'s> SeriesPlace<'s> {
         read.results.tables().get(self.table).map_or(("", None), |table| (&table.source, table.instance))
     }
 
-    /// Returns the series, to be measured in a window of wall time.
+    /// Returns a description of the series, so that it can be measured in a window of wall time.
     pub(super) fn wanted(&self, measure: Measure, window: Range<i64>, read: &ReadResults) -> WantedSeries {
         let (names, (source, source_id)) = (read.results.elements(), self.source(read));
-        // By identity, not by name: an element that was renamed within the window stays the same.
+        // The element is found by its identity, not by its name, because an element that was
+        // renamed within the window stays the same.
         let name = self.element.map(|element| read.set.name_at(names, element, window.end));
-        // After a reload a source may have another period; the longest one reads enough.
+        // After a reload a source may have another period. The longest period makes sure that
+        // enough is read.
         let periods = read.sources.iter().filter(|other| other.name == source);
         let field = read_field(measure, self.field(read));
         WantedSeries {
@@ -105,7 +107,8 @@ impl<'s> SeriesPlace<'s> {
         }
     }
 
-    /// Returns a departure with its measured value, or with the ranked value if none was measured.
+    /// Returns a departure with its measured value, or with the ranked value if no value was
+    /// measured.
     pub(super) fn departure(
         &self,
         parts: &ValueParts,
@@ -124,7 +127,8 @@ impl<'s> SeriesPlace<'s> {
         };
         FieldDeparture {
             wall_ns: parts.wall_ns,
-            // A chart has the lines of all sources with the name.
+            // This path has no source id, because a chart has the lines of all sources with the
+            // name.
             path: element_path(&read.recording.path((&source, None), &self.field(read)), element.as_deref()),
             source,
             source_id,
@@ -147,7 +151,7 @@ impl<'s> SeriesPlace<'s> {
     }
 }
 
-/// Returns the path of a field of one element, which belongs to the last list of the path.
+/// Returns the path of a field of one element. The element belongs to the last list of the path.
 fn element_path(path: &str, element: Option<&str>) -> String {
     match (path.rsplit_once("[*]"), element) {
         (Some((list, rest)), Some(element)) => format!("{list}[{}]{rest}", quoted_value(element)),

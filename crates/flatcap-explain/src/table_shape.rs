@@ -1,4 +1,5 @@
-//! The shape of a table: its followed columns. Leaves out growth that is not the element's own.
+//! The shape of a table, that is, the columns that are followed. This module also leaves out growth
+//! that other processes caused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -12,13 +13,13 @@ use super::element_slot::{ElementSlot, FollowedColumns, NumberCell, StateCell};
 use super::fresh_values::FreshCell;
 use super::measure::{Measure, ValueClass, unit_seconds};
 
-/// Time without an element after which it is new.
+/// Time without an element after which the element counts as new.
 // One sample per second contains all elements.
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;
-/// An ended process affects the bytes of its parent if it had counted at least this part of the
-/// growth of the parent's counter.
+/// Part of the growth of a parent's counter that an ended process must have counted so that it
+/// affects the bytes of the parent.
 const INHERITED_PART: f64 = 0.05;
 /// Maximum number of ended processes in memory.
 pub(super) const EXITS_MAX: usize = 1 << 14;
@@ -47,18 +48,19 @@ pub(super) struct ProcessFacts {
 pub(super) struct TableShape {
     /// Number of columns.
     pub(super) width: usize,
-    /// Columns with numbers that are followed. Without measured numbers, only the presence of
-    /// elements is used.
+    /// Columns with numbers that are followed. If no column has measured numbers, only the presence
+    /// of elements is used.
     pub(super) numbers: Vec<(usize, Measure)>,
     /// Columns with strings that are followed.
     pub(super) states: Vec<usize>,
     /// Column with the process id of a parent.
     pub(super) parent: Option<usize>,
-    /// Column with the time at which an element began, since boot, and the seconds in its unit.
+    /// Column with the time since boot at which an element began, and the length of the column's
+    /// unit in seconds.
     pub(super) began: Option<(usize, f64)>,
     pub(super) is_list: bool,
     pub(super) origin: TableOrigin,
-    /// The elements are processes of the host.
+    /// Whether the elements are processes of the host.
     pub(super) are_processes: bool,
 }
 
@@ -67,7 +69,7 @@ pub(super) struct TableShape {
 pub(super) enum TableOrigin {
     /// The recorder measured its host.
     Host,
-    /// An import or a file of an application; its elements may be processes of a host.
+    /// An import or a file of an application. Its elements may be processes of a host.
     Foreign,
     /// A program pushed the samples.
     Pushed,
@@ -91,7 +93,7 @@ impl RowReading<'_> {
         elements.get(self.rows.clone()).unwrap_or_default().contains(&element)
     }
 
-    /// Returns the time since an element was seen last.
+    /// Returns the time since an element was last seen, in seconds.
     pub(super) fn seconds_since(&self, slot: &ElementSlot) -> f64 {
         seconds(self.mono_ns.saturating_sub(slot.seen_ns.unwrap_or(self.mono_ns)))
     }
@@ -104,16 +106,17 @@ impl RowReading<'_> {
     }
 }
 
-/// Returns the elements of the descendants of a process that are not in this sample: they have
-/// ended, or were skipped because they do little. Descendants of a process that is in the sample
-/// are left out, since that process waits for them.
+/// Returns the elements of the descendants of a process that are not in this sample. These
+/// descendants have ended, or were left out because they do little. Descendants of a process that
+/// is in the sample are left out, since that process waits for them.
 pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: &RowReading<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![at];
     while let Some(at) = next.pop() {
         let slot = slots.get(at as usize).and_then(Option::as_ref);
         for child in slot.into_iter().flat_map(|slot| &slot.children) {
-            // Ids are used again, so parents may form a circle; each element is taken once.
+            // Process ids are reused, so parents may form a circle. Each element is added only one
+            // time.
             if !reading.has_element(*child) && !found.contains(child) && found.len() < EXITS_MAX {
                 found.push(*child);
                 next.push(*child);
@@ -123,15 +126,15 @@ pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: 
     found
 }
 
-/// Returns whether the counts of a child of process `pid` reach an ancestor: `pid` is the ancestor,
-/// or `pid` and all processes between them have ended.
+/// Returns whether the counts of a child of process `pid` reach an ancestor. This is so if `pid` is
+/// the ancestor, or if `pid` and all processes between them have ended.
 pub(super) fn ends_at(
     mut pid: u64,
     ancestor: u64,
     reading: &RowReading<'_>,
     (processes, elements): (&HashMap<u32, ProcessFacts>, &HashMap<u64, u32>),
 ) -> bool {
-    // Bounded, because ids that are used again may form a circle.
+    // The search is bounded, because reused process ids may form a circle.
     for _ in 0..PARENTS_MAX {
         if pid == ancestor {
             return true;
@@ -162,7 +165,7 @@ impl TableShape {
         let numbers = columns().filter_map(|(at, column)| Some((at, measure(column)?)));
         let is_text =
             |(_, column): &(usize, &ColumnInfo)| column.kind == MetricKind::Text && measure(column).is_none();
-        // The first string of an element is its name; further ones are states. Outside of lists,
+        // The first string of an element is its name; further strings are states. Outside of lists,
         // only applications have states.
         let names = usize::from(is_list);
         let states =
@@ -171,7 +174,7 @@ impl TableShape {
         let are_processes =
             !is_pushed && info.columns.iter().any(|column| column.is_identity && &*column.path == "pid");
         let numbers = numbers.map(|(at, measure)| {
-            // The wait of a process is counted for its first thread.
+            // The kernel counts the wait of a process only for its first thread.
             let is_wait = are_processes && measure.class == ValueClass::WaitShare;
             (at, if is_wait { Measure { limit: 1.0, ..measure } } else { measure })
         });
@@ -180,7 +183,7 @@ impl TableShape {
             numbers: numbers.collect(),
             states: states.collect(),
             parent: parent.filter(|_| is_list && !is_pushed),
-            // An identity with a unit of time is the begin of the element.
+            // An identity with a unit of time is the time at which the element began.
             began: columns()
                 .filter(|(_, column)| is_list && column.is_identity)
                 .find_map(|(at, column)| Some((at, unit_seconds(column.unit.as_deref())?))),
@@ -200,7 +203,7 @@ impl TableShape {
     }
 
     /// Returns whether the growth of a counter of bytes or calls of a process is a departure.
-    /// Smaller growth is not, whichever process caused it.
+    /// Smaller growth is not a departure, whichever process caused it.
     pub(super) fn may_inherit(
         &self,
         slots: &[Option<Box<ElementSlot>>],
@@ -222,7 +225,8 @@ impl TableShape {
         })
     }
 
-    /// Returns the counters of bytes and calls: their place in a slot, their column and measure.
+    /// Returns the counters of bytes and calls, each with its place in a slot, its column and its
+    /// measure.
     fn inherited_counters(&self) -> impl Iterator<Item = (usize, usize, Measure)> {
         let numbers = self.numbers.iter().enumerate();
         let counters =
@@ -230,9 +234,10 @@ impl TableShape {
         counters.map(|(place, (column, measure))| (place, *column, *measure))
     }
 
-    /// Leaves the growth of counters of a process out if it has bytes and calls of processes below
-    /// it that ended: the kernel adds them at once when their parent waits for them. No sample has
-    /// the last count of an ended process. Returns whether any was left out.
+    /// Leaves out the growth of counters of a process if the growth has bytes and calls of
+    /// descendants that ended. The kernel adds these counts in one step when the parent waits for
+    /// the ended process. No sample has the last count of an ended process. Returns whether any
+    /// growth was left out.
     pub(super) fn leave_out_inherited(
         &self,
         slots: &mut [Option<Box<ElementSlot>>],
@@ -269,9 +274,9 @@ impl TableShape {
         is_left_out
     }
 
-    /// Returns whether the element of a row began long before the previous sample, and was only
-    /// left out of samples. Time since boot counts suspends and monotonic time does not, so after a
-    /// suspend an old element may count as new.
+    /// Returns whether the element of a row began long before the previous sample and was only left
+    /// out of samples. After a suspend, an old element may count as new, because time since boot
+    /// includes suspends and monotonic time does not.
     fn is_old(&self, reading: &RowReading<'_>) -> bool {
         let Some((column, unit)) = self.began else { return false };
         let before = seconds(reading.before_ns.unwrap_or(reading.mono_ns).saturating_sub(NEW_AFTER_NS));
@@ -319,7 +324,7 @@ impl TableShape {
     }
 }
 
-/// Returns whether this growth of a counter in this time is a departure from a counter at rest.
+/// Returns whether this growth of a counter in this time is a departure from rest.
 #[allow(clippy::cast_precision_loss, reason = "statistics: 53 bits are plenty")]
 fn is_departure(growth: u64, measure: Measure, seconds: f64) -> bool {
     growth as f64 * measure.factor / seconds > measure.class.least_departure()

@@ -1,5 +1,5 @@
-//! Formats values with their unit, and the names of what departs, for people: three significant
-//! digits, 80 columns.
+//! Formats values with their unit, and the names of departures, for people. Numbers have three
+//! significant digits, and lines have 80 columns.
 
 use flatcap_format::schema::{shortened, shortened_element, significant, visible_text as escaped};
 use flatcap_format::segment::SourceSender;
@@ -12,13 +12,13 @@ use super::measure::ValueUnit;
 
 /// Maximum number of departures in the text about a suspect.
 pub(super) const EVIDENCE_SHOWN: usize = 3;
-/// A shorter part of an element's name says nothing.
+/// Minimum width of a shortened element name. A shorter part of the name has no meaning.
 const ELEMENT_WIDTH_MIN: usize = 5;
 
-/// Returns a wall time with milliseconds and the offset of the zone, as all verbs print it.
+/// Returns a wall time with milliseconds and the offset of the zone, as all commands print it.
 pub(super) fn time_text(wall_ns: i64, zone: &TimeZone) -> String {
     const NS_PER_S: i64 = 1_000_000_000;
-    // Every second of 64 bits of nanoseconds is in the range of the library.
+    // Each second that 64 bits of nanoseconds can express is in the range of the library.
     let second = Timestamp::from_second(wall_ns.div_euclid(NS_PER_S)).unwrap_or_default();
     let time = second.to_zoned(zone.clone());
     let offset = if time.offset().seconds() == 0 { "Z".to_owned() } else { time.strftime("%:z").to_string() };
@@ -57,8 +57,9 @@ pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
     }
 }
 
-/// Returns the programs that pushed a field: `pushed by rig (user 1000, /usr/bin/rig)`; `None` if
-/// the recorder measured or imported it.
+/// Returns text about the programs that pushed a field. An example is
+/// `pushed by rig (user 1000, /usr/bin/rig)`. Returns `None` if the recorder measured or imported
+/// the field.
 pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
     let first = departure.senders.first()?;
     let more = match departure.senders.len() {
@@ -79,7 +80,7 @@ pub fn sender_text(sender: &SourceSender) -> String {
 fn bytes(mut value: f64) -> String {
     let mut unit = "B";
     for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
-        // A number that would be printed as 1024 has the larger unit.
+        // A number that would be printed as 1024 gets the next larger unit.
         if value.abs() < 1023.5 {
             break;
         }
@@ -89,14 +90,15 @@ fn bytes(mut value: f64) -> String {
     format!("{} {unit}", significant(value))
 }
 
-/// Formats the usual range of a departure: `0 to 4.10 %`; one value if it has no width.
+/// Formats the usual range of a departure, such as `0 to 4.10 %`. If the range has no width,
+/// returns one value.
 pub(super) fn usual_range(departure: &FieldDeparture) -> String {
     let (low, high) = (departure.usual_low, departure.usual_high);
     let (low_text, high_text) = (value_text(departure, low), value_text(departure, high));
     if low_text == high_text {
         return high_text;
     }
-    // The unit once, if both have the same.
+    // The unit appears only one time if both values have the same unit.
     match (low_text.split_once(' '), high_text.split_once(' ')) {
         (Some((number, unit)), Some((_, other))) if unit == other || number == "0" => {
             format!("{number} to {high_text}")
@@ -105,14 +107,16 @@ pub(super) fn usual_range(departure: &FieldDeparture) -> String {
     }
 }
 
-/// Returns what departs within a width: in full, or as short as that takes.
+/// Returns the name of a departure within a width. The name is full if it fits, otherwise it is
+/// shortened.
 pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
     let name = escaped(&departure.name);
     if name.chars().count() <= width { name.into_owned() } else { short_name(departure, width) }
 }
 
-/// Returns what departs within a width: `billing[812] user_time`, `cpu.total.user`. The name of the
-/// field stays whole as long as there is place for it, and the element is shortened.
+/// Returns the short name of a departure within a width, such as `billing[812] user_time` or
+/// `cpu.total.user`. The name of the field stays whole while it fits, and the element is shortened
+/// first.
 pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
     let Some(element) = &departure.element else {
         return shortened(&escaped(&departure.name), width);
@@ -126,11 +130,11 @@ pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
 }
 
 /// Returns the name of a field without its source and list, with the state whose share is counted.
-/// If other sources have the same name, the source and its id come first: `orders[3].depth`.
+/// If other sources have the same name, the source and its id come first, as in `orders[3].depth`.
 pub(super) fn what(departure: &FieldDeparture) -> String {
     let mut name = leaf(departure).to_owned();
     if departure.source_id.is_some() {
-        // The name of the departure has the source as paths spell it.
+        // In the name of the departure, the source is spelled as in paths.
         let path = departure.name.strip_suffix(departure.field.as_str()).unwrap_or_default();
         let element = departure.element.as_deref().unwrap_or_default();
         name.insert_str(0, path.strip_prefix(element).unwrap_or(path).trim_start());
@@ -141,7 +145,8 @@ pub(super) fn what(departure: &FieldDeparture) -> String {
     escaped(&name).into_owned()
 }
 
-/// Returns the last name of a field; of the list, if its elements themselves are counted.
+/// Returns the last name in the path of a field. If the elements of a list are counted, returns the
+/// last name of the list.
 fn leaf(departure: &FieldDeparture) -> &str {
     let stated = departure.state.as_ref().and_then(|state| departure.field.strip_suffix(state.as_str()));
     let field = stated.and_then(|field| field.strip_suffix('=')).unwrap_or(&departure.field);
@@ -149,7 +154,7 @@ fn leaf(departure: &FieldDeparture) -> &str {
     field.rsplit_once("].").or_else(|| field.rsplit_once('.')).map_or(field, |(_, leaf)| leaf)
 }
 
-/// Returns what a suspect did: `user_time 98.1 % (usually 0.3 %), ...`.
+/// Returns text about the activity of a suspect: `user_time 98.1 % (usually 0.3 %), ...`.
 pub(super) fn deeds(evidence: &[FieldDeparture], children: &[ChildrenUse]) -> String {
     let own = evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
         let usual = value_text(departure, departure.usual);
@@ -162,7 +167,7 @@ pub(super) fn deeds(evidence: &[FieldDeparture], children: &[ChildrenUse]) -> St
     own.chain(children).collect::<Vec<_>>().join(", ")
 }
 
-/// Says how many new children did something.
+/// Returns text with the number of new children that used a resource.
 pub(super) fn new_children(children: &ChildrenUse) -> String {
     match children.count {
         1 => "+ 1 new child".to_owned(),
@@ -170,7 +175,7 @@ pub(super) fn new_children(children: &ChildrenUse) -> String {
     }
 }
 
-/// Returns what a suspect is called within a width; of a process, its id says what it is.
+/// Returns the name of a suspect within a width. For a process, its id is enough to show the kind.
 pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
     let name = escaped(&suspect.name);
     let kind = match suspect.kind {
@@ -185,7 +190,7 @@ pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
     shortened(&format!("{kind} {name}"), width)
 }
 
-/// Says that nothing departed, of how many fields.
+/// Returns text that nothing departed, with the number of fields.
 pub(super) fn nothing_departed(ranked: usize, unranked: &[UnrankedFields]) -> String {
     let is_short = unranked.iter().any(|fields| fields.reason == UnrankedReason::ShortBaseline);
     match ranked {
@@ -222,7 +227,8 @@ pub(super) mod tests {
         }
     }
 
-    // Proves that each unit has its form, with three significant digits.
+    // Proves that values of each unit are printed in the form of the unit, with three significant
+    // digits.
     #[test]
     fn values_have_units() {
         for (value, unit, expected) in [
@@ -238,7 +244,8 @@ pub(super) mod tests {
         }
     }
 
-    // Proves that a range has its unit once, and that a range without width is one value.
+    // Proves that the unit of a range is printed only one time, and that a range without width is
+    // one value.
     #[test]
     fn ranges_are_short() {
         assert_eq!(usual_range(&departure(0.0, 4.0, ValueUnit::Percent)), "0 to 4.00 %");

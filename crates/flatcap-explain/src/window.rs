@@ -1,5 +1,5 @@
-//! The series around a window: their values in it, their baseline before it, and the time since
-//! which they differ.
+//! The series around a window: their values in the window, their baseline before the window, and
+//! the time since which they differ.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,16 +14,16 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// Steps of the window. The window is compared with windows of the same length that are one step
-/// apart.
+/// Number of steps of the window. The window is compared with windows of the same length that are
+/// one step apart.
 const WINDOW_STEPS: usize = 3;
-/// Maximum number of steps before the window: a longer baseline is cut.
+/// Maximum number of steps before the window. A longer baseline is cut.
 const STEPS_BEFORE_MAX: u64 = 1024;
-/// Blocks of the baseline.
+/// Number of blocks of the baseline.
 const BLOCKS: usize = 10;
-/// Maximum number of steps of all series together: 32 MiB.
+/// Maximum number of steps of all series together, which take 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
-/// Steps reserved for new elements.
+/// Number of steps that are reserved for new elements.
 // The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Maximum number of observations of a series from the guard to the end of the window.
@@ -31,19 +31,19 @@ const RECENT_MAX: usize = 4096;
 /// Time before the window that is not part of the baseline, since the incident may begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
 /// Time after the window that is read.
-// This time contains a complete sample, since one is taken per second.
+// This time contains a complete sample, since there is one complete sample per second.
 pub(super) const AFTER_NS: u64 = 1_200_000_000;
-/// Time before the baseline that is read, to know which elements are new.
+/// Time before the baseline that is also read, to know which elements are new.
 const LEAD_NS: u64 = 3_500_000_000;
 
-/// The window, and the time before it that it is compared with.
+/// The window, and the time before it with which the window is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ComparedWindow {
     /// Wall time at which the window begins.
     pub(super) first_ns: i64,
     pub(super) length_ns: u64,
     step_ns: u64,
-    /// Steps of baseline and guard.
+    /// Number of steps of baseline and guard.
     steps_before: usize,
     guard_steps: usize,
 }
@@ -108,11 +108,11 @@ pub(super) struct WindowValue {
     pub(super) value: f64,
     pub(super) usual: Baseline,
     pub(super) score: f64,
-    /// Monotonic time of the first sample in which it differed.
+    /// Monotonic time of the first sample in which the series differed.
     pub(super) first_ns: u64,
 }
 
-/// Added to monotonic times, since a baseline may begin before the boot of the host.
+/// Offset that is added to monotonic times, since a baseline may begin before the boot of the host.
 const SHIFT_NS: u64 = 1 << 62;
 
 fn shifted(mono_ns: u64) -> u64 {
@@ -123,10 +123,10 @@ fn shifted(mono_ns: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct WindowSteps {
     window: ComparedWindow,
-    /// Monotonic time of the first step, in the current run, later by [`SHIFT_NS`].
+    /// Monotonic time of the first step in the current run, plus [`SHIFT_NS`].
     origin_ns: Option<u64>,
     tracks: Vec<SteppedSeries>,
-    /// Monotonic time of the first sample of the run, later by [`SHIFT_NS`].
+    /// Monotonic time of the first sample of the run, plus [`SHIFT_NS`].
     begin_ns: Option<u64>,
     held: usize,
     /// Number of series that were left out because of [`STEPS_MAX`].
@@ -353,7 +353,7 @@ impl Observer for WindowSteps {
         }
         self.held += steps;
         track.steps = vec![TimedMean::default(); steps];
-        // Before its begin an element has used nothing, which is known, not absent.
+        // Before it began, an element used nothing. This is a known value, not an absent one.
         let born = info
             .born_ns
             .map_or(0, |born_ns| shifted(born_ns).saturating_sub(origin_ns) / self.window.step_ns);
@@ -382,8 +382,8 @@ impl ReadObserver for WindowSteps {
         if self.origin_ns.is_none() {
             let before_ns = self.window.steps_before as u64 * self.window.step_ns;
             let first_ns = clock.mono_ns(self.window.first_ns);
-            // If the run began after the begin of the baseline, its steps are later in the
-            // baseline.
+            // If the run began after the begin of the baseline, the steps of the run are later in
+            // the baseline.
             self.origin_ns = first_ns.map(|first_ns| shifted(first_ns).saturating_sub(before_ns));
         }
     }
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(long.before_ns(), 102_400_000_000, "at most so many steps");
     }
 
-    // Proves that series that move together correlate, in any unit, and that a constant correlates
-    // with nothing.
+    // Proves that series that move together correlate, whatever their units, and that a constant
+    // does not correlate with any series.
     #[test]
     fn movements_are_compared() {
         let rising: Vec<(f64, f64)> =

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-/// A sample, with the value that an element had in it.
+/// A sample, with the value of an element in the sample.
 #[derive(Debug, Clone)]
 pub(super) struct ElementSample<V> {
     pub(super) run: usize,
@@ -11,9 +11,9 @@ pub(super) struct ElementSample<V> {
     pub(super) value: V,
 }
 
-/// Returns the samples of a window. A sample covers the time since the previous one. The result is
-/// the longest sequence of samples that have at least half of their time in the window, or
-/// otherwise the sample with the most time in it.
+/// Returns the samples of a window. A sample covers the time since the previous sample. The result
+/// is the longest sequence of samples that have at least half of their time in the window. If there
+/// is none, it is the sample with the most time in the window.
 pub(super) fn chosen<V>(
     samples: &[ElementSample<V>],
     window: &Range<i64>,

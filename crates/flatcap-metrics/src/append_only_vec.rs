@@ -1,4 +1,5 @@
-//! A vector of fixed capacity that one thread appends to while others read it, without a lock.
+//! A vector of fixed capacity. One thread appends to it while other threads read it, without a
+//! lock.
 
 use std::sync::OnceLock;
 
@@ -8,8 +9,8 @@ use std::sync::OnceLock;
 pub struct AppendOnlyVec<T>(Box<[OnceLock<T>]>);
 
 impl<T> AppendOnlyVec<T> {
-    /// Creates a vector with these elements and the given capacity, or their number if that is
-    /// more.
+    /// Creates a vector with these elements. Its capacity is `capacity`, or the number of these
+    /// elements if that is larger.
     pub fn new(first: impl IntoIterator<Item = T>, capacity: usize) -> Self {
         let mut slots: Vec<_> = first.into_iter().map(OnceLock::from).collect();
         let length = capacity.max(slots.len());
@@ -36,7 +37,8 @@ impl<T> AppendOnlyVec<T> {
 
     /// Returns the elements in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        // Elements are set in order: a reader that sees one sees all before it.
+        // Elements are set in order, so a reader that sees an element also sees all elements before
+        // it.
         self.0.iter().map_while(OnceLock::get)
     }
 

@@ -1,4 +1,5 @@
-//! Passes histograms between two threads without a lock: full ones go one way, cleared ones return.
+//! Passes sets of histograms between two threads without a lock. Full sets go to the consumer, and
+//! cleared sets return to the producer.
 
 use std::sync::Arc;
 
@@ -8,9 +9,10 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(flatcap_model)]
 use flatcap_os::model::ArrayQueue;
 
-/// Number of sets that an exchange creates: one being filled, and the spare ones.
+/// Number of sets that an exchange creates. One of them is being filled, and the others are spare.
 pub const EXCHANGE_SETS: usize = 1 + SPARE_SETS;
-/// Number of sets in circulation in addition to the one being filled: one in each direction.
+/// Number of spare sets in addition to the set that is being filled. There is one for each
+/// direction.
 const SPARE_SETS: usize = 2;
 
 /// The end that fills sets.
@@ -28,12 +30,12 @@ pub struct Consumer<T> {
     empty: Arc<ArrayQueue<Box<T>>>,
 }
 
-/// Creates both ends of an exchange. `make` creates every set now.
+/// Creates both ends of an exchange. Calls `make` now, for each set.
 pub fn exchange<T>(make: impl Fn() -> T) -> (Producer<T>, Consumer<T>) {
     let full = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     let empty = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     for _ in 0..SPARE_SETS {
-        // Cannot be full: it has space for one more.
+        // The queue cannot be full, because it has space for one more set.
         drop(empty.push(Box::new(make())));
     }
     let producer = Producer { current: Box::new(make()), full: Arc::clone(&full), empty: Arc::clone(&empty) };
@@ -47,35 +49,37 @@ impl<T> Producer<T> {
         &mut self.current
     }
 
-    /// Publishes the current set if an empty one is available; else keeps filling it. Loses
-    /// nothing.
+    /// Passes the current set to the consumer if an empty set is available; otherwise continues to
+    /// fill the current set. No counts are lost.
     pub fn publish(&mut self) {
         if let Some(empty) = self.empty.pop() {
             let full = std::mem::replace(&mut self.current, empty);
-            // Cannot be full: it has more slots than there are sets.
+            // The queue cannot be full, because it has more slots than there are sets.
             drop(self.full.push(full));
         }
     }
 
-    /// Publishes the last set.
+    /// Passes the last set to the consumer, and ends the exchange.
     pub fn finish(self) {
-        // Cannot be full: it has as many slots as there are sets.
+        // The queue cannot be full, because it has as many slots as there are sets.
         drop(self.full.push(self.current));
     }
 }
 
 impl<T> Consumer<T> {
-    /// Returns whether the producer has ended: the sets available now are the last.
+    /// Returns whether the producer has ended. If so, the sets that are available now are the last
+    /// ones.
     pub fn is_last(&mut self) -> bool {
-        // The producer drops its reference after its last set; this synchronizes with that.
+        // The producer drops its reference after it has passed on its last set, and this call
+        // synchronizes with that drop.
         Arc::get_mut(&mut self.full).is_some()
     }
 
-    /// Takes every published set; `take` reads it and clears it.
+    /// Calls `take` with each set that the producer has passed on. `take` reads and clears the set.
     pub fn drain(&self, mut take: impl FnMut(&mut T)) {
         while let Some(mut set) = self.full.pop() {
             take(&mut set);
-            // Cannot be full: it has as many slots as there are sets.
+            // The queue cannot be full, because it has as many slots as there are sets.
             drop(self.empty.push(set));
         }
     }
@@ -85,7 +89,7 @@ impl<T> Consumer<T> {
 mod tests {
     use super::*;
 
-    // Proves that everything counted arrives once, even if the consumer drains less often than the
+    // Proves that each count arrives exactly once, even if the consumer drains less often than the
     // producer publishes.
     #[test]
     fn nothing_is_lost_when_the_consumer_lags() {

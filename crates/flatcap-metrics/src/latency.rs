@@ -1,25 +1,26 @@
-//! Latency histograms and their tail latencies: one thread fills them for an interval, another one
-//! sums them for a run.
+//! Latency histograms and their tail latencies. One thread fills a histogram for an interval, and
+//! another thread adds the histograms of a run.
 
 use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 
 use super::counter::Counter;
 
-/// Latencies of one interval, filled by the thread that measures: the bare counters of an
-/// `hdrhistogram` with these digits. With that library, counting its two latencies took 121 of a
-/// small sample's 827 instructions; this way it takes a quarter (docs/BENCHMARKS.md, "Capture").
-/// Everything else is done by the library, from these buckets.
+/// Latencies of one interval, filled by the thread that measures. It has only the counters of an
+/// `hdrhistogram` with these digits. With that library, counting the two latencies of a small
+/// sample took 121 of the sample's 827 instructions; this type needs a quarter of that
+/// (docs/BENCHMARKS.md, "Capture"). The library computes everything else from these buckets.
 #[derive(Debug, Clone)]
 pub struct IntervalHistogram {
     counts: Box<[u32; BUCKETS]>,
     count: u64, // of all buckets
 }
 
-/// Buckets per power of two: as many as the digits need, rounded up to a power of two. The first
-/// power has twice as many.
+/// Number of buckets per power of two. It is the number that the digits need, rounded up to a power
+/// of two. The first power has twice as many buckets.
 const STEPS: u64 = 128;
 const STEPS_BITS: u32 = STEPS.ilog2();
-/// Buckets up to the longest latency, and to the end of its power of two.
+/// Number of buckets. They cover latencies up to the longest one, and to the end of its power of
+/// two.
 #[allow(clippy::cast_possible_truncation, reason = "128, in 64 bits")]
 const BUCKETS: usize = (bucket_of(LATENCY_NS_MAX) + 1).next_multiple_of(STEPS as usize);
 
@@ -65,7 +66,7 @@ impl IntervalHistogram {
         }
     }
 
-    /// Returns the interval in four numbers.
+    /// Returns a summary of the interval in four numbers.
     pub fn summary(&self) -> LatencySummary {
         let mut summary = LatencySummary { count: self.count, ..LatencySummary::default() };
         let rank_p50 = self.count.div_ceil(2);
@@ -83,13 +84,13 @@ impl IntervalHistogram {
         summary
     }
 
-    /// Returns the non-empty buckets: highest value in nanoseconds, count.
+    /// Returns the non-empty buckets, each as its highest value in nanoseconds and its count.
     fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|_| self.count > 0);
         counts.filter(|(_, count)| **count > 0).map(|(at, count)| (longest_in(at), u64::from(*count)))
     }
 
-    /// Adds the interval to a total. Exact: both have the same buckets.
+    /// Adds the interval to a total. The result is exact, because both have the same buckets.
     pub fn add_to(&self, total: &mut TotalHistogram) {
         self.buckets().for_each(|(value_ns, count)| total.add_bucket(value_ns, count));
     }
@@ -100,9 +101,9 @@ impl IntervalHistogram {
 pub struct GroupLatencies {
     /// The latencies of each source of the group.
     pub sources: Vec<SourceLatencies>,
-    /// Building a payload; one in 64 is timed.
+    /// Time to build a payload; one build in 64 is timed.
     pub build: IntervalHistogram,
-    /// Queueing a slab.
+    /// Time to queue a slab.
     pub enqueue: IntervalHistogram,
 }
 
@@ -111,7 +112,7 @@ pub struct GroupLatencies {
 pub struct SourceLatencies {
     /// The source's id.
     pub source: u16,
-    /// Begin of the sample minus its deadline.
+    /// Start time of the sample minus its deadline.
     pub lateness: IntervalHistogram,
     /// Duration of the read.
     pub read_duration: IntervalHistogram,
@@ -143,8 +144,8 @@ impl GroupLatencies {
     }
 }
 
-/// Upper bounds of the published buckets, in nanoseconds: 1 us to 10 s in steps of 1, 2.5 and 5.
-/// Longer latencies are in no bucket with a bound.
+/// Upper bounds of the published buckets, in nanoseconds. They go from 1 us to 10 s in steps of 1,
+/// 2.5 and 5. Longer latencies are in the last bucket, which has no bound.
 pub const BUCKET_BOUNDS_NS: [u64; 22] = [
     1_000,
     2_500,
@@ -170,8 +171,8 @@ pub const BUCKET_BOUNDS_NS: [u64; 22] = [
     10_000_000_000,
 ];
 
-/// The last interval's summary and the run's distribution, for all threads to read. A reader may
-/// see a mixture of two intervals, which is sufficient for display.
+/// The summary of the last interval and the distribution of the run, which all threads can read. A
+/// reader may see a mixture of two intervals, which is sufficient for display.
 #[derive(Debug, Default)]
 pub struct PublishedLatency {
     count: Counter,
@@ -186,15 +187,16 @@ pub struct PublishedLatency {
 /// bucket, which is at most 1 % too high.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Distribution {
-    /// Latencies above the previous bound and at most the bound of [`BUCKET_BOUNDS_NS`] with this
-    /// index. The last count is of latencies above every bound.
+    /// Number of latencies above the previous bound, up to and including the bound of
+    /// [`BUCKET_BOUNDS_NS`] with this index. The last count is the number of latencies above every
+    /// bound.
     pub counts: [u64; BUCKET_BOUNDS_NS.len() + 1],
     /// Sum of all latencies, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl PublishedLatency {
-    /// Publishes an interval. Must only be called by the one writer.
+    /// Makes an interval visible to readers. Must only be called by the single writer.
     pub fn publish(&self, interval: &IntervalHistogram) {
         for (longest_ns, count) in interval.buckets() {
             let index = BUCKET_BOUNDS_NS.partition_point(|bound| *bound < longest_ns);
@@ -235,7 +237,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that adding up intervals loses nothing and keeps the stated error.
+    // Proves that no counts are lost when intervals are added, and that the error stays within the
+    // stated limit.
     #[test]
     fn intervals_add_up() {
         let mut total = TotalHistogram::default();
@@ -256,8 +259,8 @@ mod tests {
         assert_eq!(copy.summary(), summary);
     }
 
-    // Proves that a distribution counts every latency once, in the bucket of its bound, and that
-    // the sum is at most 1 % too high.
+    // Proves that a distribution counts every latency exactly once, in the bucket of its bound, and
+    // that the sum is at most 1 % too high.
     #[test]
     fn distributions_grow_by_intervals() {
         let published = PublishedLatency::default();
@@ -315,7 +318,7 @@ mod tests {
         }
     }
 
-    // Proves that an empty histogram reads as zeros.
+    // Proves that all values of an empty histogram are zero.
     #[test]
     fn empty_is_zero() {
         assert_eq!(IntervalHistogram::default().summary(), LatencySummary::default());

@@ -1,6 +1,7 @@
 //! The recorder's own metrics: counters and latency histograms, each with one writer.
 //!
-//! Never: locks, allocates in steady state, imports another module of the program.
+//! This crate never takes a lock, never allocates in steady state, and never imports another module
+//! of the program.
 
 mod append_only_vec;
 mod counter;

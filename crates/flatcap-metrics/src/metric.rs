@@ -1,4 +1,5 @@
-//! A metric: its name, meaning, kind and unit, and how to read it. `metrics!` declares them.
+//! A metric, with its name, meaning, kind and unit, and a function that reads its value. `metrics!`
+//! declares them.
 
 use super::latency::PublishedLatency;
 
@@ -9,7 +10,7 @@ pub enum MetricUnit {
     Number,
     /// Nanoseconds, or nanoseconds per second, divided by 10^9.
     Nanoseconds,
-    /// Wall clock time in nanoseconds since 1970, exposed in seconds.
+    /// Wall clock time in nanoseconds since 1970, which is exposed in seconds.
     WallNanoseconds,
 }
 

@@ -1,4 +1,4 @@
-//! Models of the shared structures, checked in every order that the memory model allows.
+//! Models of the shared structures. They are checked in every order that the memory model allows.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use loom::thread;
 use super::counter::Counter;
 use super::exchange::exchange;
 
-// Proves that every filled set arrives once, with all its counts, while the consumer drains
+// Proves that every filled set arrives exactly once, with all its counts, while the consumer drains
 // concurrently with a producer that publishes twice and ends.
 #[test]
 fn model_exchange_loses_nothing() {
@@ -30,7 +30,7 @@ fn model_exchange_loses_nothing() {
     });
 }
 
-// Proves that a counter with one writer loses nothing and never decreases for a reader.
+// Proves that a counter with one writer loses no counts and never decreases for a reader.
 #[test]
 fn model_counter_never_runs_backwards() {
     check(|| {

@@ -26,13 +26,13 @@ const RULES_MAX: usize = 256;
 /// All counters of one run of the recorder.
 #[derive(Debug)]
 pub struct Metrics {
-    /// The metrics of each source, in the order of source ids. Sources may be added while others
-    /// read.
+    /// The metrics of each source, in the order of source ids. Sources may be added while other
+    /// threads read.
     pub sources: AppendOnlyVec<Arc<SourceMetrics>>,
     /// The metrics of each sampler group.
     pub groups: Box<[Arc<GroupMetrics>]>,
     /// The metrics of each rule that the run has had, in the order of their addition. Rules may be
-    /// added while others read.
+    /// added while other threads read.
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
@@ -51,7 +51,7 @@ pub struct Metrics {
     pub snapshots: Arc<SnapshotMetrics>,
     /// Counters of pushed frames.
     pub push: Arc<PushMetrics>,
-    /// Counters of the slabs with pushed frames, as for a sampler group.
+    /// Counters of the slabs with pushed frames. A sampler group has the same counters.
     pub push_group: Arc<GroupMetrics>,
     /// Counters of the control server.
     pub control: ControlMetrics,
@@ -79,7 +79,8 @@ pub enum LimitingBudget {
 }
 
 impl Metrics {
-    /// Creates counters for these groups and sources; there may be `sources_max` sources in all.
+    /// Creates counters for these groups and sources. There may be at most `sources_max` sources in
+    /// total.
     pub fn new(
         sources: impl IntoIterator<Item = SourceMetrics>,
         sources_max: usize,
@@ -120,8 +121,9 @@ impl Metrics {
         most_ns
     }
 
-    /// Returns the sources that this program reads, with their ids. Each name occurs once: removed
-    /// sources are skipped, and so is the older source of a name while a reload replaces it.
+    /// Returns the sources that this program reads, with their ids. Each name occurs only one time,
+    /// because removed sources are skipped. The older source of a name is also skipped while a
+    /// reload replaces it.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
         let all = (0..).zip(self.sources.iter().map(Arc::as_ref));
         let all: Vec<(u16, &SourceMetrics)> = all.filter(|(_, source)| !source.is_pushed()).collect();
@@ -146,23 +148,24 @@ impl SourceMetrics {
         Self { sender: Some(sender), ..Self::new(name, period_ns) }
     }
 
-    /// Returns whether an application pushes it; else this program reads it.
+    /// Returns whether an application pushes the source. If not, this program reads the source.
     pub fn is_pushed(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Returns the stride, at least 1: the source is read once in this many periods.
+    /// Returns the stride, which is at least 1. The source is read only one time in this number of
+    /// periods.
     pub fn stride(&self) -> u64 {
         self.stride_and_budget().0
     }
 
-    /// Returns the stride, and the budget that is the reason if the stride is above 1.
+    /// Returns the stride, and the budget that is the reason for a stride above 1.
     pub fn stride_and_budget(&self) -> (u64, LimitingBudget) {
         let pace = self.stride_and_budget.get();
         ((pace / 2).max(1), if pace % 2 == 1 { LimitingBudget::Recorder } else { LimitingBudget::Source })
     }
 
-    /// Returns whether the budget of the whole process limits it.
+    /// Returns whether the budget of the whole process limits the source.
     pub(super) fn is_limited_by_recorder(&self) -> bool {
         matches!(self.stride_and_budget(), (2.., LimitingBudget::Recorder))
     }
@@ -177,7 +180,7 @@ impl SourceMetrics {
         *self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner) = Some(explanation);
     }
 
-    /// Returns the reason why samples are incomplete, in words: the latest new reason.
+    /// Returns the latest new reason why samples are incomplete, in words.
     pub fn incomplete_explanation(&self) -> Option<String> {
         self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -188,7 +191,7 @@ impl SourceMetrics {
         self.failed.add(1);
     }
 
-    /// Returns the error of the last failed sample, or `None` without one.
+    /// Returns the error of the last failed sample, or `None` if no sample has failed.
     pub fn failure(&self) -> Option<io::Error> {
         (self.failed.get() > 0).then(|| error_from_errno(self.last_errno.get()))
     }
@@ -211,7 +214,7 @@ impl GroupMetrics {
     }
 }
 
-/// A storage call that takes longer than this is a stall, in nanoseconds.
+/// Duration of a storage call above which it is a stall, in nanoseconds.
 pub(crate) const STORAGE_STALL_NS: u64 = 1_000_000_000;
 
 impl RecorderMetrics {
@@ -233,7 +236,8 @@ impl RecorderMetrics {
         }
     }
 
-    /// Returns how long the storage call in progress has taken, if that is a stall already.
+    /// Returns the time that the storage call in progress has taken so far, in nanoseconds, if the
+    /// call is already a stall.
     pub fn current_stall_ns(&self, now_ns: u64) -> Option<u64> {
         let since_ns = self.in_storage_since.get();
         let taken_ns = now_ns.saturating_sub(since_ns);
@@ -251,14 +255,15 @@ impl RecorderMetrics {
         self.storage_errors.add(1);
     }
 
-    /// Returns the last storage error, or `None` without one.
+    /// Returns the last storage error, or `None` if there was none.
     pub fn storage_failure(&self) -> Option<io::Error> {
         (self.storage_errors.get() > 0).then(|| error_from_errno(self.last_storage_errno.get()))
     }
 }
 
 impl DirectoryMetrics {
-    /// Returns number and creation time of the oldest closed segment, or `None` without one.
+    /// Returns number and creation time of the oldest closed segment, or `None` if there is no
+    /// closed segment.
     pub fn oldest(&self) -> Option<(u64, u64)> {
         (self.segments.get() > 0).then(|| (self.oldest_number.get(), self.oldest_created_s.get()))
     }
@@ -270,7 +275,8 @@ impl CompressionMetrics {
         self.planner_cpu_ns.get() + self.spare_cpu_ns.get() + self.guaranteed_cpu_ns.get()
     }
 
-    /// Returns how long the oldest waiting segment has waited, in nanoseconds; 0 if none waits.
+    /// Returns the time that the oldest waiting segment has waited, in nanoseconds, or 0 if no
+    /// segment waits.
     pub fn oldest_wait_ns(&self, now_ns: u64) -> u64 {
         match self.oldest_since_ns.get() {
             0 => 0,
@@ -280,7 +286,8 @@ impl CompressionMetrics {
 }
 
 impl DaemonMetrics {
-    /// Records that the start configuration is in effect; `read_s` is the wall time it was read.
+    /// Records that the start configuration is in effect. `read_s` is the wall time at which it was
+    /// read.
     pub fn note_config(&self, read_s: u64) {
         self.config_current.set(1);
         self.config_fallback.set(0);
@@ -313,7 +320,7 @@ impl DaemonMetrics {
     }
 }
 
-/// Returns the kernel's error number, or 0 without one.
+/// Returns the kernel's error number, or 0 if the error has no number.
 fn errno_of(error: &io::Error) -> u64 {
     match (error.raw_os_error(), error.kind()) {
         (Some(number), _) => u64::from(number.unsigned_abs()),
@@ -334,8 +341,8 @@ fn error_from_errno(number: u64) -> io::Error {
 mod tests {
     use super::*;
 
-    // Proves that each name is listed once and no removed source is. Method: one source moves to
-    // another id, one is removed permanently.
+    // Proves that each name is listed exactly once, and that no removed source is listed. In the
+    // test, one source moves to another id, and one source is removed permanently.
     #[test]
     fn current_sources_have_one_name_each() {
         let source = |name: &str| SourceMetrics::new(name.to_owned(), 1);
@@ -361,8 +368,8 @@ mod tests {
         assert_eq!(metrics.stalled_ns(16 * s), 5 * s);
     }
 
-    // Proves that a stall is reported while it lasts and counted once after it, and that a quick
-    // call is not a stall.
+    // Proves that a stall is reported while it lasts and counted exactly once after it, and that a
+    // quick call is not a stall.
     #[test]
     fn stalls_are_counted() {
         let metrics = RecorderMetrics::default();

@@ -1,8 +1,8 @@
-//! Build ids of executables and libraries: a note that linkers write into ELF files, identical only
-//! in identical files.
+//! Build ids of executables and libraries. A build id is a note that linkers write into ELF files.
+//! Only identical files have identical build ids.
 //!
-//! Any user of the host may own the files. So only regular files are opened, all reads are bounded,
-//! and a file that is malformed or not an ELF file has no build id.
+//! Any user of the host may own the files. So this module opens only regular files and bounds all
+//! reads. A file that is malformed or not an ELF file has no build id.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -14,15 +14,16 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 
-/// Maximum length of a build id, in bytes; the kernel reports no longer ones.
+/// Maximum length of a build id, in bytes. The kernel reports no longer build ids.
 pub(crate) const BUILD_ID_BYTES_MAX: usize = 20;
-/// Headers of segments, and of sections, that are looked at. Files of usual linkers have some 15
-/// and 40.
+/// Maximum number of segment headers, and of section headers, that are checked. Files of usual
+/// linkers have some 15 segments and 40 sections.
 const HEADERS_MAX: usize = 128;
-/// Maximum length and number of notes. The build id is among the first hundreds of bytes.
+/// Maximum length and number of notes. The build id is within the first hundreds of bytes.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 const NOTES_MAX: usize = 16;
-/// Length of the longer of the two headers of a file, and of the longest header in its tables.
+/// Length of the 64-bit file header, which is longer than the 32-bit one, and of the longest header
+/// in the tables of a file.
 const FILE_HEADER_BYTES: usize = 64;
 const TABLE_HEADER_BYTES_MAX: usize = 64;
 /// Types of a segment and of a section of notes (`PT_NOTE`, `SHT_NOTE`), and of the note
@@ -47,32 +48,33 @@ impl ElfBuildId {
         (!bytes.is_empty()).then_some(Self { bytes: padded, length: u8::try_from(bytes.len()).ok()? })
     }
 
-    /// Returns its bytes.
+    /// Returns the bytes of the build id.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 
-    /// Finds what identifies a file that a process has mapped. `root` is the root directory of the
-    /// process, such as /proc/PID/root, and `path` its path of the file. Another file may have
-    /// that path by now: `inode` is the number of the mapped one.
+    /// Finds the identity of the content of a file that a process has mapped. `root` is the root
+    /// directory of the process, such as /proc/PID/root, and `path` is the path of the file within
+    /// `root`. `inode` is the inode number of the mapped file, because another file may have that
+    /// path by now.
     ///
     /// May wait for the disk, or for the server of a file system.
     ///
     /// # Errors
-    /// `NotFound` if the path is that of another file; `Unsupported` for anything but a regular
-    /// file, and before Linux 5.6; `PermissionDenied` where this process may not look into the
-    /// other one or read the file; or any error of the underlying system calls.
+    /// `NotFound` if another file has the path; `Unsupported` if the file is not a regular file,
+    /// and before Linux 5.6. `PermissionDenied` if this process may not access the root of the
+    /// other process or read the file; or any error of the underlying system calls.
     pub fn of_mapped_file(root: &Path, path: &CStr, inode: u64) -> io::Result<Option<FileContentId>> {
         let root = open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        // Links in a container are resolved within the container; none leads out of it.
+        // Links in a container are resolved within the container, so no link leads out of it.
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let found = openat2(&root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(ErrorKind::Unsupported.into());
         }
-        // The device is not compared: some file systems report different devices for files and
-        // mappings.
+        // The device is not compared, because some file systems report different devices for files
+        // and mappings.
         if status.st_ino != inode {
             return Err(ErrorKind::NotFound.into());
         }
@@ -83,8 +85,8 @@ impl ElfBuildId {
         }
     }
 
-    /// Finds the build id in an ELF file, which `read_at` reads from an offset. Files in another
-    /// byte order have no build id, because they cannot run on this host.
+    /// Finds the build id in an ELF file. `read_at` reads bytes of the file from an offset. Files
+    /// in another byte order have no build id, because they cannot run on this host.
     ///
     /// # Errors
     /// Any error of `read_at`.
@@ -94,13 +96,13 @@ impl ElfBuildId {
         let Some(layout) = ElfLayout::parse(&header) else { return Ok(None) };
         let mut notes_left = NOTES_MAX;
         let mut notes = [0; NOTES_BYTES_MAX];
-        // Linkers of Go have a segment for a note of their own, and the build id in a section only.
+        // Go linkers write a segment for a note of Go, and write the build id only into a section.
         for table in [&layout.segments, &layout.sections] {
             for index in 0..table.headers.min(HEADERS_MAX) {
                 let mut header = [0; TABLE_HEADER_BYTES_MAX];
                 let at =
                     (index as u64).checked_mul(table.header_bytes).and_then(|at| at.checked_add(table.begin));
-                // No file is that long: the kernel refuses such offsets.
+                // No file is that long, because the kernel refuses such offsets.
                 let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else { break };
                 read_up_to(&mut read_at, &mut header, at)?;
                 let Some(part) = table.notes(&header, layout.is_64_bit) else { continue };
@@ -157,7 +159,7 @@ pub enum FileContentId {
     Version(FileStamp),
 }
 
-/// Size and time of modification of a file.
+/// Size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileStamp {
     /// The file's size.
@@ -167,7 +169,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// `None` if the time is further from 1970 than 292 years.
+    /// Returns `None` if the modification time is more than 292 years before or after 1970.
     fn of(status: &Stat) -> Option<Self> {
         let ns = i128::from(status.st_mtime) * 1_000_000_000 + i128::from(status.st_mtime_nsec);
         let modified_ns = i64::try_from(ns).ok()?;
@@ -175,7 +177,7 @@ impl FileStamp {
     }
 }
 
-/// The places of the tables of an ELF file.
+/// The positions of the tables of an ELF file.
 #[derive(Debug)]
 struct ElfLayout {
     is_64_bit: bool,
@@ -225,8 +227,8 @@ struct NotePart {
 }
 
 impl ElfTable {
-    /// Returns the part of the file that a header of this table describes. `None` for one without
-    /// notes.
+    /// Returns the part of the file that a header of this table describes. Returns `None` if that
+    /// part has no notes.
     fn notes(&self, header: &[u8], is_64_bit: bool) -> Option<NotePart> {
         let (kind, wanted) = if self.is_of_sections {
             (u32_at(header, 4)?, SECTION_NOTES)
@@ -234,7 +236,7 @@ impl ElfTable {
             (u32_at(header, 0)?, SEGMENT_NOTES)
         };
         let word = |at| if is_64_bit { u64_at(header, at) } else { Some(u32_at(header, at)?.into()) };
-        // Of offset, length and alignment.
+        // Positions of offset, length and alignment in the header.
         let [offset, length, alignment] = match (self.is_of_sections, is_64_bit) {
             (false, true) => [8, 32, 48],
             (false, false) => [4, 16, 28],
@@ -352,7 +354,7 @@ mod tests {
         elf(is_64_bit, &[(properties, 8), (notes.concat(), 4)])
     }
 
-    /// Moves the notes from segments to sections.
+    /// Changes an ELF file so that sections instead of segments describe the notes.
     fn with_sections(mut file: Vec<u8>, is_64_bit: bool) -> Vec<u8> {
         let header_bytes: usize = if is_64_bit { 64 } else { 40 };
         let segment_bytes: usize = if is_64_bit { 56 } else { 32 };
@@ -405,7 +407,7 @@ mod tests {
     fn a_build_id_is_found() {
         for is_64_bit in [true, false] {
             assert_eq!(find(&example(is_64_bit)).unwrap().as_bytes(), ID);
-            // Linkers of Go have no segment for it.
+            // Go linkers write no segment for the build id.
             assert_eq!(find(&with_sections(example(is_64_bit), is_64_bit)).unwrap().as_bytes(), ID);
         }
         let aligned = [note(5, b"GNU\0", &[1; 20], 8), note(3, b"GNU\0", &ID[..8], 8)].concat();
@@ -437,8 +439,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no file content makes the search fail or read without end. Method: random
-        // bytes after a valid start.
+        // Proves that no file content makes the search fail or read without end. The contents are
+        // random bytes after a valid start.
         #[test]
         fn any_file_is_accepted(
             rest in proptest::collection::vec(any::<u8>(), 0..4096),
@@ -460,8 +462,8 @@ mod tests {
         }
     }
 
-    // Proves that the build id of this program is found by its path, and that another file at this
-    // path, a directory, a device and a link out of the root are refused.
+    // Proves that the build id of this program is found by its path. Another file at this path, a
+    // directory, a device and a link out of the root are refused.
     #[test]
     fn files_of_a_process_are_read() {
         let program = std::env::current_exe().unwrap();

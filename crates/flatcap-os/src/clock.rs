@@ -34,10 +34,10 @@ pub fn process_cpu_ns() -> u64 {
     unsigned_ns(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// Returns the CPU time of all threads of another process, in nanoseconds: of running threads up to
-/// now, and of threads that have ended. Returns `None` if there is no such process. No privilege is
-/// needed. /proc/PID/stat has the same time in steps of 10 ms; /proc/PID/schedstat covers only the
-/// first thread.
+/// Returns the CPU time of all threads of another process, in nanoseconds. The time includes
+/// running threads up to now, and threads that have ended. Returns `None` if there is no such
+/// process. No privilege is needed. /proc/PID/stat has the same time in steps of 10 ms;
+/// /proc/PID/schedstat covers only the first thread.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix reads this clock")]
 pub fn cpu_ns_of(pid: u32) -> Option<u64> {
     /// The CPU time clock of a process (the kernel's `CPUCLOCK_SCHED`).
@@ -55,9 +55,9 @@ pub fn cpu_ns_of(pid: u32) -> Option<u64> {
 /// Number of attempts to read the clocks; the fastest attempt is used.
 const ATTEMPTS: usize = 8;
 
-/// Reads all clocks. Reads the monotonic clock before and after the others and keeps the attempt
-/// with the shortest interval between the two, so that a preemption in the middle does not skew the
-/// result.
+/// Reads all clocks. Reads the monotonic clock before and after the other clocks. Keeps the attempt
+/// with the shortest interval between these two reads, so that a preemption in between does not
+/// skew the result.
 pub fn read_clocks() -> ClockReading {
     let attempt = || {
         let before = monotonic_ns();
@@ -76,13 +76,13 @@ pub fn read_clocks() -> ClockReading {
     best.1
 }
 
-/// The difference of wall time and monotonic time, in nanoseconds. The recorder sets it when the
-/// wall clock was stepped; every sampler reads it.
+/// Wall time minus monotonic time, in nanoseconds. The recorder sets the offset after each step of
+/// the wall clock; every sampler reads it.
 #[derive(Debug, Default)]
 pub struct WallOffset(AtomicI64);
 
 impl WallOffset {
-    /// Creates an offset from these clocks.
+    /// Creates the offset of these clock readings.
     pub fn new(clocks: &ClockReading) -> Self {
         Self(AtomicI64::new(clocks.wall_offset_ns()))
     }
@@ -93,13 +93,13 @@ impl WallOffset {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the offset from these clocks.
+    /// Sets the offset to the one of these clock readings.
     pub fn set(&self, clocks: &ClockReading) {
         self.0.store(clocks.wall_offset_ns(), Ordering::Relaxed);
     }
 }
 
-/// The cause of an outdated wall clock offset.
+/// The reason why a wall clock offset is outdated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockChange {
     /// The wall clock was set.
@@ -108,16 +108,16 @@ pub enum ClockChange {
     Resumed,
 }
 
-/// Detects clock changes. A trait, so that a test can change the recorder's clock without changing
-/// the host's.
+/// Detects clock changes. This is a trait so that a test can change the recorder's clock without
+/// changing the host's clock.
 pub trait ClockChangeDetector: Debug + Send {
     /// Returns the change and the new clocks if the wall clock offset has become outdated since the
     /// last call. Never waits.
     fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)>;
 }
 
-/// Detection by the kernel: a timer on the wall clock that is cancelled when the clock is set and
-/// when the host resumes from suspend (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
+/// Detects clock changes by a timer on the wall clock. The kernel cancels the timer when the clock
+/// is set and when the host resumes from suspend (`timerfd_create(2)`, `TFD_TIMER_CANCEL_ON_SET`).
 #[derive(Debug)]
 pub struct ClockChangeTimer {
     timer: OwnedFd,
@@ -125,11 +125,11 @@ pub struct ClockChangeTimer {
 }
 
 impl ClockChangeTimer {
-    /// Minimum time in suspend that counts as a suspend. The two clocks are read one after the
-    /// other, so a small difference proves nothing.
+    /// Minimum difference of the two clocks that counts as a suspend. The clocks are read one after
+    /// the other, so a smaller difference proves nothing.
     const SUSPENDED_MIN_NS: u64 = 1_000_000;
 
-    /// Starts watching.
+    /// Starts the timer.
     ///
     /// # Errors
     /// The kernel refuses a timer.
@@ -181,7 +181,8 @@ pub(super) fn timespec(ns: u64) -> Timespec {
 
 #[inline]
 fn unsigned_ns(time: Timespec) -> u64 {
-    // Both clocks count from boot: they are never negative, and 2^64 ns are 584 years.
+    // Both clocks count from boot, so they are never negative, and they cannot overflow, because
+    // 2^64 ns are 584 years.
     time.tv_sec.cast_unsigned().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
@@ -193,8 +194,9 @@ fn signed_ns(time: Timespec) -> i64 {
 mod tests {
     use super::*;
 
-    // Proves that the clock of a process covers all its threads: it advances with this thread's CPU
-    // time and equals the process's own clock; and that an unused process id has no clock.
+    // Proves that the clock of a process covers all its threads, and that an unused process id has
+    // no clock. The clock of this process advances with this thread's CPU time and equals the clock
+    // that the process reads for itself.
     #[test]
     fn the_clock_of_a_process() {
         let pid = std::process::id();
@@ -209,8 +211,8 @@ mod tests {
         assert_eq!((cpu_ns_of(u32::MAX), cpu_ns_of((1 << 22) + 1)), (None, None));
     }
 
-    // Proves that the offset maps a monotonic time to the wall time read next to it, within the
-    // duration of the test.
+    // Proves that the offset maps a monotonic time to the wall time that was read together with it.
+    // The error is at most the duration of the test.
     #[test]
     fn wall_time_follows_from_the_pairing() {
         let begin = monotonic_ns();

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Values from here on mean "no limit": version 1 writes the largest multiple of the page size.
+/// Values of at least this number mean "no limit", because version 1 writes the largest multiple of
+/// the page size.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// The lowest memory limit of a process's control groups.
@@ -52,14 +53,14 @@ struct MemoryController {
 fn memory_controllers(groups: &str, mounts: &str) -> Vec<MemoryController> {
     let place = |group: &str, file, is_match: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|mount| {
-            // Fields of a line (proc_pid_mountinfo(5)): ... root, mount point, options, optional
-            // fields, "-", type, source, options of the file system.
+            // The fields of a line are (proc_pid_mountinfo(5)): ... root, mount point, options,
+            // optional fields, "-", type, source, options of the file system.
             let (front, back) = mount.split_once(" - ")?;
             let (mut front, mut back) = (front.split(' ').skip(3), back.split(' '));
             let (above, top) = (front.next()?, front.next()?);
             let (kind, options) = (back.next()?, back.nth(1)?);
-            // A group outside the mounted subtree is not visible: read only the mount point's
-            // limit.
+            // A group outside the mounted subtree is not visible, so only the mount point's limit
+            // is read.
             let group = Path::new(group).strip_prefix(above).unwrap_or(Path::new("")).to_owned();
             is_match(kind, options).then(|| MemoryController {
                 mount_point: PathBuf::from(top),
@@ -105,7 +106,7 @@ mod tests {
     }
 
     // Proves that the lowest limit among a group and its ancestors is found, for both versions and
-    // in a container that sees only a part; and that there is none without a limit.
+    // in a container that sees only a part of the hierarchy. Without a limit, none is found.
     #[test]
     fn the_lowest_limit_is_found() {
         let (groups, mounts) = ("proc/self/cgroup", "proc/self/mountinfo");
@@ -128,7 +129,7 @@ mod tests {
         let tree = [(groups, both), (mounts, v1), (own, "2000\n"), (cpu, "1\n")];
         assert_eq!(limit(&tree), Some((2000, format!("/{own}"))));
         assert_eq!(limit(&[(groups, both), (mounts, v1), (own, "9223372036854771712\n")]), None);
-        // In a cgroup namespace of its own, the group is the root.
+        // In a process's own cgroup namespace, the group is the root.
         let own = "sys/fs/cgroup/memory.max";
         let tree = [(groups, "0::/\n"), (mounts, v2), (own, "3000\n")];
         assert_eq!(limit(&tree), Some((3000, format!("/{own}"))));

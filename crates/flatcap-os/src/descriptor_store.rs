@@ -1,5 +1,5 @@
-//! The service manager's descriptor store (`FDSTORE=1` of `sd_notify(3)`): descriptors in it
-//! outlive this process and are passed back when the service starts again.
+//! The service manager's descriptor store (`FDSTORE=1` of `sd_notify(3)`). Descriptors in the store
+//! outlive this process, and the service manager passes them back when the service starts again.
 
 use std::env;
 use std::io::{self, IoSlice};
@@ -13,7 +13,8 @@ use rustix::net::{
     SocketType, sendmsg_addr, socket_with,
 };
 
-/// The store. Nothing here waits: if the service manager does not read, a descriptor is not stored.
+/// The descriptor store. No method waits: if the service manager does not read, the descriptor is
+/// not stored.
 #[derive(Debug)]
 pub struct DescriptorStore {
     socket: OwnedFd,
@@ -22,7 +23,7 @@ pub struct DescriptorStore {
 
 impl DescriptorStore {
     /// Connects to the service manager that started this process (`NOTIFY_SOCKET`). Returns `None`
-    /// without one.
+    /// if no service manager started it.
     ///
     /// # Errors
     /// The socket's name is invalid, or the kernel refuses a socket.
@@ -41,11 +42,12 @@ impl DescriptorStore {
         Ok(Self { socket, address })
     }
 
-    /// Stores a descriptor under a name: up to 255 printable characters of ASCII, without a colon.
+    /// Stores a descriptor under a name. The name has up to 255 printable ASCII characters and no
+    /// colon.
     ///
     /// # Errors
-    /// `WouldBlock` if the service manager does not read, or any other error of `sendmsg(2)`. It
-    /// does not report that its store is full (`FileDescriptorStoreMax=`).
+    /// `WouldBlock` if the service manager does not read, or any other error of `sendmsg(2)`. The
+    /// service manager does not report that its store is full (`FileDescriptorStoreMax=`).
     pub fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         self.send(&format!("FDSTORE=1\nFDNAME={name}\n"), &[descriptor])
     }
@@ -74,11 +76,13 @@ impl DescriptorStore {
 /// returns nothing.
 ///
 /// # Errors
-/// The environment variables that list them are malformed, or the kernel refuses a descriptor.
+/// The environment variables that list the descriptors are malformed, or the kernel refuses a
+/// descriptor.
 #[allow(unsafe_code, reason = "the service manager passes descriptors by their numbers")]
 pub fn stored_descriptors() -> io::Result<Vec<(String, OwnedFd)>> {
     use std::sync::atomic::{AtomicBool, Ordering};
-    /// Whether they were already returned: each descriptor has only one owner.
+    /// Whether the descriptors were already returned. A second call returns none, because each
+    /// descriptor has only one owner.
     static ARE_TAKEN: AtomicBool = AtomicBool::new(false);
     if ARE_TAKEN.swap(true, Ordering::Relaxed) {
         return Ok(Vec::new());
@@ -98,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that the messages follow sd_notify(3), that the descriptor is sent with the first one,
-    // and that a service manager that does not read does not block the sender.
+    // Proves that the messages follow sd_notify(3) and that the first message carries the
+    // descriptor. A service manager that does not read does not block the sender.
     #[test]
     fn descriptors_are_stored_and_forgotten() {
         let folder = tempfile::tempdir().unwrap();

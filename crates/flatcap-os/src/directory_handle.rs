@@ -1,5 +1,5 @@
-//! Handles for thousands of directories and small files of the host: a directory costs a descriptor
-//! and no buffer, and files are read with one call into a shared buffer.
+//! Handles for thousands of directories and small files of the host. An open directory needs a
+//! descriptor but no buffer, and a file is read with one call into a shared buffer.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,13 +11,13 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, SeekFrom, fstat, 
 use rustix::io::pread;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// An open directory. It stays the same directory if its path changes.
+/// An open directory. The handle refers to the same directory even if its path changes.
 #[derive(Debug)]
 pub struct DirectoryHandle {
     directory: OwnedFd,
 }
 
-/// An open file that is read with one call, as the kernel's small files can be.
+/// An open file that is read with one call, which is possible for the kernel's small files.
 #[derive(Debug)]
 pub struct FileHandle {
     file: OwnedFd,
@@ -77,7 +77,8 @@ impl DirectoryHandle {
     }
 
     /// Calls `directory` with name and inode of each subdirectory, in the kernel's order. Does not
-    /// allocate: entries are read into `buffer` in batches, and it must hold at least one.
+    /// allocate, because entries are read into `buffer` in batches. The buffer must hold at least
+    /// one entry.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -114,15 +115,16 @@ impl FileHandle {
     }
 }
 
-/// Raises the limit on open files of this process to `wanted`, or as far as permitted. Never lowers
-/// it. Returns the limit.
+/// Raises the limit on open files of this process to `wanted`, or to the permitted maximum if that
+/// is lower. Never lowers the limit. Returns the new limit.
 pub fn raise_open_files_limit(wanted: usize) -> usize {
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < wanted) {
         let new_maximum = maximum.map(|maximum| maximum.max(wanted));
         let raised = Rlimit { current: new_maximum.map(|most| most.min(wanted)), maximum: new_maximum };
-        // Raising the hard limit needs CAP_SYS_RESOURCE; any process may go up to it.
+        // Raising the hard limit needs CAP_SYS_RESOURCE; any process may raise its soft limit up to
+        // the hard limit.
         if setrlimit(Resource::Nofile, raised).is_err() {
             let within = Rlimit { current: maximum.map(|maximum| maximum.min(wanted)), maximum };
             // If this fails too, the limit is unchanged; the value read below shows that.

@@ -8,10 +8,11 @@ use rustix::fs::FileType;
 
 use super::storage::DataDirectory;
 
-/// Mode of a new directory: full access for the owner, read access for the group.
+/// Mode of a new directory, with full access for the owner and read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// An open directory of such subdirectories. All operations apply to the directory that was opened.
+/// An open directory whose subdirectories contain files. All operations apply to the directory that
+/// was opened.
 #[derive(Debug)]
 pub struct DirectoryTree {
     path: PathBuf,
@@ -35,7 +36,7 @@ impl DirectoryTree {
         Ok(Self { path: path.to_owned(), directory: Directory::open(path)? })
     }
 
-    /// Returns the names of its subdirectories, without links.
+    /// Returns the names of the subdirectories, without links.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -56,7 +57,7 @@ impl DirectoryTree {
         self.directory.create_directory(name, DIRECTORY_MODE)
     }
 
-    /// Opens a subdirectory. The files of the directory are not locked.
+    /// Opens a subdirectory. Does not lock its files.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -64,7 +65,7 @@ impl DirectoryTree {
         Ok(DataDirectory::unlocked(&self.path.join(name), self.directory.directory(name)?))
     }
 
-    /// Renames a subdirectory; replaces nothing.
+    /// Renames a subdirectory. Never replaces an existing one.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -84,7 +85,7 @@ impl DirectoryTree {
         self.directory.remove_directory(name)
     }
 
-    /// Syncs the names of its subdirectories to disk.
+    /// Syncs the names of the subdirectories to disk.
     ///
     /// # Errors
     /// Any error of the underlying system call.

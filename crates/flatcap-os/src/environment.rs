@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Returns the directory in this variable. systemd separates several directories by colons; the
-/// first absolute path is used.
+/// Returns the directory in this variable. If it holds several directories, which systemd separates
+/// by colons, returns the first absolute path.
 pub fn directory(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).and_then(|list| first_absolute(&list))
 }

@@ -1,10 +1,10 @@
-//! Statistics of network drivers through the SIOCETHTOOL ioctl. There is no file and no safe
-//! interface for them, and netlink does not report driver-specific statistics.
+//! Statistics of network drivers through the SIOCETHTOOL ioctl. These statistics have no file and
+//! no safe interface, and netlink does not report driver-specific statistics.
 //!
-//! The kernel writes as many statistics as the driver has at that moment; before Linux 6.19 it did
-//! not check the size of the buffer. So the buffer is a mapping followed by inaccessible pages: too
-//! many statistics are an error (EFAULT) instead of a write into other memory. The result is read
-//! through the mapped file.
+//! The kernel writes all statistics that the driver has at that moment; before Linux 6.19 it did
+//! not check the size of the buffer. So the buffer is a mapping followed by inaccessible pages. Too
+//! many statistics then cause an error (EFAULT) instead of a write into other memory. The result is
+//! read through the mapped file.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::ioctl::{Opcode, Updater, ioctl};
 
 /// Maximum number of statistics of an interface; more are an error (`FileTooLarge`). Drivers have
-/// some hundreds, or some thousands with a queue per core on many cores.
+/// some hundreds of statistics, or some thousands if there is a queue for each of many cores.
 pub const STATISTICS_MAX: usize = 16_384;
 /// Length of an interface's name with its terminating zero, in bytes.
 pub const INTERFACE_BYTES: usize = 16;
@@ -30,14 +30,16 @@ const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETH_SS_STATS: u32 = 1;
-/// Holds the names of all statistics and the header before them; a multiple of every page size.
+/// Size of the buffer for the names of all statistics and the header before them. It is a multiple
+/// of every page size.
 const AREA_BYTES: usize = 1 << 20;
-/// Guard after the end of the mapped file: at least one page of the largest size.
+/// Size of the guard after the end of the mapped file, which is at least one page of the largest
+/// size.
 const GUARD_BYTES: usize = 64 << 10;
 const _: () =
     assert!(AREA_BYTES.is_multiple_of(GUARD_BYTES) && STATISTICS_MAX * NAME_BYTES + 12 <= AREA_BYTES);
 
-/// Queries drivers in the network namespace in which it was opened.
+/// Queries drivers in the network namespace in which this value was opened.
 #[derive(Debug)]
 pub struct Ethtool {
     socket: UnixDatagram, // any kind of socket works; this one opens nothing to the network
@@ -61,17 +63,17 @@ pub struct DriverInfo {
     pub statistics: usize,
 }
 
-/// `struct ifreq` with a pointer or a number: 40 bytes where pointers have 8.
+/// `struct ifreq` with a pointer or a number. It has 40 bytes where pointers have 8 bytes.
 #[repr(C)]
 struct InterfaceRequest<Data> {
     name: [u8; INTERFACE_BYTES],
     data: Data,
     rest: [u64; 2],
 }
-// The kernel's structure is a name and a union of 24 bytes, or 16 where pointers have 4.
+// The kernel's structure is a name and a union of 24 bytes, or of 16 bytes where pointers have 4.
 const _: () = assert!(size_of::<InterfaceRequest<*mut u8>>() >= INTERFACE_BYTES + 16 + size_of::<*mut u8>());
 
-/// Queries about network interfaces, which the kernel or a driver answers.
+/// Queries about network interfaces. The kernel or a driver answers them.
 pub trait DriverQueries: Debug + Send {
     /// Returns the kernel's index of an interface. A later interface of the same name has another
     /// index.
@@ -87,7 +89,8 @@ pub trait DriverQueries: Debug + Send {
     /// `Unsupported` if the driver reports none, or any error of the underlying system call.
     fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo>;
 
-    /// Fills `names` with the names of all statistics. `expected` is their last known number.
+    /// Fills `names` with the names of all statistics. `expected` is the last known number of
+    /// statistics.
     ///
     /// # Errors
     /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
@@ -99,8 +102,8 @@ pub trait DriverQueries: Debug + Send {
         names: &mut Vec<[u8; NAME_BYTES]>,
     ) -> io::Result<()>;
 
-    /// Fills `values` with the values of all statistics, in the order of their names. A number of
-    /// values other than `expected` means that the names have changed.
+    /// Fills `values` with the values of all statistics, in the order of their names. If the number
+    /// of values is not `expected`, the names have changed.
     ///
     /// # Errors
     /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
@@ -125,7 +128,8 @@ impl Ethtool {
         Ok(Self { socket: UnixDatagram::unbound()?, area, file, buffer: Vec::new() })
     }
 
-    /// Reads the result of the last command: a count at offset `at`, followed by as many items.
+    /// Reads the result of the last command. The result is a count at offset `at`, followed by this
+    /// number of items.
     fn read<const BYTES: usize>(&mut self, at: usize) -> io::Result<&[[u8; BYTES]]> {
         let mut length = [0; 4];
         self.file.read_exact_at(&mut length, at as u64)?;
@@ -136,7 +140,7 @@ impl Ethtool {
         Ok(self.buffer.as_chunks().0)
     }
 
-    /// Sends a command to a driver. The answer is left in the buffer.
+    /// Sends a command to a driver. The kernel writes the answer into the buffer.
     fn command(&mut self, name: &[u8; INTERFACE_BYTES], words: &[u32]) -> io::Result<()> {
         for (word, at) in words.iter().zip((0..).step_by(4)) {
             self.file.write_all_at(&word.to_ne_bytes(), at)?;
@@ -150,12 +154,12 @@ impl Ethtool {
         reason = "the kernel's interface: only the request number of an ioctl says what it reads and writes"
     )]
     fn call_ioctl<const OPCODE: Opcode, Data>(&self, request: &mut InterfaceRequest<Data>) -> io::Result<()> {
-        // SAFETY: both requests take a `struct ifreq`, which `InterfaceRequest` is at least as long
-        // as; SIOCGIFINDEX changes nothing else. SIOCETHTOOL also reads and writes from `data` on,
-        // which is the start of a mapping that this process reaches in no other way. It writes
-        // upwards from there and stops with EFAULT at the pages beyond the end of the file, which
-        // it reaches before the end of the mapping. Everything that sends commands takes `&mut
-        // self`, so no other thread uses the buffer.
+        // SAFETY: both requests take a `struct ifreq`, and `InterfaceRequest` is at least as long
+        // as that structure. SIOCGIFINDEX changes nothing else. SIOCETHTOOL also reads and writes
+        // from `data` on, which is the start of a mapping that this process reaches in no other
+        // way. The kernel writes upwards from there. It stops with EFAULT at the pages beyond the
+        // end of the file, which come before the end of the mapping. Everything that sends commands
+        // takes `&mut self`, so no other thread uses the buffer.
         unsafe { ioctl(&self.socket, Updater::<OPCODE, _>::new(request)) }.map_err(Into::into)
     }
 }
@@ -231,7 +235,8 @@ mod tests {
         bytes
     }
 
-    // Proves that a missing interface, and one without statistics, is an error.
+    // Proves that a missing interface is an error, and that an interface without statistics is one
+    // too.
     #[test]
     fn a_missing_interface_is_an_error() {
         let mut ethtool = Ethtool::open().unwrap();
@@ -244,8 +249,8 @@ mod tests {
         assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
     }
 
-    // Proves that the kernel cannot write beyond the buffer: an answer that does not fit before its
-    // end is EFAULT.
+    // Proves that the kernel cannot write beyond the buffer. An answer that does not fit before the
+    // end of the buffer causes EFAULT.
     #[test]
     fn the_guard_holds() {
         let ethtool = Ethtool::open().unwrap();

@@ -1,12 +1,12 @@
 //! Names of files that are derived from other names.
 
-/// Maximum length of a derived file name, in bytes: leaves space for a suffix within the 255 bytes
-/// of a file system.
+/// Maximum length of a derived file name, in bytes. It leaves space for a suffix within the 255
+/// bytes that a file system allows.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Turns any text into a name that is safe as a file name and as an argument: letters, digits, `.`,
-/// `_` and `-`, not starting with `.` or `-`. Other characters become `_`. Truncated to 128 bytes;
-/// empty for an empty name.
+/// Turns any string into a name that is safe as a file name and as an argument. The result contains
+/// only letters, digits, `.`, `_` and `-`, and does not start with `.` or `-`. Other characters
+/// become `_`. The result is truncated to 128 bytes; it is empty if `name` is empty.
 pub fn sanitized_name(name: &str) -> String {
     let replaced = |(at, c): (usize, char)| match c {
         '_' => c,
@@ -33,7 +33,8 @@ pub fn unique_name(name: &str, mut is_free: impl FnMut(&str) -> bool) -> String 
 mod tests {
     use super::*;
 
-    // Proves that hostile names stay inside the directory, are not hidden, and stay distinct.
+    // Proves that hostile names do not lead out of the directory, are not hidden, and stay
+    // distinct.
     #[test]
     fn names_are_plain() {
         let made = ["cpu", "../../etc/passwd", "..", "-rf", "a b\n", "\u{e9}t\u{e9}", "", "disk.sda_1"]

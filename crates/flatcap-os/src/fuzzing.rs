@@ -1,5 +1,5 @@
-//! Properties that must hold for any bytes in perf rings: the entry point of `fuzz/`, also used by
-//! tests.
+//! Properties that must hold for any bytes in perf rings. This module is the entry point of
+//! `fuzz/`; tests also use it.
 //!
 //! Only tests and the feature `fuzzing` compile this module; releases do not.
 
@@ -12,11 +12,11 @@ const WORD_BYTES: usize = 8;
 const RINGS_MAX: usize = 3;
 
 /// Reads the records of several rings. The first byte selects the content of samples and the number
-/// of rings, which share the rest of the bytes.
+/// of rings. The rings share the remaining bytes.
 ///
 /// # Panics
-/// More bytes are read than there are, or a merged batch does not contain each record exactly once,
-/// in time order and in the order of its ring.
+/// More bytes are read than a ring has. Or a merged batch does not contain each record exactly
+/// once, in time order and in the order of its ring.
 pub fn perf(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     let content = if choice & 1 == 0 { SampleContent::Tracepoint } else { SampleContent::CallChain };
@@ -84,7 +84,7 @@ mod tests {
         ThreadId { process: thread, thread }
     }
 
-    /// Two rings with a record of each kind that tests can encode.
+    /// Returns two rings with a record of each kind that tests can encode.
     fn seeds() -> [(&'static str, Vec<u8>); 2] {
         let record = |time, event| PerfRecord { time, current: id(7), event }.encode();
         let mut name = [0; THREAD_NAME_BYTES];

@@ -40,14 +40,15 @@ pub struct CardMetrics {
     pub failures: u32,
 }
 
-/// Cards of a driver that is read through library calls instead of files.
+/// All cards of a driver that is read through library calls instead of files.
 pub trait Cards: fmt::Debug + Send {
     /// Returns the current list of cards if the list has changed since the last call.
     fn list_if_changed(&mut self) -> Option<Vec<(CardIdentity, Box<dyn Card>)>>;
 }
 
-/// A card of such a driver. It can be read while others are listed or read.
+/// A card whose driver is read through library calls. A card can be read while other cards are
+/// listed or read.
 pub trait Card: fmt::Debug + Send {
-    /// Reads its current metrics.
+    /// Reads the current metrics of the card.
     fn read(&mut self) -> CardMetrics;
 }

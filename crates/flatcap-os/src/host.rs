@@ -17,7 +17,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlink
 // /proc/interrupts of 512 CPUs and 750 interrupts has 4 MiB.
 pub(crate) const HOST_FILE_BYTES_MAX: usize = 16 << 20;
 
-/// The root of the host's file tree: `/` on the host itself.
+/// The root of the host's file tree, which is `/` on the host itself.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     root: PathBuf,
@@ -42,27 +42,27 @@ impl HostRoot {
         self.root == Path::new("/")
     }
 
-    /// Returns whether its `proc` shows the pid namespace of the recorder.
+    /// Returns whether the root's `proc` shows the pid namespace of the recorder.
     pub fn shares_pid_namespace(&self) -> bool {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         self.own_pid().is_some_and(|pid| i64::from(pid) == i64::from(own))
     }
 
-    /// Returns the process id of the recorder in its `proc`, or `None` if that `proc` does not show
-    /// the recorder.
+    /// Returns the process id of the recorder in the root's `proc`, or `None` if that `proc` does
+    /// not show the recorder.
     pub fn own_pid(&self) -> Option<u32> {
         let link = rustix::fs::readlink(self.path("proc/self"), Vec::new()).ok()?;
         link.to_str().ok()?.parse().ok()
     }
 
-    /// Returns whether its `proc` is the kernel's own rather than a captured tree.
+    /// Returns whether the root's `proc` is the kernel's file system rather than a captured tree.
     pub fn has_procfs(&self) -> bool {
         let status = rustix::fs::statfs(self.path("proc"));
         status.is_ok_and(|status| status.f_type == rustix::fs::PROC_SUPER_MAGIC)
     }
 
     /// Returns whether the kernel hides the host's first process from the recorder (mount option
-    /// hidepid): processes that are not found may still exist.
+    /// hidepid). If so, processes that are not found may still exist.
     pub fn hides_first_process(&self) -> bool {
         let first = rustix::fs::lstat(self.path("proc/1"));
         self.has_procfs() && matches!(first, Err(rustix::io::Errno::NOENT))
@@ -100,7 +100,7 @@ impl HostRoot {
     }
 }
 
-/// A directory that stays open and is listed again for each sample, because devices, sensors and
+/// A directory that stays open. It is listed again for each sample, because devices, sensors and
 /// processes come and go.
 pub struct HostDirectory {
     directory: OwnedFd,
@@ -114,7 +114,7 @@ impl fmt::Debug for HostDirectory {
 }
 
 impl HostDirectory {
-    /// Entries are read in batches of this size: 1,000 processes take two calls.
+    /// Size of a batch of entries, in bytes. Listing 1,000 processes takes two calls.
     const BUFFER_BYTES: usize = 16 << 10;
 
     fn of(directory: OwnedFd) -> Self {
@@ -178,8 +178,8 @@ impl HostDirectory {
         Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
     }
 
-    /// Opens another file in place of the one that `file` has open, reusing its buffer: does not
-    /// allocate. Keeps the old file on failure.
+    /// Opens another file in place of the one that `file` has open. Reuses its buffer, so it does
+    /// not allocate. Keeps the old file on failure.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -216,8 +216,8 @@ fn entries(
     Ok(())
 }
 
-/// A small file that stays open, such as a /sys file with one value. Has no buffer of its own,
-/// because there may be thousands.
+/// A small file that stays open, such as a /sys file with one value. It owns no buffer, because
+/// there may be thousands of such files.
 #[derive(Debug)]
 pub struct SmallFile {
     file: File,
@@ -239,7 +239,7 @@ impl SmallFile {
     }
 }
 
-/// A file that stays open and is read again from its start for each sample, into a buffer that is
+/// A file that stays open. For each sample it is read again from its start, into a buffer that is
 /// kept.
 #[derive(Debug)]
 pub struct HostFile {
@@ -253,17 +253,19 @@ pub struct HostFile {
 /// saves the final read that would only return the end of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordStructure {
-    /// Unknown: only an empty read shows the end.
+    /// The structure is unknown, so only an empty read shows the end.
     Unknown,
-    /// The file has one record (`single_open`): a read that does not fill the buffer is complete.
+    /// The file has one record (`single_open`), so a read that does not fill the buffer is
+    /// complete.
     One,
-    /// Records, mostly lines, of at most this many bytes. The kernel collects whole records in a
-    /// buffer of at least `KERNEL_BUFFER_BYTES`, so a read is short only if the next record does
-    /// not fit, or at the end.
+    /// The file has records, mostly lines, of at most this number of bytes. The kernel collects
+    /// whole records in a buffer of at least `KERNEL_BUFFER_BYTES`. So a read is short only if the
+    /// next record does not fit, or at the end of the file.
     UpTo(usize),
 }
 
-/// The smallest buffer in which the kernel collects records: the smallest page size.
+/// Size of the smallest buffer in which the kernel collects records, which is the smallest page
+/// size.
 pub(crate) const KERNEL_BUFFER_BYTES: usize = 4096;
 
 impl RecordStructure {
@@ -320,7 +322,8 @@ impl HostFile {
         Ok(())
     }
 
-    /// Reads the whole current content. Allocates only when the content is longer than ever before.
+    /// Reads the whole current content. Allocates only if the content is longer than all earlier
+    /// contents.
     ///
     /// The kernel returns long files in several reads; the record structure shows which one is the
     /// last.
@@ -370,7 +373,8 @@ fn open_regular_or_directory(path: &CStr) -> io::Result<File> {
         let message = "only regular files are read, not pipes, sockets or devices";
         return Err(io::Error::new(ErrorKind::Unsupported, message));
     }
-    // The file may have been replaced since: never wait for a peer.
+    // The file may have been replaced since then, and opening the new file must never wait for a
+    // peer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
@@ -403,8 +407,8 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Returns the running kernel's boot id as a number, which identifies memory that does not survive
-/// a reboot; 0 if unknown.
+/// Returns the running kernel's boot id as a number, or 0 if the boot id is unknown. It identifies
+/// memory that does not survive a reboot.
 pub fn boot_id_number() -> u128 {
     let text = host_name(&HostRoot::new("/")).boot_id.unwrap_or_default();
     u128::from_str_radix(&text.replace('-', ""), 16).unwrap_or(0)
@@ -413,7 +417,7 @@ pub fn boot_id_number() -> u128 {
 /// Returns a random number from the kernel's generator, unique to a run with high probability.
 ///
 /// # Errors
-/// Any error of getrandom(2), which needs no device file: a container may lack the file.
+/// Any error of getrandom(2). This call is used because a container may lack a device file.
 pub fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;

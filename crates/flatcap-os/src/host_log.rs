@@ -1,4 +1,4 @@
-//! The kernel log and the journal of the host, for a window of time.
+//! Reads the kernel log and the journal of the host, for a window of time.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -10,30 +10,32 @@ use super::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, Rec
 use super::program::{self, KillHandle, ProgramEnd};
 use crate::keywords;
 
-/// Maximum number of bytes of a log that are kept: thousands of lines. The kernel log keeps its
-/// latest lines, the journal its earliest.
+/// Maximum number of bytes of a log that are kept, which are thousands of lines. The kernel log
+/// keeps its latest lines, the journal its earliest.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const KERNEL_LOG: &str = "/dev/kmsg";
-/// Maximum number of records read: the log has a few megabytes, and grows while it is read.
+/// Maximum number of records that are read. The log has a few megabytes, but it grows while it is
+/// read.
 const RECORDS_MAX: usize = 1 << 20;
-/// Lines this long before the window are kept too, because they show what led to it.
+/// Length of the time before the window whose lines are kept too. They show what led to the events
+/// in the window.
 const LEAD_NS: u64 = 1_000_000_000;
-/// The kernel stamps lines by a clock that is not disciplined. It drifts from the monotonic clock
-/// by up to 1/20,000: 50 ppm, or 4 s a day.
+/// Maximum drift of the kernel log's clock from the monotonic clock, as a divisor of time. The
+/// kernel stamps lines by a clock that NTP does not correct; 1/20,000 is 50 ppm, or 4 s a day.
 const DRIFT_PART: u64 = 20_000;
 const JOURNAL_PROGRAM: &str = "/usr/bin/journalctl";
-/// Time limit for journalctl. Reading one minute takes milliseconds, but seconds for a large
-/// journal on a slow disk.
+/// Time limit for journalctl. Reading one minute of the journal usually takes milliseconds, but it
+/// takes seconds if the journal is large and the disk is slow.
 const JOURNAL_NS_MAX: u64 = 20_000_000_000;
 
 keywords! {
     /// A log of the host.
     #[derive(Serialize, Deserialize)]
     pub enum HostLog {
-        /// The kernel's, from /dev/kmsg.
+        /// The kernel log, from /dev/kmsg.
         #[serde(rename = "kmsg")]
         Kernel = "kmsg",
-        /// The journal of systemd-journald, by journalctl.
+        /// The journal of systemd-journald, read by journalctl.
         #[serde(rename = "journal")]
         Journal = "journal",
     }
@@ -42,14 +44,14 @@ keywords! {
 /// A window of time in nanoseconds, both ends included, on two clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogWindow {
-    /// On the wall clock.
+    /// The window on the wall clock.
     pub wall_ns: (i64, i64),
-    /// On the monotonic clock.
+    /// The window on the monotonic clock.
     pub mono_ns: (u64, u64),
 }
 
 impl HostLog {
-    /// Returns the name under which the log of a window is attached.
+    /// Returns the file name under which the log of a window is attached.
     pub fn file_name(self) -> String {
         format!("{}.txt", self.as_str())
     }
@@ -142,7 +144,7 @@ fn journal_lines((first_ns, last_ns): (i64, i64)) -> io::Result<Vec<u8>> {
         }
     }
     if lines.is_empty() {
-        // If it may not read the journal, journalctl prints nothing and succeeds.
+        // If journalctl may not read the journal, it prints nothing and succeeds.
         return Err(io::Error::other(
             "it has no lines of that time, or none that this user may read: members of systemd-journal read all",
         ));
@@ -162,7 +164,7 @@ mod tests {
     }
 
     // Proves that the lines of the window and of the second before it are returned with level and
-    // time, and that an overwritten or malformed record affects no other record.
+    // time. An overwritten or malformed record affects no other record.
     #[test]
     fn kernel_lines_are_of_the_window() {
         let records = [

@@ -1,4 +1,5 @@
-//! The systemd journal: whether an output stream of this process goes to it, and its socket.
+//! The socket of the systemd journal, and whether an output stream of this process goes to the
+//! journal.
 
 use std::env;
 use std::io;
@@ -19,13 +20,13 @@ impl JournalSocket {
     /// There is no journal.
     pub fn connect() -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // The journal discards an empty record. The socket stays unconnected, so that lines reach a
-        // journal that was restarted.
+        // This empty record only checks that the journal receives; the journal discards it. The
+        // socket stays unconnected, so that lines reach a journal that was restarted.
         socket.send_to(&[], SOCKET_PATH)?;
         Ok(Self(socket))
     }
 
-    /// Sends a record. Waits while the journal does not accept it.
+    /// Sends a record. Waits until the journal accepts the record.
     ///
     /// # Errors
     /// The journal is gone, or the record is longer than the kernel allows.
@@ -35,8 +36,8 @@ impl JournalSocket {
 }
 
 /// Returns whether the journal receives the output of this stream. `JOURNAL_STREAM` holds the
-/// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing: the stream may
-/// have been redirected since.
+/// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing, because the
+/// stream may have been redirected since then.
 pub fn is_journal_stream(stream: impl AsFd) -> bool {
     let Some(named) = env::var("JOURNAL_STREAM").ok().and_then(|text| parse(&text)) else { return false };
     rustix::fs::fstat(stream).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == named)

@@ -1,5 +1,5 @@
-//! The kernel log, /dev/kmsg: one record per read. `Documentation/ABI/testing/dev-kmsg` describes
-//! it.
+//! The kernel log, /dev/kmsg, which returns one record per read. The kernel's
+//! `Documentation/ABI/testing/dev-kmsg` describes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Maximum length of a record: the kernel cuts longer ones, and refuses a shorter buffer.
+/// Maximum length of a record. The kernel truncates longer records, and refuses a shorter buffer.
 pub const RECORD_BYTES_MAX: usize = 8192;
 
 /// An open kernel log. Reads never wait.
@@ -72,8 +72,8 @@ impl<F: Read> KernelLog<F> {
                 Err(error) => match error.kind() {
                     ErrorKind::Interrupted => {}
                     ErrorKind::WouldBlock => return Ok(RecordRead::End),
-                    // `InvalidInput` means a record longer than any should be; the kernel has
-                    // skipped it.
+                    // `InvalidInput` means that the record is longer than `RECORD_BYTES_MAX`; the
+                    // kernel has skipped it.
                     ErrorKind::BrokenPipe | ErrorKind::InvalidInput => return Ok(RecordRead::Overwritten),
                     _ => return Err(error),
                 },
@@ -83,7 +83,7 @@ impl<F: Read> KernelLog<F> {
 }
 
 /// A record of the kernel log: `priority,number,microseconds,flags;text`, followed by lines of the
-/// form ` KEY=value`, which name a device and are ignored.
+/// form ` KEY=value`. Those lines name a device; they are ignored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KernelRecord<'r> {
     /// Level of syslog(3), 0 to 7.
@@ -99,7 +99,7 @@ pub struct KernelRecord<'r> {
 }
 
 impl<'r> KernelRecord<'r> {
-    /// Parses a record. `None` if it is malformed.
+    /// Parses a record. Returns `None` if the record is malformed.
     pub fn parse(record: &'r [u8]) -> Option<Self> {
         let mut parts = record.splitn(2, |byte| *byte == b';');
         let mut prefix = std::str::from_utf8(parts.next()?).ok()?.split(',');
@@ -115,7 +115,7 @@ impl<'r> KernelRecord<'r> {
     }
 }
 
-/// Appends the bytes of a text to `bytes`, with its escapes decoded. The kernel writes control
+/// Appends the text of a record to `bytes`, with its escapes decoded. The kernel writes control
 /// characters, backslashes and all bytes above 126 as escapes such as `\x0a`.
 pub fn unescape(text: &[u8], bytes: &mut Vec<u8>) {
     let mut rest = text;
@@ -146,7 +146,7 @@ impl Read for Records {
             return Err(ErrorKind::WouldBlock.into());
         }
         let record = self.0.remove(0)?;
-        // A record of a test is shorter than any buffer for records.
+        // The records of a test are shorter than any buffer for records.
         buffer.iter_mut().zip(record.bytes()).for_each(|(place, byte)| *place = byte);
         Ok(record.len())
     }

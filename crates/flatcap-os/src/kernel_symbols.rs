@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Maximum number of bytes of the symbols that are searched. Symbols are sorted by address, and
-/// only thousands of per-CPU variables precede the code.
+/// Maximum number of bytes of the list of symbols that are searched. Symbols are sorted by address,
+/// and only thousands of per-CPU variables precede the code.
 const SYMBOLS_BYTES_MAX: u64 = 1 << 20;
 /// The symbol at the start of the kernel's code.
 const CODE_SYMBOL: &str = "_text";
 
 /// Returns the start address of the kernel's code. Returns `None` if the kernel hides addresses
-/// from this process: without `CAP_SYSLOG` it shows them only if `kernel.kptr_restrict` is 0 and
-/// `kernel.perf_event_paranoid` is at most 1.
+/// from this process. Without `CAP_SYSLOG`, the kernel shows them only if `kernel.kptr_restrict` is
+/// 0 and `kernel.perf_event_paranoid` is at most 1.
 ///
 /// # Errors
 /// `symbols` (/proc/kallsyms) cannot be read.
@@ -20,7 +20,7 @@ pub fn code_address(symbols: &Path) -> io::Result<Option<u64>> {
     find(BufReader::new(File::open(symbols)?.take(SYMBOLS_BYTES_MAX)))
 }
 
-/// Parses lines of the form `ffffffff81000000 T _text`.
+/// Finds the address in lines of the form `ffffffff81000000 T _text`.
 fn find(symbols: impl BufRead) -> io::Result<Option<u64>> {
     for line in symbols.lines() {
         let line = line?;
@@ -38,7 +38,8 @@ fn find(symbols: impl BufRead) -> io::Result<Option<u64>> {
 mod tests {
     use super::*;
 
-    // Proves that the symbol is found by its whole name, and that hidden addresses give `None`.
+    // Proves that the symbol is found by its whole name, and that the result is `None` if addresses
+    // are hidden.
     #[test]
     fn the_code_is_found() {
         let find = |text: &str| find(text.as_bytes()).unwrap();

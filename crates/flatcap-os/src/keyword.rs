@@ -1,6 +1,6 @@
-//! Settings with a few named values. Each value has one keyword, which is stated once.
+//! Settings with a few named values. Each value has one keyword, which is stated in one place.
 //!
-//! Never: knows a setting.
+//! This module never knows a particular setting.
 
 /// A setting whose values are keywords.
 pub trait Keyword: Copy + PartialEq + 'static {
@@ -22,7 +22,8 @@ pub trait Keyword: Copy + PartialEq + 'static {
 }
 
 /// Defines an enum with one keyword per variant, with `ALL`, `as_str` and [`Keyword`].
-// A macro, because enum, list of values and keywords would otherwise be three lists to keep equal.
+// This is a macro because the enum, the list of values and the keywords would otherwise be three
+// lists that must be kept equal.
 #[macro_export]
 macro_rules! keywords {
     (

@@ -1,5 +1,5 @@
-//! A Unix socket with a path for processes of this host: its file, and the credentials of its
-//! peers.
+//! A Unix socket with a path, for processes of this host. This module manages the file of the
+//! socket and reads the credentials of peers.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -14,20 +14,21 @@ use rustix::net::{
 };
 use rustix::process::{getegid, geteuid};
 
-/// Maximum length of a socket path, in bytes: the length of a socket address less four for the
-/// temporary suffix.
+/// Maximum length of a socket path, in bytes. It is the length of a socket address minus the four
+/// bytes of the temporary suffix.
 pub const PATH_BYTES_MAX: usize = 103;
-/// Mode of the socket: owner and group.
+/// Mode of the socket, which gives access to owner and group.
 const SOCKET_MODE: u32 = 0o660;
-/// Mode of a packet socket: any user, because the listener decides which peers to accept.
+/// Mode of a packet socket, which gives access to any user, because the listener decides which
+/// peers to accept.
 const PACKET_SOCKET_MODE: u32 = 0o666;
-/// Maximum number of pending connections. The kernel makes further ones wait or refuses them.
+/// Maximum number of pending connections. The kernel delays or refuses further connections.
 const BACKLOG: i32 = 128;
 /// Suffix of the name until the socket listens.
 const TEMPORARY_SUFFIX: &str = ".new";
 /// Initial capacity for the supplementary groups of an account.
 const GROUPS_INITIAL: usize = 64;
-/// Maximum number of supplementary groups that are read: the kernel's limit per account.
+/// Maximum number of supplementary groups that are read, which is the kernel's limit per account.
 const GROUPS_MAX: usize = 65_536;
 
 /// The reason why a socket cannot be created.
@@ -45,7 +46,7 @@ pub enum SocketError {
     /// The path exists and is not a socket.
     #[error("the path exists and is not a socket; remove it or choose another path")]
     NotASocket,
-    /// Another process listens there.
+    /// Another process listens at this path.
     #[error("another process answers there{}", .0.map_or_else(String::new, |pid| format!(" (pid {pid})")))]
     InUse(Option<i32>),
     /// The system call's error.
@@ -101,13 +102,13 @@ impl LocalSocket {
         temporary.push(TEMPORARY_SUFFIX);
         let temporary = PathBuf::from(temporary);
         if is_socket(&temporary)? {
-            // A process that was killed at this point left it.
+            // If the file exists, a process that was killed at this point has left it.
             remove_file(&temporary)?;
         }
         let socket = socket(kind)?;
         bind(&socket, &SocketAddrUnix::new(&temporary).map_err(io::Error::from)?).map_err(io::Error::from)?;
         let finish = || -> io::Result<(u64, u64)> {
-            // Set before it listens, so that no other user can connect first.
+            // The mode is set before the socket listens, so that no other user can connect first.
             fs::set_permissions(&temporary, fs::Permissions::from_mode(mode))?;
             listen(&socket, BACKLOG)?;
             let metadata = fs::symlink_metadata(&temporary)?;
@@ -130,7 +131,7 @@ impl LocalSocket {
         &self.path
     }
 
-    /// Returns the non-blocking listener, once.
+    /// Returns the non-blocking listener. Only the first call returns it.
     pub fn take_listener(&mut self) -> Option<UnixListener> {
         self.listener.take()
     }
@@ -140,7 +141,8 @@ impl Drop for LocalSocket {
     fn drop(&mut self) {
         let ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.identity;
         if fs::symlink_metadata(&self.path).is_ok_and(ours) {
-            // If the directory has become read-only the file stays; the next start replaces it.
+            // If the directory has become read-only, the file stays until the next start replaces
+            // it.
             let _stays = remove_file(&self.path);
         }
     }
@@ -176,7 +178,8 @@ fn check_path(path: &Path, kind: SocketType) -> Result<(), SocketError> {
     }
     match probe(path, kind) {
         Ok(pid) => Err(SocketError::InUse(pid)),
-        // Refused: no process listens. Not found: another process has removed it.
+        // "Refused" means that no process listens. "Not found" means that another process has
+        // removed the socket.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound) => Ok(()),
         // The backlog is full, so a process is alive.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Err(SocketError::InUse(None)),
@@ -237,15 +240,15 @@ pub fn file_access(path: &Path) -> io::Result<(u32, u32, u32)> {
 /// # Errors
 /// Any error of the underlying system call.
 pub fn peer_credentials(connection: &impl AsFd) -> io::Result<PeerCredentials> {
-    // A `ucred` holds process, user and group. Not through rustix, whose pid cannot be 0, as for a
-    // process in another namespace.
+    // A `ucred` holds process, user and group. It is not read through rustix: there the pid cannot
+    // be 0, but it is 0 for a process in another namespace.
     let mut credentials = [0; 3];
     socket_option(connection, libc::SO_PEERCRED, &mut credentials)?;
     let [process, user, group] = credentials;
     Ok(PeerCredentials {
         user,
         group,
-        // Kernels before 4.13 lack this option; only the primary group counts then.
+        // Kernels before 4.13 lack this option. On those, only the primary group counts.
         groups: peer_groups(connection).unwrap_or_default(),
         process: i32::try_from(process).ok().filter(|process| *process > 0),
     })
@@ -263,8 +266,8 @@ fn peer_groups(connection: &impl AsFd) -> io::Result<Vec<u32>> {
     Ok(groups)
 }
 
-/// Reads a socket option made of 32-bit numbers. Returns how many there are. Fails with ERANGE if
-/// the numbers do not fit.
+/// Reads a socket option made of 32-bit numbers. Returns the number of numbers read. Fails with
+/// ERANGE if they do not fit.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has SO_PEERGROUPS")]
 fn socket_option(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) -> io::Result<usize> {
     let mut bytes = libc::socklen_t::try_from(mem::size_of_val(into)).unwrap_or(libc::socklen_t::MAX);
@@ -322,8 +325,8 @@ pub fn account_number(file: &str, name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    // Proves that a socket is open to owner and group, listens, reports its peer, and that its file
-    // is removed when it is dropped.
+    // Proves that a socket is open to owner and group, listens and reports its peer. Its file is
+    // removed when the socket is dropped.
     #[test]
     fn a_socket_is_there_while_it_lives() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,22 +4,23 @@ use std::io;
 
 use rustix::mm::{MlockAllFlags, mlockall};
 
-/// Locks all memory that is mapped now: program, heap, and shared mappings such as files on tmpfs.
-/// Pages that are not resident are loaded, so that the first access to a page does not wait for a
-/// disk. Takes milliseconds, during which page faults of other threads wait.
+/// Locks all memory that is mapped now, that is, program, heap, and shared mappings such as files
+/// on tmpfs. Pages that are not resident are loaded, so that the first access to a page does not
+/// wait for a disk. Takes milliseconds, during which page faults of other threads wait.
 ///
-/// Later mappings are not locked: with `MCL_FUTURE` a mapping beyond `RLIMIT_MEMLOCK` would be
-/// refused, and an allocation would fail in the middle of a run.
+/// Later mappings are not locked. With `MCL_FUTURE` the kernel would refuse a mapping beyond
+/// `RLIMIT_MEMLOCK`, so an allocation would fail in the middle of a run.
 ///
 /// # Errors
-/// Any error of `mlockall`: without `CAP_IPC_LOCK`, `PermissionDenied` if `RLIMIT_MEMLOCK` is 0 and
-/// `OutOfMemory` if the process has more mapped, used or not. Nothing is locked then.
+/// Any error of `mlockall`. After an error, nothing is locked. Without `CAP_IPC_LOCK` the error is
+/// `PermissionDenied` if `RLIMIT_MEMLOCK` is 0, and `OutOfMemory` if the process has mapped more
+/// than this limit, whether the memory is used or not.
 pub fn lock_mapped_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT)?)
 }
 
-/// Also locks memory mapped since then, such as thread stacks, but loads nothing: a page stays
-/// resident after its first use.
+/// Locks all memory that is mapped now, including mappings made since [`lock_mapped_memory`], such
+/// as thread stacks. Loads nothing, but a page stays resident after its first use.
 ///
 /// # Errors
 /// The same errors as [`lock_mapped_memory`].

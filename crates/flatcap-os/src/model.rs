@@ -2,9 +2,9 @@
 //! Replaces the atomics, the channel and the queue in a build with `--cfg flatcap_model`
 //! (scripts/models.sh).
 //!
-//! The queue orders memory no more strongly than crossbeam's: each slot is published and freed by
-//! its own stamp, head and tail advance by compare-exchange. An operation on a full or empty queue
-//! synchronizes with nothing.
+//! The queue orders memory no more strongly than crossbeam's queue. Each slot has a stamp, whose
+//! change makes a value visible or frees the slot. Head and tail advance by compare-exchange. An
+//! operation on a full or empty queue synchronizes with nothing.
 
 use std::sync::Arc as Shared;
 
@@ -22,9 +22,9 @@ pub struct ArrayQueue<T> {
 
 #[derive(Debug)]
 struct QueueSlot<T> {
-    // `free` for the position at which it may be pushed to, `filled` once it has a value
+    // `free` of the position at which a value may be pushed, `filled` after that push
     stamp: AtomicUsize,
-    // std's: loom does not see it, so it orders nothing; never contended
+    // a mutex of std, which loom does not see, so it orders nothing; it is never contended
     value: std::sync::Mutex<Option<T>>,
 }
 
@@ -82,8 +82,8 @@ impl<T> ArrayQueue<T> {
         }
     }
 
-    /// Returns the stamp of a slot that is free for this position. Positions of one slot are a lap
-    /// apart.
+    /// Returns the stamp of a slot that is free for this position. Two successive positions of the
+    /// same slot differ by the number of slots (one lap).
     fn free(at: usize, slots: usize) -> usize {
         at % slots + at / slots * 2 * slots
     }
@@ -98,7 +98,8 @@ impl<T> ArrayQueue<T> {
     }
 }
 
-/// A channel over such a queue. The channel disconnects with its sender or its last receiver.
+/// A channel over an `ArrayQueue`. The channel disconnects when its sender or its last receiver is
+/// dropped.
 #[derive(Debug)]
 struct Ends<T> {
     queue: ArrayQueue<T>,
@@ -174,7 +175,8 @@ impl<T> Drop for Receiver<T> {
 }
 
 /// The kernel's side of a futex: comparing the word and going to sleep are atomic with respect to a
-/// wake-up. There are no timeouts, so a lost wake-up is a sleep without end, which loom reports.
+/// wake-up. There are no timeouts, so a lost wake-up causes a sleep without end, which loom
+/// reports.
 #[derive(Debug)]
 pub struct Futex {
     sleepers: Mutex<()>,
@@ -199,9 +201,9 @@ impl Futex {
     }
 }
 
-/// Checks every order with at most three preemptions. Bugs of two or three threads show with fewer,
-/// and more take hours. There is no time limit: a run that hits one would look like a model that
-/// holds.
+/// Checks every order with at most three preemptions. Bugs among two or three threads show with
+/// fewer preemptions, and checks with more preemptions take hours. There is no time limit, because
+/// a run that ends at a time limit would look like a model that holds.
 pub fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

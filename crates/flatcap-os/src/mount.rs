@@ -36,10 +36,10 @@ pub struct MountIdentity {
 /// Queries the file system visible at `path`. May block indefinitely on a network file system.
 ///
 /// # Errors
-/// Any error of the underlying system calls: the path does not exist, may not be entered, or its
-/// server is gone.
+/// Any error of the underlying system calls, for example because the path does not exist, may not
+/// be entered, or its server is gone.
 pub fn filesystem_space(path: &CStr) -> io::Result<(MountIdentity, FilesystemSpace)> {
-    // O_PATH only: nothing is opened for reading, and the mount cannot change between the two
+    // With O_PATH nothing is opened for reading, and the mount cannot change between the two
     // queries.
     let directory = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let status = statx(&directory, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, StatxFlags::MNT_ID)?;

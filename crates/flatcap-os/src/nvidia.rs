@@ -5,7 +5,8 @@ use super::gpu_cards::Cards;
 /// Returns the cards of NVIDIA's driver.
 ///
 /// # Errors
-/// The reason: the library or its driver is missing, or this build lacks the feature `nvidia`.
+/// A text with the reason: the library or its driver is missing, or this build lacks the feature
+/// `nvidia`.
 pub fn nvidia_cards() -> Result<Box<dyn Cards>, String> {
     #[cfg(feature = "nvidia")]
     return super::nvml::NvidiaCards::load().map(|cards| -> Box<dyn Cards> { Box::new(cards) });

@@ -1,5 +1,5 @@
-//! NVIDIA's management library (NVML), loaded at run time: one binary serves hosts with and without
-//! it.
+//! NVIDIA's management library (NVML), loaded at run time, so that the same binary runs on hosts
+//! with and without the library.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,7 +10,8 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::gpu_cards::{Card, CardIdentity, CardMetrics, Cards};
 
-/// The name that the driver installs. The unversioned name comes only with development packages.
+/// The name under which the driver installs the library. Only development packages install the
+/// unversioned name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// The loaded and initialized library. It stays loaded until the process ends.
@@ -19,7 +20,7 @@ pub(super) struct NvidiaCards {
     listed: Option<usize>, // number of cards
 }
 
-/// A card of the library.
+/// A card that the library has listed.
 struct NvidiaCard(Device<'static>);
 
 impl fmt::Debug for NvidiaCard {
@@ -45,7 +46,8 @@ impl NvidiaCards {
             NvmlError::LibloadingError(error) => error.to_string(),
             error => format!("{LIBRARY}: {error}"),
         })?;
-        // Device handles borrow the library. The leak is bounded: one source per run loads it.
+        // Device handles borrow the library. The leak is bounded, because only one source of a run
+        // loads the library.
         Ok(Self { library: Box::leak(Box::new(library)), listed: None })
     }
 }
@@ -94,7 +96,8 @@ impl Card for NvidiaCard {
     }
 }
 
-/// Returns the value. Counts a failure unless the library or the card does not support the value.
+/// Returns the value, or `None` after an error. Counts the error as a failure unless it says that
+/// the library or the card does not support the value.
 fn value_or_failure<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Option<T> {
     match answer {
         Ok(value) => Some(value),
@@ -110,8 +113,8 @@ fn value_or_failure<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Opti
 mod tests {
     use super::*;
 
-    // Proves that a missing library is reported by name, and that a present one has cards that can
-    // be read. Covers whichever case this host is.
+    // Proves that a missing library is reported by name, and that the cards of a present library
+    // can be read. Covers the case that applies to this host.
     #[test]
     fn the_library_is_there_or_named() {
         match NvidiaCards::load() {

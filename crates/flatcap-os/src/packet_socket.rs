@@ -14,8 +14,9 @@ use rustix::net::{
 use super::local_socket::{LocalSocket, SocketError};
 use super::peer_descriptor::{DescriptorCloser, PeerDescriptor};
 
-/// Maximum number of descriptors of a packet: the kernel's limit (`SCM_MAX_FD`). The kernel closes
-/// descriptors that are not received, in the thread that receives the packet, and that may wait.
+/// Maximum number of descriptors of a packet, which is the kernel's limit (`SCM_MAX_FD`). The
+/// kernel would close descriptors that are not received in the thread that receives the packet, and
+/// closing may wait.
 const DESCRIPTORS_MAX: usize = 253;
 
 /// A listening socket. Its file is removed when this value is dropped.
@@ -61,7 +62,7 @@ impl PacketListener {
         self.socket.path()
     }
 
-    /// Returns what closes connections and their descriptors.
+    /// Returns the closer of connections and of the descriptors that they send.
     pub fn closer(&self) -> &DescriptorCloser {
         &self.closer
     }
@@ -145,9 +146,8 @@ mod tests {
     use super::*;
     use crate::local_socket::peer_credentials;
 
-    // Proves that packets keep their boundaries and descriptors in both directions, that a packet
-    // that is too long or has too many descriptors is reported, and that a closed connection is
-    // detected.
+    // Proves that packets keep their boundaries and descriptors in both directions. A packet that
+    // is too long or has too many descriptors is reported, and a closed connection is detected.
     #[test]
     fn packets_arrive_whole() {
         let folder = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ mod tests {
         server.send(b"back", None).unwrap();
         assert_eq!(client.receive(&mut packet).unwrap().unwrap().bytes, 4);
         drop(client);
-        // Another thread closes it.
+        // Another thread closes the connection.
         let end = loop {
             if let Some(end) = server.receive(&mut packet).unwrap() {
                 break end;

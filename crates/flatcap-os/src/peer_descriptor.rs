@@ -1,6 +1,7 @@
-//! Descriptors that a peer controls: a connection, or what it has sent. Threads of their own close
-//! them, because `close(2)` waits as long as the peer wants. It waits for the data of a socket
-//! (`SO_LINGER`), for a file system of a user, and for such descriptors in the queue of a socket.
+//! Descriptors that a peer controls: its connection, and the descriptors that it has sent. Separate
+//! threads close them, because the peer decides how long `close(2)` waits. `close(2)` waits for the
+//! data of a socket (`SO_LINGER`), for a file system of a user, and for such descriptors in the
+//! queue of a socket.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -12,15 +13,15 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use super::clock::thread_cpu_ns;
 use super::thread;
 
-/// Maximum number of threads that close: each is started when all others are busy.
+/// Maximum number of threads that close descriptors. A thread is started when all others are busy.
 const THREADS_MAX: usize = 16;
-/// Number of unclosed descriptors from which on peers should send no more.
+/// Number of unclosed descriptors at which no more should be accepted from peers.
 const UNCLOSED_MAX: usize = 1024;
-/// Maximum number of queued descriptors: more than all peers can send after that. A further one
-/// stays open.
+/// Maximum number of queued descriptors. It is more than all peers can send after `UNCLOSED_MAX` is
+/// reached. A descriptor beyond this limit stays open.
 const QUEUED_MAX: usize = 8192;
 
-/// Closes descriptors. Its clones share the threads, which end with the process.
+/// Closes descriptors. Clones of this value share the threads, which end with the process.
 #[derive(Debug, Clone)]
 pub struct DescriptorCloser(Arc<CloserState>);
 
@@ -52,7 +53,8 @@ impl Default for DescriptorCloser {
 }
 
 impl DescriptorCloser {
-    /// Returns whether `UNCLOSED_MAX` descriptors are not closed: no more should be accepted.
+    /// Returns whether `UNCLOSED_MAX` descriptors are not closed, so that no more should be
+    /// accepted.
     pub fn is_full(&self) -> bool {
         self.0.unclosed.load(Ordering::Relaxed) >= UNCLOSED_MAX
     }
@@ -62,7 +64,7 @@ impl DescriptorCloser {
         self.0.cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// Guards a descriptor.
+    /// Returns a guard of a descriptor, which this closer closes when the guard is dropped.
     pub fn guard(&self, descriptor: OwnedFd) -> PeerDescriptor {
         PeerDescriptor { descriptor: ManuallyDrop::new(descriptor), closer: self.clone() }
     }
@@ -79,7 +81,7 @@ impl DescriptorCloser {
         let state = Arc::clone(&self.0);
         match thread::spawn("push-close", move || state.run()) {
             Ok(_detached) => drop(self.0.threads.fetch_add(1, Ordering::Relaxed)),
-            // The next call tries again.
+            // The next descriptor causes another attempt to start a thread.
             Err(error) => tracing::debug!(%error, "no thread to close descriptors of applications"),
         }
     }
@@ -139,9 +141,9 @@ mod tests {
         (stream, other)
     }
 
-    // Proves that a descriptor that the peer keeps from closing does not delay the other
-    // descriptors, that the number of threads is bounded, and that all descriptors are closed when
-    // the peers let go.
+    // Proves that a descriptor whose close the peer blocks does not delay the other descriptors.
+    // The number of threads is bounded, and all descriptors are closed when the peers stop
+    // blocking.
     #[test]
     fn nobody_waits_for_a_close() {
         let closer = DescriptorCloser::default();

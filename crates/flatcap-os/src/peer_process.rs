@@ -1,5 +1,5 @@
-//! The process at the other end of a connection: whether it is alive, its program and its control
-//! group.
+//! The process at the other end of a connection, with its program and its control group, and
+//! whether it is alive.
 
 use std::fs;
 use std::io;
@@ -16,9 +16,9 @@ pub struct PeerProcess {
     descriptor: OwnedFd, // readable once it has ended
     /// The process's process id.
     pub id: i32,
-    /// The path of its program; `None` if this user may not read it.
+    /// The path of its program; `None` if this user may not read the path.
     pub executable: Option<String>,
-    /// The path of its cgroup (version 2); `None` without one.
+    /// The path of its control group (version 2); `None` if it has none.
     pub control_group: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl PeerProcess {
             executable: executable.map(|path| path.to_string_lossy().into_owned()),
             control_group: groups.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned),
         };
-        // Only if the process is still alive was its id not reused while reading.
+        // If the process is still alive, its id was not reused during the reads above.
         if process.has_ended() { Err(io::ErrorKind::NotFound.into()) } else { Ok(process) }
     }
 

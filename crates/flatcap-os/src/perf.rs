@@ -8,13 +8,14 @@ pub use super::perf_event::CountTarget;
 
 /// Maximum number of counters in a group.
 pub(crate) const GROUP_MAX: usize = 32;
-/// Words before the counts: number of counters, time enabled, time running.
+/// Number of words before the counts. They are the number of counters, the time enabled and the
+/// time running.
 const HEADER_WORDS: usize = 3;
 
-/// An event, in the kernel's numbers: `perf_event_attr.type` and `.config`.
+/// An event, as the kernel numbers it: `perf_event_attr.type` and `.config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventCode {
-    /// Event type: hardware, software, cache.
+    /// Event type, such as hardware, software or cache.
     pub kind: u32,
     /// The event within its type.
     pub config: u64,
@@ -39,11 +40,11 @@ pub struct CounterGroup {
 }
 
 impl CounterGroup {
-    /// Opens a group of one counter, which is not started.
+    /// Opens a group of one counter. Does not start the counter.
     ///
     /// # Errors
-    /// Any error of `perf_event_open(2)`: `NotFound` and others if there is no such event,
-    /// `PermissionDenied` without the capability.
+    /// Any error of `perf_event_open(2)`. `NotFound` and others mean that there is no such event;
+    /// `PermissionDenied` means that the capability is missing.
     pub fn open(at: CountTarget, event: EventCode) -> io::Result<Self> {
         Ok(Self { target: at, counters: vec![open(at, event, None)?] })
     }
@@ -51,8 +52,8 @@ impl CounterGroup {
     /// Adds a counter.
     ///
     /// # Errors
-    /// Any error of `perf_event_open(2)`: `InvalidInput` if the processor cannot count this many
-    /// events at the same time.
+    /// Any error of `perf_event_open(2)`. `InvalidInput` means that the processor cannot count this
+    /// number of events at the same time.
     pub fn add(&mut self, event: EventCode) -> io::Result<()> {
         let leader = self.counters.first().filter(|_| self.counters.len() < GROUP_MAX);
         let leader = leader.ok_or(io::ErrorKind::InvalidInput)?;
@@ -61,8 +62,8 @@ impl CounterGroup {
         Ok(())
     }
 
-    /// Starts all counters at once. A counter added to a running group would not count until the
-    /// kernel next schedules the group.
+    /// Starts all counters at the same time. A counter that is added to a running group would not
+    /// count until the kernel next schedules the group.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -79,7 +80,7 @@ impl CounterGroup {
         self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.stop()
     }
 
-    /// Reads all counters at once, in the order in which they were added. Does not allocate.
+    /// Reads all counters with one call, in the order in which they were added. Does not allocate.
     ///
     /// # Errors
     /// `UnexpectedEof` if the kernel returns fewer counts than there are counters, or any error of
@@ -121,8 +122,8 @@ mod tests {
     const TASK_CLOCK: EventCode = EventCode { kind: SOFTWARE, config: 1 };
     const PAGE_FAULTS: EventCode = EventCode { kind: SOFTWARE, config: 2 };
 
-    // Proves that the counts belong to this thread and are in the order of the counters. Touches
-    // new pages between two reads.
+    // Proves that the counts belong to this thread and are in the order of the counters. The test
+    // touches new pages between two reads.
     #[test]
     fn a_group_counts() {
         let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();

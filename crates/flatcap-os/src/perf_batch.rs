@@ -1,28 +1,29 @@
-//! Merges the records in the rings of all CPUs, up to a time, into one sequence in time order.
+//! Merges the records in the rings of all CPUs, up to a given time, into one sequence in time
+//! order.
 //!
 //! Each ring is in time order, so the rings are merged, not sorted. An interrupt or the hypervisor
-//! may delay a record, so that it is older than the previous record or than the batch. Such a
-//! record gets the time of its predecessor, so that times never decrease and the order of events on
-//! a CPU is kept.
+//! may delay a record, so that it is older than the previous record or than the batch. The time of
+//! such a record is replaced by the time of its predecessor, so that times never decrease and the
+//! order of events on a CPU is kept.
 
 use std::ops::Range;
 
 use super::perf_record::{PerfRecord, PerfRecords, RECORD_BYTES_MAX, SampleContent};
 use super::perf_ring::PerfRing;
 
-/// Records that are younger than this stay in their ring for the next batch. A CPU reads the time
-/// before it writes the record, so an older record may still be missing. For switches, interrupts
-/// are off between the two steps, but not for fork, exit and mapping records: a record of these
-/// that is delayed for longer gets the begin of the next batch as its time.
+/// Minimum age of a record, in nanoseconds. Younger records stay in their ring for the next batch.
+/// A CPU reads the time before it writes the record, so an older record may still be missing. For
+/// switches, interrupts are off between the two steps, but not for fork, exit and mapping records.
+/// If such a record is delayed for longer than this, its time becomes the begin of the next batch.
 pub const SETTLE_NS: u64 = 100_000;
 
-/// Limits of a batch. The rest stays in the rings for the next batch.
+/// Limits of a batch. Records beyond the limits stay in the rings for the next batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchLimits {
     /// Maximum number of bytes copied, in addition to one record per ring.
     pub bytes: usize,
-    /// Maximum number of records. A batch contains all records of one time, so it may have a few
-    /// more.
+    /// Maximum number of records. A batch contains all records that have the time of its last
+    /// record, so it may have a few more.
     pub records: usize,
 }
 
@@ -64,8 +65,9 @@ struct Head {
     ring: usize,
 }
 
-/// The heads of the rings as a binary heap, the oldest first. The heap of the standard library does
-/// not give access to the second element, which is needed because records come in runs.
+/// The heads of the rings as a binary heap, the oldest first. The heap of the standard library
+/// gives no access to the second element. That element is needed because successive records often
+/// come from the same ring.
 #[derive(Debug)]
 struct OldestHeads(Vec<Head>);
 
@@ -82,7 +84,7 @@ impl OldestHeads {
     /// Replaces the first head, or removes it.
     fn replace_first(&mut self, head: Option<Head>) {
         let Some(own) = head.or_else(|| self.0.pop()) else { return };
-        // Older children move up, until `own` is older than its children.
+        // Older children move up until `own` is older than its children.
         let (mut at, mut child) = (0, 1);
         while let Some(left) = self.0.get(child).copied() {
             let mut oldest = left;
@@ -120,8 +122,8 @@ impl PerfBatch {
         }
     }
 
-    /// Replaces the batch by copies of the rings' records. If they exceed the limit, copies the
-    /// same proportion of each ring.
+    /// Replaces the batch by copies of the rings' records. If the records exceed the limit, copies
+    /// the same proportion of each ring.
     pub fn copy<'r>(&mut self, rings: impl Iterator<Item = &'r PerfRing> + Clone) {
         self.bytes.clear();
         self.parts.clear();
@@ -153,8 +155,9 @@ impl PerfBatch {
             };
             heads.0.push(Head { time_ns: first.time.max(begin_ns), ring });
             if part.bytes.len() < part.waiting || part.is_full {
-                // Records that were not copied, or that did not fit the ring, are later than its
-                // last record. Lost records are counted in the batch that starts there.
+                // Records that were not copied, or that did not fit into the ring, are later than
+                // the ring's last copied record. So the batch ends there, and the next batch counts
+                // the lost records.
                 end_ns = end_ns.min(records.last().map_or(first.time, |last| last.time));
             }
         }
@@ -167,20 +170,22 @@ impl PerfBatch {
 
     /// Passes the records of the batch to `take`, each with the index of its ring.
     ///
-    /// A ring is read up to its first record that is too young, even if an older record follows: so
+    /// A ring is read up to its first record that is too young, even if an older record follows. So
     /// no record is in two batches.
     pub fn take(&mut self, mut take: impl FnMut(usize, &PerfRecord<'_>)) {
         let Self { content, limits, bytes, parts, heads, last_ns, end_ns } = self;
         let mut taken = 0;
         while let Some(Head { time_ns, ring }) = heads.first() {
             let Some(part) = parts.get_mut(ring).filter(|_| time_ns < *end_ns) else { return };
-            // Records of a CPU come in runs: pass them on until another ring has an older record.
+            // Successive records often come from the same CPU, so the records of this CPU are
+            // passed on until another ring has an older record.
             let other = heads.second();
             let (mut records, malformed) = (part.records(bytes, *content), part.malformed);
             let mut floor_ns = time_ns;
             let is_beyond = |head: Head| other.is_some_and(|other| other < head);
             let next = loop {
-                // Most runs end at a switch, which is decoded only when it is the oldest record.
+                // Most such runs of records end at a switch. The switch is decoded only when it is
+                // the oldest record.
                 if let Some(time_ns) = records.next_switch_time() {
                     let head = Head { time_ns: time_ns.max(floor_ns), ring };
                     if is_beyond(head) {
@@ -209,14 +214,14 @@ impl PerfBatch {
         }
     }
 
-    /// Returns the end of the batch, once its last record was taken. All records of the batch are
-    /// before it; all later records are at or after it.
+    /// Returns the end of the batch; valid after its last record was taken. The times of all
+    /// records of the batch are before the end; all later records are at or after it.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Releases the space of the taken records in the copied rings. Returns the number of malformed
-    /// records, which are in no batch.
+    /// Releases the space of the taken records in the rings that were copied. Returns the number of
+    /// malformed records, which are in no batch.
     pub fn release<'r>(&mut self, rings: impl Iterator<Item = &'r mut PerfRing>) -> u64 {
         let mut malformed = 0;
         for (ring, part) in rings.zip(self.parts.drain(..)) {
@@ -266,7 +271,8 @@ impl RingPart {
     }
 }
 
-/// Returns how many bytes of a ring to copy, given the bytes waiting in it and in all rings.
+/// Returns the number of bytes of a ring to copy, given the bytes waiting in this ring and in all
+/// rings.
 fn share(waiting: usize, total: usize, bytes_max: usize) -> usize {
     if total <= bytes_max {
         return waiting;
@@ -293,7 +299,7 @@ mod tests {
         PerfBatch::of_cut_bytes(SampleContent::CallChain, rings, bytes_max, records)
     }
 
-    /// Takes a batch. Returns times and counts in its order.
+    /// Takes all records of a batch. Returns their times and counts, in the order of the batch.
     fn taken(batch: &mut PerfBatch, begin_ns: u64, until_ns: u64) -> Vec<(u64, u64)> {
         batch.begin(begin_ns, until_ns);
         let mut found = Vec::new();
@@ -305,9 +311,10 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each record is in exactly one batch, that batches follow each other in time,
-        // and that each batch is in time order and in the order of each ring, whatever the copied
-        // amount. Method: nearly ordered rings, read in steps; the last step covers all times.
+        // Proves that each record is in exactly one batch, and that batches follow each other in
+        // time. Each batch is in time order and in the order of each ring, whatever the copied
+        // amount. The rings are nearly ordered and are read in steps; the last step covers all
+        // times.
         #[test]
         fn each_record_is_in_one_batch(
             rings in prop::collection::vec(prop::collection::vec((0_u64..1000, 0_u64..4), 0..40), 1..4),
@@ -358,7 +365,8 @@ mod tests {
         }
     }
 
-    // Proves that too many records are split into two batches, at the same time for all rings.
+    // Proves that too many records are split into two batches, and that the split is at the same
+    // time for all rings.
     #[test]
     fn records_are_limited() {
         let ring = |offset: u64| -> Vec<u8> {
@@ -369,8 +377,8 @@ mod tests {
         assert_eq!(batch.used(), (vec![ring(0).len() / 2; 2], 0));
     }
 
-    // Proves that records at the same time are in the order of their rings, and that a ring keeps
-    // its own order if a record is older than its predecessor or than the batch.
+    // Proves that records at the same time are in the order of their rings, and that the records of
+    // a ring keep their order even if one is older than its predecessor or than the batch.
     #[test]
     fn late_records_keep_their_place() {
         let rings = [[record(7, 1), record(9, 2), record(8, 3)].concat(), record(9, 4), record(2, 5)];
@@ -388,8 +396,8 @@ mod tests {
         assert_eq!((taken(&mut batch, 0, 10), batch.end_ns()), (vec![(1, 1), (2, 3)], 3));
     }
 
-    // Proves that a record after one that is too young is in the next batch, exactly once, and that
-    // malformed records are counted once.
+    // Proves that a record after one that is too young is in the next batch, exactly once.
+    // Malformed records are counted exactly once.
     #[test]
     fn malformed_records_are_counted_once() {
         let mut malformed = record(1, 1);

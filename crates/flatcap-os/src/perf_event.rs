@@ -51,7 +51,7 @@ const fn flag(place: u32) -> u64 {
     if cfg!(target_endian = "big") { 1 << (63 - place) } else { 1 << place }
 }
 
-/// The attributes of an event: the first part of the kernel's `perf_event_attr`.
+/// The attributes of an event, which are the first part of the kernel's `perf_event_attr`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct EventAttributes {
@@ -97,7 +97,7 @@ pub enum CountTarget {
 pub struct EventFile(OwnedFd);
 
 impl EventFile {
-    /// Opens an event, in the group of `leader` if there is one.
+    /// Opens an event. Adds the event to the group of `leader` if a leader is given.
     ///
     /// # Errors
     /// Any error of `perf_event_open(2)`.
@@ -112,7 +112,7 @@ impl EventFile {
             |number: u32| i32::try_from(number).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
         let (thread, core) = match at {
             CountTarget::Core(core) => (-1, id(core)?),
-            // 0 would mean the calling thread.
+            // The number 0 would mean the calling thread.
             CountTarget::Thread(thread) => (id(thread)?.max(1), -1),
         };
         // SAFETY: `attributes` is initialized, lives until the call returns, and has the length in
@@ -158,8 +158,8 @@ impl EventFile {
         Ok(unsafe { ioctl(&self.0, NoArg::<DISABLE>::new()) }?)
     }
 
-    /// Makes the event write its records into the ring that is mapped by `other`, an event of the
-    /// same core.
+    /// Makes the event write its records into the ring of `other`, which is an event of the same
+    /// core with a mapped ring.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -167,7 +167,7 @@ impl EventFile {
     pub(super) fn write_into(&self, other: &Self) -> io::Result<()> {
         let other = usize::try_from(other.0.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: the request PERF_EVENT_IOC_SET_OUTPUT takes a descriptor as a number, and no
-        // pointer; `other` is an open one.
+        // pointer; `other` is an open descriptor.
         Ok(unsafe { ioctl(&self.0, IntegerSetter::<SET_OUTPUT>::new_usize(other)) }?)
     }
 }

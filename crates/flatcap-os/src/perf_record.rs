@@ -1,20 +1,22 @@
-//! Records that the kernel writes into a perf ring, decoded from their bytes. Pure.
+//! Decodes the records that the kernel writes into a perf ring, from their bytes. This module calls
+//! no system function.
 //!
-//! All events of a ring ask for thread and time in each record, so a record can be decoded without
-//! knowing which event wrote it (`include/uapi/linux/perf_event.h` has the layouts).
+//! All events of a ring request the thread and the time in each record. So a record can be decoded
+//! without knowing which event wrote it (`include/uapi/linux/perf_event.h` has the layouts).
 
-/// Maximum length of a record: its length field has 16 bits.
+/// Maximum length of a record, because its length field has 16 bits.
 pub const RECORD_BYTES_MAX: usize = 1 << 16;
 /// Maximum length of a thread name, including its terminating zero byte.
 pub const THREAD_NAME_BYTES: usize = 16;
 
-/// Type, flags and length, before each record.
+/// Length of the header before each record, which has type, flags and length.
 const HEADER_BYTES: usize = 8;
-/// Process, thread and time: first in a sample, and last in every other record.
+/// Length of the origin of a record: process, thread and time. The origin comes first in a sample,
+/// and last in every other record.
 const ORIGIN_BYTES: usize = 16;
 /// Records are multiples of this size, in bytes.
 const WORD_BYTES: usize = 8;
-/// Length of a switch record: header, the other thread, and origin.
+/// Length of a switch record, which has the header, the other thread, and the origin.
 const SWITCH_BYTES: usize = HEADER_BYTES + WORD_BYTES + ORIGIN_BYTES;
 
 const LOST: u32 = 2;
@@ -36,11 +38,11 @@ const MMAP_BUILD_ID: u16 = 1 << 14;
 
 /// Maximum length of a build id in a record.
 const BUILD_ID_BYTES_MAX: usize = 20;
-/// Protection of a mapping: code can be run from it.
+/// Protection bit of a mapping from which code can be run.
 const PROT_EXEC: u32 = 4;
 
-/// A thread: its thread id and process id. Both ids are `u32::MAX` for a thread that has ended and
-/// is no longer known, and 0 for the idle loop.
+/// A thread, as its thread id and process id. Both ids are `u32::MAX` for a thread that has ended
+/// and is no longer known, and 0 for the idle loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadId {
     /// Process id.
@@ -52,7 +54,7 @@ pub struct ThreadId {
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerfRecord<'b> {
-    /// Time on CLOCK_MONOTONIC.
+    /// Time on CLOCK_MONOTONIC, in nanoseconds.
     pub time: u64,
     /// The thread that ran on the CPU.
     pub current: ThreadId,
@@ -150,11 +152,12 @@ pub enum RecordedEvent<'b> {
     },
     /// A process mapped a file, or executable memory.
     Mapping(MappingRecord<'b>),
-    /// A tracepoint was hit: its data, in the layout that its file `format` describes.
+    /// A tracepoint was hit. Contains its data, in the layout that the tracepoint's file `format`
+    /// describes.
     Tracepoint(&'b [u8]),
-    /// The current thread ran this code.
+    /// The current thread ran the code of this call chain.
     CallChain(CallChain<'b>),
-    /// The ring was full: this many records are lost.
+    /// The ring was full, and this number of records is lost.
     Lost(u64),
     /// Any other record.
     Other,
@@ -165,21 +168,21 @@ pub enum RecordedEvent<'b> {
 pub struct MappingRecord<'b> {
     /// The thread that created it.
     pub thread: ThreadId,
-    /// Its address.
+    /// The address of the mapping.
     pub address: u64,
-    /// Its length in bytes.
+    /// The length of the mapping in bytes.
     pub length: u64,
-    /// Its offset in the file.
+    /// The offset of the mapping in the file.
     pub file_offset: u64,
     /// The build id of the file; empty if it is not known.
     pub build_id: &'b [u8],
-    /// Major and minor number of its device; zero with a build id.
+    /// Major and minor number of the file's device; zero if there is a build id.
     pub device: (u32, u32),
-    /// Number of its inode; zero with a build id.
+    /// Inode number of the file; zero if there is a build id.
     pub inode: u64,
-    /// Whether it is executable.
+    /// Whether the mapping is executable.
     pub is_executable: bool,
-    /// Whether the kernel created it.
+    /// Whether the kernel created the mapping.
     pub is_kernel: bool,
     /// Path of the file, as the process sees it; `//anon` or a name in brackets for other memory.
     pub path: &'b [u8],
@@ -205,7 +208,7 @@ impl CallChain<'_> {
     }
 }
 
-/// The content of the samples in a ring, given by its event.
+/// The content of the samples in a ring, which depends on the ring's event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SampleContent {
     /// Data of a tracepoint.
@@ -214,12 +217,12 @@ pub enum SampleContent {
     CallChain,
 }
 
-/// The records in some bytes of a ring.
+/// The records in a byte range of a ring.
 ///
-/// A record that does not match its length is skipped and counted as malformed; after an impossible
-/// length, all remaining bytes are. A record that is cut at the end is left for the next time. But
-/// if it is the first record, its length is wrong, because at least [`RECORD_BYTES_MAX`] or the
-/// whole ring was copied.
+/// A record that does not match its length is skipped and counted as malformed. After an impossible
+/// length, all remaining bytes are skipped. A record that is cut at the end of the bytes is left
+/// for the next batch. But if a cut record is the first one, its length is wrong, because at least
+/// [`RECORD_BYTES_MAX`] or the whole ring was copied.
 #[derive(Debug)]
 pub struct PerfRecords<'b> {
     bytes: &'b [u8],
@@ -235,7 +238,7 @@ impl<'b> PerfRecords<'b> {
         Self::at(bytes, content, 0)
     }
 
-    /// Reads records from `position` on, which is the start of a record.
+    /// Reads records from `position` on, which must be the start of a record.
     pub fn at(bytes: &'b [u8], content: SampleContent, position: usize) -> Self {
         Self { bytes, content, position: position.min(bytes.len()), malformed: 0 }
     }
@@ -245,7 +248,7 @@ impl<'b> PerfRecords<'b> {
         self.position
     }
 
-    /// Returns how many records were malformed.
+    /// Returns the number of malformed records.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
@@ -356,7 +359,7 @@ fn record<'b>(origin: &'b [u8], event: RecordedEvent<'b>) -> Option<PerfRecord<'
 fn mapping(flags: u16, mut fields: RecordFields<'_>) -> Option<MappingRecord<'_>> {
     let thread = fields.thread()?;
     let (address, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    // Either a build id and its length, or device and inode.
+    // This is either a build id and its length, or device and inode.
     let identity = fields.take(4 + BUILD_ID_BYTES_MAX)?;
     let (build_id, device, inode) = if flags & MMAP_BUILD_ID == 0 {
         let mut numbers = RecordFields(identity);
@@ -428,7 +431,8 @@ mod tests {
     const CURRENT: ThreadId = ThreadId { process: 10, thread: 11 };
     const TIME: u64 = 1_000;
 
-    /// Encodes a record from its parts; a sample starts with its origin, other records end with it.
+    /// Encodes a record from its parts. The origin comes first in a sample, and last in other
+    /// records.
     fn bytes_of(kind: u32, flags: u16, parts: &[&[u8]]) -> Vec<u8> {
         let mut body = parts.concat();
         body.resize(body.len().next_multiple_of(WORD_BYTES), 0);
@@ -556,8 +560,8 @@ mod tests {
     }
 
     // Proves that a record that is too short for its kind, or claims more bytes than it has, is
-    // skipped and counted, and that later records are read. Cuts each example to every possible
-    // record length.
+    // skipped and counted. Later records are still read. The test cuts each example to every
+    // possible record length.
     #[test]
     fn short_records_are_skipped() {
         let next = bytes_of(LOST_SAMPLES, 0, &[&long_words(&[1])]);
@@ -582,7 +586,7 @@ mod tests {
         assert!(is_short(&greedy, SampleContent::CallChain));
     }
 
-    // Proves that a record that is cut at the end is left for the next time, unless it can never
+    // Proves that a record that is cut at the end is left for the next batch, unless it can never
     // become complete.
     #[test]
     fn cut_records_stay() {

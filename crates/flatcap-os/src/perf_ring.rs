@@ -1,8 +1,9 @@
-//! Rings of `perf_event_open(2)`: memory per CPU that the kernel fills with records and this module
-//! empties.
+//! Rings of `perf_event_open(2)`. A ring is memory of one CPU that the kernel fills with records
+//! and this module empties.
 //!
-//! The kernel overwrites nothing: while a ring is full, records are lost, and the next record that
-//! fits reports how many. Only this file and `shared_memory` access memory through a raw pointer.
+//! The kernel never overwrites records. While a ring is full, new records are lost, and the next
+//! record that fits reports the number of lost records. Only this file and `shared_memory` access
+//! memory through a raw pointer.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,15 +20,15 @@ use super::perf_record::RECORD_BYTES_MAX;
 const CPU_CLOCK: u64 = 0;
 const DUMMY: u64 = 9;
 
-/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`): the position up to which
-/// the kernel has written, and the position up to which it may overwrite.
+/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`). At these offsets are the
+/// position up to which the kernel has written, and the position up to which it may overwrite.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = HEAD_OFFSET + 8;
 
-/// Maximum length of a usual record: a file mapping, whose path has up to 4 KiB.
+/// Maximum length of a usual record. The longest one is a file mapping, whose path has up to 4 KiB.
 const USUAL_RECORD_BYTES_MAX: usize = 4352;
 
-/// The records of a ring. All records have the running thread and the time.
+/// The event that writes the records of a ring. All records have the running thread and the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingEvent {
     /// Fork and exit of threads, and their names.
@@ -36,11 +37,11 @@ pub enum RingEvent {
     Switches,
     /// A tracepoint, by its number in tracefs.
     Tracepoint(u64),
-    /// The call chain of the running code. Also fork and exit of threads, their names and their
-    /// mappings, with build ids if the kernel knows them (since Linux 5.12).
+    /// The call chain of the running code. The ring also has fork and exit of threads, their names
+    /// and their mappings, with build ids if the kernel knows them (since Linux 5.12).
     CallChains {
         /// CPU time between two samples, in nanoseconds; the idle loop is not sampled. The kernel
-        /// limits the depth, to 127 frames by default (`kernel.perf_event_max_stack`).
+        /// limits the depth of a chain, by default to 127 frames (`kernel.perf_event_max_stack`).
         interval_ns: u64,
     },
 }
@@ -67,8 +68,9 @@ impl RingEvent {
                 sample_type: THREAD_AND_TIME | perf_event::SAMPLE_RAW,
                 ..common
             },
-            // An interval, not a frequency: the kernel rejects frequencies above a limit that it
-            // lowers by itself, and converts a frequency to an interval anyway.
+            // This is an interval, not a frequency, because the kernel rejects frequencies above a
+            // limit that it lowers by itself. The kernel converts a frequency to an interval
+            // anyway.
             Self::CallChains { interval_ns } => EventAttributes {
                 config: CPU_CLOCK,
                 sample_period: interval_ns,
@@ -114,8 +116,8 @@ pub struct PerfRing {
 }
 
 impl PerfRing {
-    /// Opens an event on a CPU with a ring of at least `bytes`: a power of two, and enough for the
-    /// longest record. The event is not started.
+    /// Opens an event on a CPU with a ring of at least `bytes`. The size of the ring is a power of
+    /// two and sufficient for the longest record. Does not start the event.
     ///
     /// # Errors
     /// `PermissionDenied` without the capability; `Other` if the memory exceeds what the user may
@@ -185,15 +187,15 @@ impl PerfRing {
     }
 
     /// Returns whether the ring is full with `waiting` bytes in it, so that a record may not have
-    /// fitted: the kernel then drops the record, and reports the loss only before the next record
-    /// that fits.
+    /// fitted. In this case the kernel drops the record, and reports the loss only before the next
+    /// record that fits.
     pub(crate) fn is_full_with(&self, waiting: usize) -> bool {
         self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }
 
     /// Returns the number of bytes in the ring.
     pub fn waiting(&self) -> usize {
-        // Acquire: the kernel writes the records before it advances the head.
+        // The order is Acquire, because the kernel writes the records before it advances the head.
         let head = self.number(HEAD_OFFSET).load(Ordering::Acquire);
         let waiting = usize::try_from(head.wrapping_sub(self.tail)).unwrap_or(usize::MAX);
         waiting.min(self.data_bytes)
@@ -213,7 +215,8 @@ impl PerfRing {
     /// Releases the oldest `bytes` of the ring to the kernel.
     pub fn release(&mut self, bytes: usize) {
         self.tail = self.tail.wrapping_add(bytes.min(self.waiting()) as u64);
-        // Release: the records must be copied before the kernel may overwrite them.
+        // The order is Release, because the records must be copied before the kernel may overwrite
+        // them.
         self.number(TAIL_OFFSET).store(self.tail, Ordering::Release);
     }
 
@@ -225,7 +228,7 @@ impl PerfRing {
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
-    /// Returns bytes of the ring between tail and head; `copy` requests no others.
+    /// Returns bytes of the ring. They must lie between tail and head; `copy` requests no others.
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     fn data(&self, start: usize, length: usize) -> &[u8] {
         let start = start.min(self.data_bytes);
@@ -265,7 +268,7 @@ mod tests {
     /// Maximum number of times that a full ring is filled again.
     const FULL_RINGS_MAX: usize = 100;
 
-    /// Opens a ring of CPU 0, if this host allows it.
+    /// Opens a ring of CPU 0. Returns `None` if this host does not allow it.
     fn ring(event: RingEvent) -> Option<PerfRing> {
         match PerfRing::open(0, event, RING_BYTES) {
             Ok(ring) => Some(ring),
@@ -312,8 +315,8 @@ mod tests {
     }
 
     // Proves that switches, forks, execs and exits of this host arrive in order with their times
-    // and threads, that a stopped event writes nothing, and that bytes that are not released are
-    // copied again.
+    // and threads. A stopped event writes nothing, and bytes that are not released are copied
+    // again.
     #[test]
     fn a_ring_has_what_happens() {
         let Some(mut ring) = ring(RingEvent::Tasks) else { return };
@@ -366,7 +369,8 @@ mod tests {
             });
             assert_eq!(found[fork].current.thread, own);
             assert!(fork < exec && exec < exit, "{fork} {exec} {exit}");
-            // Another thread may run in between, so a switch need not lead from one to the other.
+            // A third thread may run in between, so a switch need not lead from one of the two
+            // threads to the other.
             assert!(own_switches > 0);
             ring.release(bytes.len());
             ring.event().stop().unwrap();

@@ -1,4 +1,4 @@
-//! Waiting for sockets and for a stop at the same time.
+//! Waits for sockets and for a stop request at the same time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ impl PollEvent {
 
     /// Sets the event. Wakes every thread that waits for it.
     pub fn set(&self) {
-        // Fails only if the counter overflows: then it is set.
+        // The write fails only if the counter would overflow; then the event is already set.
         let _is_set = rustix::io::write(&self.0, &1_u64.to_le_bytes());
     }
 }
@@ -37,7 +37,7 @@ impl AsFd for PollEvent {
 /// is readable or has hung up; false after an error.
 pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    // Interrupted, or out of memory: report it as not ready; the caller polls again.
+    // An interrupted call, or one without memory, counts as not ready; the caller polls again.
     poll(&mut polled, Some(&clock::timespec(timeout_ns))).is_ok_and(|count| count > 0)
 }
 
@@ -45,7 +45,7 @@ pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that an event is ready once it is set and stays ready, while another one is not.
+    // Proves that an event is ready after it was set, and stays ready. Another event is not ready.
     #[test]
     fn a_set_event_is_ready() {
         let (one, other) = (PollEvent::new().unwrap(), PollEvent::new().unwrap());

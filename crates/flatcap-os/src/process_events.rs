@@ -13,13 +13,13 @@ use rustix::net::{
 
 use super::poll_event::PollEvent;
 
-/// Receive buffer for the events between two reads, in bytes: about 5,000 events by the kernel's
-/// accounting.
+/// Size of the receive buffer for the events between two reads, in bytes. It holds about 5,000
+/// events by the kernel's accounting.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Maximum number of events per read; further events wait for the next read. This bounds how long a
-/// storm of forks can delay a sampler.
+/// Maximum number of events per read; further events wait for the next read. This bounds the time
+/// for which many forks can delay a sampler.
 pub(crate) const EVENTS_MAX: usize = 1 << 16;
-/// Buffer for a message: an event has 76 bytes, and later kernels may extend it.
+/// Size of the buffer for a message. An event has 76 bytes, and later kernels may extend it.
 const MESSAGE_BYTES: usize = 256;
 
 /// The only group of the connector, and its message ids (`CN_IDX_PROC`, `CN_VAL_PROC`).
@@ -27,7 +27,7 @@ const GROUP: u32 = 1;
 const CONNECTOR_ID: [u32; 2] = [1, 1];
 const SUBSCRIBE: u32 = 1;
 const UNSUBSCRIBE: u32 = 2;
-/// Length of the netlink header and of the connector header, and offsets after them.
+/// Length of the netlink header and of the connector header, and offsets after these headers.
 const HEADER_BYTES: usize = 16;
 const CONNECTOR_BYTES: usize = 20;
 const EVENT_OFFSET: usize = HEADER_BYTES + CONNECTOR_BYTES;
@@ -54,7 +54,7 @@ pub enum ProcessEvent {
     Executed {
         /// The process.
         pid: u32,
-        /// The time at which the process started to run it, on CLOCK_MONOTONIC.
+        /// The time at which the process started to run the program, on CLOCK_MONOTONIC.
         mono_ns: u64,
     },
     /// The user or the name of a process has changed.
@@ -68,12 +68,13 @@ pub enum ProcessEvent {
         pid: u32,
         /// The parent of the process.
         parent: u32,
-        /// Wait status (wait(2)): signal in the low seven bits, exit code in the second byte.
+        /// Wait status (wait(2)), with the signal in the low seven bits and the exit code in the
+        /// second byte.
         status: u32,
         /// Time of the exit, CLOCK_MONOTONIC.
         mono_ns: u64,
     },
-    /// The receive buffer overflowed: events are lost.
+    /// The receive buffer overflowed, so events are lost.
     Overrun,
 }
 
@@ -96,14 +97,14 @@ impl ProcessEvents {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUP))?;
         if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-            // Any process may ask for up to the host's limit. A smaller buffer loses events sooner,
-            // and the losses are counted.
+            // Any process may request a buffer up to the host's limit. A smaller buffer loses
+            // events sooner, and the losses are counted.
             sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
         }
         let events = Self { socket };
         send(&events.socket, &request(&[SUBSCRIBE]), SendFlags::empty())?;
-        // The kernel answers before `send` returns, but after the events that it has sent to all
-        // listeners by then.
+        // The kernel answers before `send` returns. The events that it has already sent to all
+        // listeners come before the answer.
         let mut message = [0; MESSAGE_BYTES];
         for _ in 0..EVENTS_MAX {
             match events.receive(&mut message) {
@@ -125,14 +126,14 @@ impl ProcessEvents {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Subscribes to the execs of processes. Kernels before 6.6 send all other events, too.
+    /// Subscribes to the execs of processes. Kernels before 6.6 also send all other events.
     ///
     /// # Errors
     /// The same errors as [`subscribe`](Self::subscribe).
     pub fn subscribe_to_execs() -> io::Result<Self> {
         let events = Self::subscribe()?;
-        // Not in the first request, because the kernel would filter its answer, too. Earlier
-        // kernels ignore a request of this length.
+        // This is not part of the first request, because the kernel would also filter its answer.
+        // Kernels before 6.6 ignore a request of this length.
         send(&events.socket, &request(&[SUBSCRIBE, EVENT_EXEC]), SendFlags::empty())?;
         Ok(events)
     }
@@ -144,7 +145,7 @@ impl ProcessEvents {
             match poll(&mut waits, None) {
                 Err(Errno::INTR) => {}
                 Ok(_) => return waits.get(1).is_some_and(|stop| stop.revents().is_empty()),
-                // Out of memory: without the wait, the thread would use a whole core.
+                // The kernel is out of memory. Without the wait, the thread would use a whole core.
                 Err(_) => return false,
             }
         }
@@ -162,8 +163,8 @@ impl ProcessEvents {
                 }
                 Err(Errno::NOBUFS) => on_event(ProcessEvent::Overrun),
                 Err(Errno::INTR) => {}
-                // No more events. A broken connection would look the same, but no case of one is
-                // known.
+                // There are no more events. A broken connection would look the same, but no such
+                // case is known.
                 Err(_) => break,
             }
         }
@@ -199,7 +200,7 @@ fn request(words: &[u32]) -> Vec<u8> {
     place(4, &DONE.to_le_bytes());
     place(HEADER_BYTES, &id);
     place(HEADER_BYTES + 4, &value);
-    // Length of the data after the headers.
+    // This is the length of the data after the headers.
     place(HEADER_BYTES + 16, &u16::try_from(data_bytes).unwrap_or(u16::MAX).to_le_bytes());
     for (index, word) in words.iter().enumerate() {
         place(EVENT_OFFSET + index * size_of::<u32>(), &word.to_le_bytes());
@@ -207,7 +208,7 @@ fn request(words: &[u32]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes a message; `None` for a message of no interest.
+/// Decodes a message. Returns `None` for a message that is not needed.
 fn decode_event(message: &[u8]) -> Option<ProcessEvent> {
     let id = [read_u32(message, HEADER_BYTES)?, read_u32(message, HEADER_BYTES + 4)?];
     let data = |index: usize| read_u32(message, DATA_OFFSET + index * size_of::<u32>());
@@ -215,15 +216,15 @@ fn decode_event(message: &[u8]) -> Option<ProcessEvent> {
         return None;
     }
     match read_u32(message, EVENT_OFFSET)? {
-        // Data: parent's pid and thread group, child's pid and thread group.
+        // The data are the parent's pid and thread group, and the child's pid and thread group.
         EVENT_FORK => {
             let (pid, group) = (data(2)?, data(3)?);
             Some(if pid == group { ProcessEvent::Forked { pid } } else { ProcessEvent::ThreadStarted })
         }
         EVENT_EXEC => Some(ProcessEvent::Executed { pid: data(1)?, mono_ns: timestamp(message)? }),
         EVENT_USER | EVENT_NAME => Some(ProcessEvent::Changed { pid: data(1)? }),
-        // Data: pid, thread group, status, signal to the parent, parent's pid and thread group
-        // (since Linux 4.18).
+        // The data are pid, thread group, status, signal to the parent, and the parent's pid and
+        // thread group (since Linux 4.18).
         EVENT_EXIT => {
             let (pid, group) = (data(0)?, data(1)?);
             (pid == group).then_some(ProcessEvent::Exited {
@@ -272,8 +273,8 @@ mod tests {
         assert_eq!(decode_event(&message), None, "another connector");
     }
 
-    // Proves that a wait ends with an exec, that a subscription to execs reports it, and that a
-    // requested stop ends the wait, also one that begins later.
+    // Proves that a wait ends with an exec, and that a subscription to execs reports the exec. A
+    // requested stop ends the current wait, and also a wait that begins later.
     #[test]
     fn a_wait_ends_with_an_exec_or_a_stop() {
         let mut events = match ProcessEvents::subscribe_to_execs() {

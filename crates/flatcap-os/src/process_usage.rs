@@ -30,7 +30,7 @@ impl ProcessUsage {
         let mut pages = statm.split_ascii_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
         let mut bytes = || pages.next().unwrap_or_default().saturating_mul(page_bytes());
         let (virtual_bytes, resident_bytes) = (bytes(), bytes());
-        // Exclude the descriptor of the listing itself.
+        // The descriptor of the listing itself does not count.
         let open_files = (fs::read_dir("/proc/self/fd")?.count() as u64).saturating_sub(1);
         let open_files_max = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Ok(Self { virtual_bytes, resident_bytes, open_files, open_files_max })
@@ -41,8 +41,8 @@ impl ProcessUsage {
 mod tests {
     use super::*;
 
-    // Proves that the numbers describe this process: they include the memory and files that the
-    // test holds.
+    // Proves that the numbers describe this process, because they include the memory and files that
+    // the test holds.
     #[test]
     fn usage_covers_what_is_held() {
         let memory = vec![1_u8; 32 << 20];

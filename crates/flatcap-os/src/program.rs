@@ -17,7 +17,7 @@ use rustix::process::{
 
 use super::clock::monotonic_ns;
 
-/// Maximum number of output bytes that are kept: the metrics of most programs fit.
+/// Maximum number of output bytes that are kept. The metrics of most programs fit.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// PATH of the programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -29,18 +29,18 @@ const POLL_NS: u64 = 5_000_000;
 pub enum ProgramEnd {
     /// Exited with this status.
     Exited(i32),
-    /// Killed by a signal that was not sent for a limit.
+    /// Killed by a signal that was not sent because of a limit.
     Signalled(i32),
     /// Killed at its deadline.
     TimedOut,
-    /// Killed for printing more than `OUTPUT_BYTES_MAX`.
+    /// Killed because it printed more than `OUTPUT_BYTES_MAX`.
     OutputTooLong,
 }
 
 /// The result of a finished program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramRun {
-    /// The way in which it ended.
+    /// The way in which the program ended.
     pub end: ProgramEnd,
     /// Run time.
     pub duration_ns: u64,
@@ -53,11 +53,11 @@ pub struct KillHandle {
 }
 
 impl KillHandle {
-    /// Kills the program and its process group. The program then ends as one killed by a signal.
+    /// Kills the program and its process group. The run then returns [`ProgramEnd::Signalled`].
     pub fn kill(&self) {
         if let Some(group) = *self.group() {
-            // Set only until the process is reaped, so the number is still its own. It is no error
-            // if no process is left.
+            // The group is set only until the process is reaped, so the number still belongs to the
+            // process. It is no error if no process is left.
             let _nobody_left = kill_process_group(group, Signal::KILL);
         }
     }
@@ -67,9 +67,9 @@ impl KillHandle {
     }
 }
 
-/// Returns the path at which another program of flatcap is installed: the directory of this
-/// program. PATH is not searched, because it may contain another version, or, when running as root,
-/// another user's program.
+/// Returns the path of another program of flatcap, in the directory of this program. PATH is not
+/// searched, because it may contain another version, or, when running as root, another user's
+/// program.
 ///
 /// # Errors
 /// Any error of reading /proc/self/exe.
@@ -78,9 +78,9 @@ pub fn beside_this(name: &str) -> io::Result<PathBuf> {
 }
 
 /// Runs a program, given by its absolute path and its arguments, and stores its standard output in
-/// `output`. It gets a minimal environment (PATH and LANG=C), no input, the working directory / and
-/// its own process group. The whole group is killed at the end, so only processes that leave it on
-/// purpose (setsid) survive.
+/// `output`. The program gets a minimal environment (PATH and LANG=C), no input, the working
+/// directory / and its own process group. The whole group is killed at the end, so only processes
+/// that leave the group on purpose (setsid) survive.
 ///
 /// # Errors
 /// The program cannot be started.
@@ -118,8 +118,8 @@ fn run_with(
     let group = Pid::from_child(&child);
     *kill_handle.group() = Some(group);
     let stopped = read_until_exit(&mut child, group, begin.saturating_add(timeout_ns), output);
-    // The child is not reaped yet, so the number is still its own. It is no error if no process is
-    // left.
+    // The child is not reaped yet, so the number still belongs to the child. It is no error if no
+    // process is left.
     let _nobody_left = kill_process_group(group, Signal::KILL);
     let _has_ended = child.kill();
     *kill_handle.group() = None;
@@ -128,8 +128,8 @@ fn run_with(
     Ok(ProgramRun { end: stopped?.unwrap_or_else(|| program_end(status)), duration_ns })
 }
 
-/// Returns a file with these bytes, positioned at its start. A pipe could be full before the
-/// program reads.
+/// Returns a file with these bytes, positioned at its start. This is a file because a pipe could be
+/// full before the program reads.
 fn input_file(input: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("flatcap-input", MemfdFlags::CLOEXEC)?);
     file.write_all(input)?;
@@ -146,7 +146,7 @@ pub fn start_with_input(words: &[String], input: &[u8]) -> io::Result<Child> {
     command(words)?.stdin(input_file(input)?).stdout(Stdio::null()).spawn()
 }
 
-/// Returns the command of a program, with a minimal environment and a process group of its own.
+/// Returns the command of a program, with a minimal environment and a separate process group.
 fn command(words: &[String]) -> io::Result<Command> {
     let (program, arguments) = words.split_first().ok_or(ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
@@ -174,8 +174,8 @@ fn read_until_exit(
         ioctl_fionbio(pipe, true)?;
     }
     loop {
-        // Check for the end first, then read: the output from before the end is in the pipe by
-        // then.
+        // The end is checked first. The read after it then finds all output from before the end in
+        // the pipe.
         let wait_options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_ended = waitid(WaitId::Pid(pid), wait_options)?.is_some();
         if let Some(open) = &mut pipe
@@ -187,7 +187,7 @@ fn read_until_exit(
             output.truncate(OUTPUT_BYTES_MAX);
             return Ok(Some(ProgramEnd::OutputTooLong));
         }
-        // The children of the program may hold the pipe open; do not wait for them.
+        // The children of the program may hold the pipe open, so there is no wait for them.
         if has_ended {
             return Ok(None);
         }
@@ -199,7 +199,8 @@ fn read_until_exit(
     }
 }
 
-/// Reads from the pipe, up to one byte more than the limit. Returns false if nothing can follow.
+/// Reads from the pipe, up to one byte more than the limit. Returns false if no more output can
+/// follow.
 fn read_pipe(pipe: &mut ChildStdout, output: &mut Vec<u8>) -> io::Result<bool> {
     let space = (OUTPUT_BYTES_MAX + 1).saturating_sub(output.len());
     match pipe.take(space as u64).read_to_end(output) {
@@ -235,7 +236,7 @@ fn wait_for_activity(
     }
 }
 
-/// Returns how a program ended that was not killed for a limit.
+/// Returns the end of a program that was not killed because of a limit.
 pub fn program_end(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProgramEnd::Exited(code),
@@ -250,7 +251,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     /// Limit for scripts that end by themselves, on a machine of any speed.
     const WATCHDOG_NS: u64 = 120 * SECOND;
-    /// Limit for scripts that are to be killed, after their first line of output.
+    /// Time after the first line of output at which a script is to be killed.
     const TIMEOUT_NS: u64 = SECOND;
 
     fn shell(script: &str, timeout_ns: u64) -> (ProgramRun, Vec<u8>) {
@@ -271,9 +272,9 @@ mod tests {
         assert_eq!(missing.unwrap_err().kind(), ErrorKind::NotFound);
     }
 
-    // Proves that a program is killed at its timeout with all its children, and that one that exits
-    // leaves none. The children are gone, or zombies not yet reaped by the process that adopted
-    // them.
+    // Proves that a program is killed at its timeout with all its children, and that a program that
+    // exits leaves no children. The children are gone, or are zombies that the adopting process has
+    // not yet reaped.
     #[test]
     fn children_are_killed() {
         for (script, timeout_ns, expected) in [
@@ -284,7 +285,7 @@ mod tests {
             let begin = monotonic_ns();
             let (run, output) = shell(script, timeout_ns);
             assert_eq!(run.end, expected);
-            // The sleeping children would delay it by 1,000 s.
+            // If the run waited for the sleeping children, it would take 1,000 s.
             assert!(monotonic_ns() - begin < WATCHDOG_NS);
             let pid: u32 = String::from_utf8(output).unwrap().trim().parse().unwrap();
             let is_alive = || {
@@ -299,7 +300,7 @@ mod tests {
     }
 
     // Proves that another thread can kill a program that ignores signals, and that killing is
-    // harmless when none runs.
+    // harmless when no program runs.
     #[test]
     fn a_kill_handle_ends_a_run() {
         let kill_handle = KillHandle::default();
@@ -318,8 +319,8 @@ mod tests {
         kill_handle.kill();
     }
 
-    // Proves that endless output takes neither memory nor time, and that output up to the limit is
-    // kept.
+    // Proves that endless output exhausts neither memory nor time, and that output up to the limit
+    // is kept.
     #[test]
     fn output_is_limited() {
         let (run, output) = shell("while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyy; done", WATCHDOG_NS);

@@ -1,7 +1,9 @@
-//! Whether a program may be run: nobody but root and this process's user can change it.
+//! Decides whether a program may be run. It may be run if only root and this process's user can
+//! change it.
 //!
-//! The program runs with the recorder's rights. So the configuration that names it is checked, as
-//! it was when it was read, and the program with every directory and link on its path.
+//! The program runs with the recorder's rights. So the guard checks the program with every
+//! directory and link on its path. It also checks the configuration file that names the program,
+//! with the permissions that the file had when it was read.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,9 +13,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::process::geteuid;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// In a directory with this bit only the owner of a file can replace it.
+/// Mode bit of a directory in which only the owner of a file can replace the file.
 const STICKY: u32 = 0o1000;
-/// The kernel follows at most this many links on a path, and then fails with ELOOP.
+/// Maximum number of links that the kernel follows on a path before it fails with ELOOP.
 const LINKS_MAX: usize = 40;
 const ELOOP: i32 = 40;
 
@@ -37,7 +39,7 @@ pub struct OwnerAndMode {
     pub mode: u32,
 }
 
-/// Checks that only root and this process's user can change what is run.
+/// Checks that only root and this process's user can change the program that is run.
 #[derive(Debug, Clone)]
 pub struct ProgramGuard {
     program: PathBuf,
@@ -45,14 +47,14 @@ pub struct ProgramGuard {
     user: u32,
 }
 
-/// Reason for which a command is not run. Its text names the path and the remedy.
+/// The reason why a command is not run. The message names the path and the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct NotTrusted(#[from] TrustError);
 
 #[derive(Debug, thiserror::Error)]
 enum TrustError {
-    /// A part of the path is missing or cannot be looked at.
+    /// A part of the path is missing or its status cannot be read.
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     /// Group or others may write to the file or directory.
@@ -62,7 +64,7 @@ enum TrustError {
         path.display(), rights.mode, path.display()
     )]
     Writable { path: PathBuf, rights: OwnerAndMode },
-    /// A directory such as /tmp, in which everyone may create files.
+    /// The directory is like /tmp: everyone may create files in it.
     #[error(
         "{} is writable by everyone (mode {:04o}), so the command is not run; \
          move its files into a directory that only their owner can write to",
@@ -79,8 +81,8 @@ enum TrustError {
 }
 
 impl ProgramGuard {
-    /// Creates the guard of a program, given by its absolute path, and of the configuration file
-    /// that names it, or `None` if no file does.
+    /// Creates the guard of a program, given by its absolute path. The guard includes the
+    /// configuration file that names the program; `named_in` is `None` if no file names it.
     pub fn new(program: PathBuf, named_in: Option<Provenance>) -> Self {
         Self { program, named_in, user: geteuid().as_raw() }
     }
@@ -88,11 +90,12 @@ impl ProgramGuard {
     /// Checks the configuration file and the program in their current state.
     ///
     /// # Errors
-    /// Somebody else can change what would be run, or a part of the path cannot be looked at.
+    /// Somebody else can change the program that would be run, or the status of a part of the path
+    /// cannot be read.
     pub fn check(&self) -> Result<(), NotTrusted> {
         if let Some(named_in) = &self.named_in {
-            // Uses the permissions from when the configuration was read: later changes do not
-            // affect what is run.
+            // This uses the permissions from when the configuration was read, because later changes
+            // do not affect which program is run.
             let parent = named_in.path.parent().filter(|parent| !parent.as_os_str().is_empty());
             self.trust(&named_in.path, named_in.file)?;
             self.trust(parent.unwrap_or(Path::new(".")), named_in.directory)?;
@@ -116,7 +119,8 @@ impl ProgramGuard {
             let path = directory.join(name);
             let (PathStatus { owner, mode, .. }, found) = (stat(&directory)?, stat(&path)?);
             let is_program = names.is_empty() && found.target.is_none();
-            // Others can add names there, but cannot change the files of trusted users.
+            // Others can add names to such a directory, but cannot change the files of trusted
+            // users.
             let is_sticky = mode & STICKY != 0 && !is_program;
             let mode = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
             self.trust(&directory, OwnerAndMode { owner, mode })?;
@@ -125,7 +129,8 @@ impl ProgramGuard {
                 if links > LINKS_MAX {
                     return Err(TrustError::Unreadable { path, error: io::Error::from_raw_os_error(ELOOP) });
                 }
-                // The mode of a link always allows writing; only its owner can replace it.
+                // The mode of a link always allows writing, but only the owner of the link can
+                // replace the link.
                 self.trust(&path, OwnerAndMode { owner: found.owner, mode: 0 })?;
                 if target.has_root() {
                     directory = PathBuf::from("/");
@@ -133,8 +138,8 @@ impl ProgramGuard {
                 names.extend(reversed_components(&target));
                 continue;
             }
-            // In a directory with the sticky bit each component must belong to a trusted user. The
-            // program itself must do so in any directory.
+            // In a directory with the sticky bit, each component of the path must belong to a
+            // trusted user. The program itself must belong to a trusted user in any directory.
             let mode = if is_program { found.mode } else { 0 };
             self.trust(&path, OwnerAndMode { owner: found.owner, mode })?;
             directory = path;

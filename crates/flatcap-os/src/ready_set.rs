@@ -1,4 +1,4 @@
-//! Waits for many sockets and processes at a cost that does not grow with their number.
+//! Waits for many sockets and processes. The cost of a wait does not grow with their number.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,8 +8,8 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 
 use super::poll_event::wait_readable;
 
-/// Maximum number of descriptors reported by one wait. The kernel reports the others first the next
-/// time.
+/// Maximum number of descriptors reported by one wait. The next wait reports the remaining ones
+/// first.
 const REPORTED_MAX: usize = 64;
 
 /// Descriptors to wait for, each with a number chosen by the caller.
@@ -42,7 +42,7 @@ impl ReadySet {
     }
 
     /// Waits until one of the descriptors is readable or has hung up, or until the timeout. Returns
-    /// the numbers of these descriptors; nothing after an error.
+    /// the numbers of these descriptors, or nothing after an error.
     pub fn wait(&self, timeout_ns: u64) -> impl Iterator<Item = u64> + use<> {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut reported = [none; REPORTED_MAX];
@@ -50,7 +50,7 @@ impl ReadySet {
         // is polled.
         let count = if wait_readable(self.0.as_fd(), timeout_ns) {
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-            // Interrupted: report nothing; the caller polls again.
+            // An interrupted call reports nothing; the caller polls again.
             epoll::wait(&self.0, &mut reported, Some(&at_once)).unwrap_or_default()
         } else {
             0

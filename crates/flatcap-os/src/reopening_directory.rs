@@ -1,4 +1,5 @@
-//! The data directory, reopened by path if it was removed or moved away and created again.
+//! The data directory, which is opened again by its path if the directory was removed or moved away
+//! and then created again.
 
 use std::io;
 use std::path::Path;
@@ -8,14 +9,15 @@ use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 
 use super::storage::{DataDirectory, DataDirectoryError};
 
-/// A data directory that follows its path. Open files stay valid.
+/// A data directory that is opened again if its path refers to another directory. Open files stay
+/// valid.
 #[derive(Debug)]
 pub struct ReopeningDirectory {
     current: RwLock<Arc<DataDirectory>>,
 }
 
 impl ReopeningDirectory {
-    /// Opens the data directory, creating it if missing, and takes its lock.
+    /// Opens the data directory and takes its lock. Creates the directory if it is missing.
     ///
     /// # Errors
     /// See [`DataDirectory::open`].

@@ -1,4 +1,4 @@
-//! Memory that is shared with another process, with a fixed length or content.
+//! Memory that is shared with another process and whose length or content is fixed.
 
 use std::fs::File;
 use std::io;
@@ -20,8 +20,8 @@ pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
     Ok(memory.into())
 }
 
-/// Opens memory received from a peer, if nobody can change its length: reading it never waits. Also
-/// returns its length.
+/// Opens memory received from a peer, if nobody can change its length, and returns the memory with
+/// its length. Reading such memory never waits.
 ///
 /// # Errors
 /// `InvalidInput` if its length is not sealed, or any error of the underlying system calls.
@@ -29,7 +29,7 @@ pub fn fixed_length(memory: BorrowedFd<'_>) -> io::Result<(File, u64)> {
     if !fcntl_get_seals(memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // It is memory, so closing the copy does not wait.
+    // The copy refers to memory, so closing it does not wait.
     let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
@@ -49,19 +49,19 @@ pub fn free_pages_from(memory: &File, offset: u64) -> io::Result<()> {
     Ok(fallocate(memory, flags, offset, bytes)?)
 }
 
-/// Reads memory received from a peer. Accepts only memory with sealed content: reading it never
-/// waits, and nobody can change it during the read.
+/// Reads memory received from a peer. Accepts only memory with sealed content, because reading such
+/// memory never waits, and nobody can change it during the read.
 ///
 /// # Errors
 /// `InvalidInput` if its content is not sealed, `FileTooLarge` if it has more than `bytes_max`, or
 /// any error of reading it.
 pub fn read_sealed(memory: BorrowedFd<'_>, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Files of most other kinds have no seals, so this fails or returns too few.
+    // Files of most other kinds have no seals, so this call fails or returns too few seals.
     let seals = fcntl_get_seals(memory)?;
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // It is memory, so closing the copy does not wait.
+    // The copy refers to memory, so closing it does not wait.
     let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     if bytes > bytes_max {
@@ -83,8 +83,8 @@ mod tests {
     /// The unit of `st_blocks` (stat(2)), in bytes.
     const BLOCK_BYTES: u64 = 512;
 
-    // Proves that memory of fixed length is fully allocated, cannot be shortened or lengthened, and
-    // that its pages can be freed.
+    // Proves that memory of fixed length is fully allocated and cannot be shortened or lengthened.
+    // Its pages can be freed.
     #[test]
     fn a_length_stays() {
         let memory = create_fixed_length("test", 1 << 16).unwrap();

@@ -1,7 +1,8 @@
 //! Notifies the service manager that started this process, if any (`sd_notify(3)`).
 //!
-//! The messages come from the crate `sd-notify`. The socket is our own: its send timeout is limited
-//! in case the service manager does not read, and it supports abstract socket names.
+//! The messages come from the crate `sd-notify`. The socket is not the crate's but our own, for two
+//! reasons. Its send timeout is limited, in case the service manager does not read. It also
+//! supports abstract socket names.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,13 +15,14 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Send timeout for a full socket. After it, the message waits for the next one.
+/// Send timeout for a full socket. After the timeout, a state is kept and sent with the next
+/// message; any other message is dropped.
 const SEND_MAX: Duration = Duration::from_millis(100);
 
-/// A state that the service manager acts on and that must be delivered.
+/// A state that must be delivered, because the service manager acts on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceState {
-    /// The recorder runs: after the start, and after a reload.
+    /// The recorder runs. This is sent after the start and after each reload.
     Ready,
     /// A reload began at this time of the monotonic clock, in nanoseconds.
     Reloading(u64),
@@ -28,7 +30,7 @@ pub enum ServiceState {
     Stopping,
 }
 
-/// The connection to the service manager. Without one, all calls do nothing.
+/// The connection to the service manager. Without a service manager, all calls do nothing.
 #[derive(Debug)]
 pub struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -37,9 +39,9 @@ pub struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Connects according to the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`,
-    /// read once. The variables are left in place: the service manager ignores child processes,
-    /// because it listens only to the main process.
+    /// Connects according to the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    /// Each variable is read only here. The variables stay set, which is harmless for child
+    /// processes, because the service manager listens only to the main process.
     ///
     /// # Errors
     /// The socket's name is invalid, or the kernel refuses a socket. The caller can continue with
@@ -102,7 +104,7 @@ impl ServiceManager {
         self.send(&[NotifyState::Watchdog])
     }
 
-    /// Extends the service manager's timeout by `time` from now, if the shutdown takes longer.
+    /// Extends the service manager's timeout to `time` from now, for a shutdown that takes longer.
     ///
     /// # Errors
     /// The same errors as [`ServiceManager::notify_state`].
@@ -153,7 +155,8 @@ mod tests {
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     }
 
-    // Proves that the messages follow sd_notify(3), over path and abstract sockets.
+    // Proves that the messages follow sd_notify(3), both over sockets with a path and over abstract
+    // sockets.
     #[test]
     fn messages_are_those_of_the_protocol() {
         let folder = tempfile::tempdir().unwrap();
@@ -183,7 +186,7 @@ mod tests {
     }
 
     // Proves that a service manager that does not read delays the sender only briefly, and gets the
-    // last state once it reads.
+    // last state when it reads again.
     #[test]
     fn a_full_socket_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();

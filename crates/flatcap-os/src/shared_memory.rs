@@ -1,5 +1,5 @@
-//! Memory that outlives a killed process: a file on tmpfs, mapped shared, allocated in full at the
-//! start and handed out in ranges that do not overlap.
+//! Memory that outlives a killed process. It is a file on tmpfs that is mapped shared, allocated in
+//! full at the start, and handed out in ranges that do not overlap.
 //!
 //! This is the only file in the recorder, except `perf_ring`, that accesses memory through a raw
 //! pointer. Rust has no safe way to share a mapping that the kernel keeps when the process dies.
@@ -25,55 +25,55 @@ use super::wake_event::WakeEvent;
 
 /// The magic number of tmpfs in `statfs(2)`.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// Mode of the directory: owner only.
+/// Mode of the directory, with access for the owner only.
 const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of the file: owner only.
+/// Mode of the file, with access for the owner only.
 const FILE_MODE: u32 = 0o600;
 /// Mode bits that let group or others write.
 const OTHERS_WRITE: u32 = 0o022;
-/// The unit of `st_blocks` (stat(2)).
+/// The unit of `st_blocks` (stat(2)), in bytes.
 const BLOCK_BYTES: u64 = 512;
-/// The length of the prefix that shows whether a file was ever written to.
+/// The length of the prefix that shows whether a file was ever written to, in bytes.
 const PAGE_BYTES: usize = 4096;
-/// Retry interval for a lock that is held.
+/// Retry interval for a lock that another process holds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
-/// Bytes mapped per call: bounds how long another thread that changes the process's mappings must
-/// wait.
+/// Number of bytes mapped per call. It bounds the time for which another thread that changes the
+/// process's mappings must wait.
 const POPULATE_STEP_BYTES: usize = 1 << 20;
-/// Alignment of ranges: a cache line, and more than a number needs.
+/// Alignment of ranges, in bytes. It is a cache line, which is more than a number needs.
 const ALIGNMENT: usize = 64;
 
-/// Returns the default directory for the memory of runs: the service's runtime directory, or one
-/// per user under /dev/shm.
+/// Returns the default directory for the memory of runs. This is the service's runtime directory,
+/// or a directory per user under /dev/shm.
 pub fn default_directory() -> PathBuf {
     let given = environment::directory("RUNTIME_DIRECTORY");
     given.unwrap_or_else(|| PathBuf::from(format!("/dev/shm/flatcap-{}", rustix::process::getuid().as_raw())))
 }
 
-/// Creates a directory that only this user can write to, if missing.
+/// Creates a directory that only this user can write to, unless it exists.
 ///
 /// # Errors
-/// `PermissionDenied` if it exists and belongs to another user or others may write to it, or any
-/// error of the underlying system call.
+/// `PermissionDenied` if the directory exists and belongs to another user, or if others may write
+/// to it; or any error of the underlying system call.
 pub fn create_private_directory(directory: &Path) -> io::Result<()> {
     Directory::create(directory, DIRECTORY_MODE)?;
     open_trusted(directory).map(drop)
 }
 
-/// Returns whether a directory exists, is ours and is closed to others, so that its content can be
-/// trusted.
+/// Returns whether a directory exists, belongs to this user and is closed to others, so that its
+/// content can be trusted.
 pub fn is_private_directory(directory: &Path) -> bool {
     open_trusted(directory).is_ok()
 }
 
-/// Memory that is handed out in ranges, initially zero.
+/// Memory that is handed out in ranges. Its bytes are initially zero.
 #[derive(Debug)]
 pub struct SharedMemory {
     map: Arc<MmapRaw>,
     allocated: usize, // <= map.len()
 }
 
-/// The file of a [`SharedMemory`], not named yet.
+/// The file of a [`SharedMemory`] that has no name yet.
 #[derive(Debug)]
 pub struct UnnamedFile {
     folder: Directory,
@@ -81,14 +81,14 @@ pub struct UnnamedFile {
 }
 
 impl UnnamedFile {
-    /// Gives the file its name; from now on it outlives this process. The mapping keeps the file
-    /// open and its lock held. Returns the end of the file, to which more can be appended.
+    /// Gives the file its name. From then on, the file outlives this process. The mapping keeps the
+    /// file open and its lock held. Returns the end of the file, to which more can be appended.
     ///
     /// # Errors
     /// The name exists; /proc is not mounted; or any error of the underlying system call.
     pub fn publish(self, name: &str) -> io::Result<SharedMemoryEnd> {
-        // Via /proc, because linking by descriptor alone needs CAP_DAC_READ_SEARCH (open(2),
-        // O_TMPFILE).
+        // The link goes through /proc, because a link by descriptor alone needs CAP_DAC_READ_SEARCH
+        // (open(2), O_TMPFILE).
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         linkat(CWD, link.as_str(), &self.folder, name, AtFlags::SYMLINK_FOLLOW)?;
         let at = self.file.metadata()?.len();
@@ -97,7 +97,8 @@ impl UnnamedFile {
 }
 
 /// The end of the file of a [`SharedMemory`], after the mapped part, for data whose size is not
-/// known at the start. It is written by system calls, so a full tmpfs is an error and not a SIGBUS.
+/// known at the start. It is written by system calls, so a full tmpfs causes an error instead of a
+/// SIGBUS.
 #[derive(Debug)]
 pub struct SharedMemoryEnd {
     file: File,
@@ -111,7 +112,7 @@ impl SharedMemoryEnd {
     /// tmpfs is full (`StorageFull`), or any error of the underlying system call.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(bytes, self.at) {
-            // If truncating fails too, the next append overwrites the rest.
+            // If the truncation also fails, the next append overwrites the rest.
             let _is_cut = self.file.set_len(self.at);
             return Err(error);
         }
@@ -121,7 +122,7 @@ impl SharedMemoryEnd {
 }
 
 impl SharedMemory {
-    /// Creates memory that is freed with the process.
+    /// Creates memory that is freed when the process ends.
     ///
     /// # Errors
     /// The kernel is out of memory.
@@ -131,13 +132,14 @@ impl SharedMemory {
     }
 
     /// Creates memory in an unnamed file of `directory`, locked (flock) while this process lives.
-    /// All of it is allocated on tmpfs at once, because memory that is missing later would be a
-    /// SIGBUS. Until the file has a name ([`UnnamedFile::publish`]) a kill frees it, so that no
-    /// file is left that does not name its owner.
+    /// The whole memory is allocated on tmpfs now, because access to memory that is missing later
+    /// would cause a SIGBUS. If the process is killed before the file has a name
+    /// ([`UnnamedFile::publish`]), the kernel frees the file. So no file is left that does not name
+    /// its owner.
     ///
     /// # Errors
-    /// The directory is missing, belongs to another user, is open to others, or is not on tmpfs; or
-    /// tmpfs is full (`StorageFull`).
+    /// The directory is missing, belongs to another user, can be written to by others, or is not on
+    /// tmpfs; or tmpfs is full (`StorageFull`).
     pub fn create(directory: &Path, bytes: usize) -> io::Result<(Self, UnnamedFile)> {
         Directory::create(directory, DIRECTORY_MODE)?;
         let folder = open_trusted(directory)?;
@@ -156,7 +158,7 @@ impl SharedMemory {
         Ok((Self { map: Arc::new(map), allocated: 0 }, UnnamedFile { folder, file }))
     }
 
-    /// Returns its pages, to be mapped before they are needed.
+    /// Returns the pages of the memory, so that they can be mapped before they are needed.
     pub fn pages(&self) -> MappedPages {
         MappedPages(Arc::clone(&self.map))
     }
@@ -170,16 +172,17 @@ impl SharedMemory {
         Some(SharedSlice { map: Arc::clone(&self.map), start, length: bytes })
     }
 
-    /// Allocates the next number, which a process that reads the file can see.
+    /// Allocates the next number. A process that reads the file can see its value.
     pub fn allocate_number(&mut self) -> Option<SharedNumber> {
-        // Numbers are adjacent: a cache line for each would waste a page per few sources.
+        // Numbers are adjacent, because a cache line for each number would waste a page per few
+        // sources.
         let start = self.allocated.next_multiple_of(size_of::<u64>());
         let end = start.checked_add(size_of::<u64>()).filter(|end| *end <= self.map.len())?;
         self.allocated = end;
         Some(SharedNumber { map: Arc::clone(&self.map), start })
     }
 
-    /// Advances to a multiple of `bytes`.
+    /// Advances the next allocation to a multiple of `bytes`.
     pub fn align(&mut self, bytes: usize) {
         self.allocated = self.allocated.next_multiple_of(bytes).min(self.map.len());
     }
@@ -191,8 +194,8 @@ pub struct MappedPages(Arc<MmapRaw>);
 
 impl MappedPages {
     /// Maps every page, so that later accesses cause no page fault. Changes no content and is safe
-    /// while other threads use the memory. Best effort: kernels before 5.14 lack the call, and the
-    /// first access to a page then costs a microsecond.
+    /// while other threads use the memory. This is best effort, because kernels before 5.14 lack
+    /// the call. On those, the first access to a page costs a microsecond.
     pub fn populate(&self) {
         let mut at = 0;
         while at < self.0.len() {
@@ -225,9 +228,9 @@ impl SharedSlice {
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the range lies within the mapping (checked by `allocate`), which lives as long as
-        // `map`. No other value in this process has these bytes: `allocate` hands out each range
-        // once, and `&self` excludes `bytes_mut`. Other processes only read the file, and only once
-        // this process is dead and its lock free.
+        // `map`. No other value in this process has these bytes, because `allocate` hands out each
+        // range only one time, and `&self` excludes `bytes_mut`. Other processes only read the
+        // file, and only after this process has died and its lock is free.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.length) }
     }
 
@@ -259,8 +262,9 @@ impl SharedNumber {
     }
 }
 
-/// Opens a directory that is ours and that no other user can write to. A link to it is followed if
-/// it belongs to us or to root: systemd creates links, as root, but in /dev/shm any user can.
+/// Opens a directory that belongs to this user and that no other user can write to. Follows a link
+/// to it only if the link belongs to this user or to root, because in /dev/shm any user can create
+/// links. Links of root are needed because systemd creates them as root.
 fn open_trusted(directory: &Path) -> io::Result<Directory> {
     let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
     let folder = Directory::open(directory)?;
@@ -277,7 +281,7 @@ fn open_trusted(directory: &Path) -> io::Result<Directory> {
 #[derive(Debug)]
 pub struct SharedMemoryFile {
     path: PathBuf,
-    /// Open for reading.
+    /// The file, open for reading.
     pub file: File,
 }
 
@@ -296,7 +300,7 @@ impl SharedMemoryFile {
         };
         let mut found = Vec::new();
         for name in folder.names()?.into_iter().filter(|name| name.ends_with(suffix)) {
-            // The file was removed, belongs to another user, or is not regular: skip it.
+            // A file that was removed, belongs to another user, or is not regular is skipped.
             if let Ok(file) = folder.file(&name, FileAccess::Read) {
                 found.push(Self { path: directory.join(name), file });
             }
@@ -305,13 +309,13 @@ impl SharedMemoryFile {
         Ok(found)
     }
 
-    /// Returns its path.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns its length in bytes, or `None` if fewer bytes are allocated on tmpfs: a run
-    /// allocates all of its memory before it writes, so no run leaves a sparse file.
+    /// Returns the length of the file in bytes, or `None` if fewer bytes are allocated on tmpfs. A
+    /// run allocates all of its memory before it writes, so no run leaves a sparse file.
     /// # Errors
     /// Any error of the underlying system call.
     pub fn complete_length(&self) -> io::Result<Option<u64>> {
@@ -320,8 +324,8 @@ impl SharedMemoryFile {
         Ok(Some(metadata.len()).filter(|length| *length <= allocated_bytes))
     }
 
-    /// Locks the file if its process is dead, for as long as `self` lives. Waits up to `wait_ns`
-    /// for a process that is being killed. Returns whether the lock was taken.
+    /// Locks the file if its process is dead. The lock is held as long as `self` lives. Waits up to
+    /// `wait_ns` for a process that is being killed. Returns whether the lock was taken.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -341,14 +345,14 @@ impl SharedMemoryFile {
         }
     }
 
-    /// Returns whether a process has locked it. Do not call this for an empty file, which is about
-    /// to be locked.
+    /// Returns whether a process has locked the file. Do not call this for an empty file, because
+    /// its process is about to lock it.
     pub fn is_locked(&self) -> bool {
         matches!(self.file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
-    /// Returns whether the file was never written to: it is empty, or its first page is zero. A run
-    /// writes its identity before anything else.
+    /// Returns whether the file was never written to. Such a file is empty, or its first page is
+    /// zero, because a run writes its identity before anything else.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -358,7 +362,8 @@ impl SharedMemoryFile {
         Ok(page.iter().take(count).all(|byte| *byte == 0))
     }
 
-    /// Removes the file if its path still refers to it. Call this once its content is safe.
+    /// Removes the file if its path still refers to it. Call this only when the content of the file
+    /// is safe elsewhere.
     pub fn remove(self) {
         let is_same = |found: Metadata| {
             self.file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (found.dev(), found.ino()))
@@ -369,12 +374,13 @@ impl SharedMemoryFile {
     }
 }
 
-/// Removes the file of a run that has ended. Best effort: if it stays on tmpfs, the next run finds
-/// it again.
+/// Removes the file of a run that has ended. This is best effort: if the file stays on tmpfs, the
+/// next run finds it again.
 #[allow(clippy::disallowed_methods, reason = "the function that the ban points to")]
 pub fn remove_if_exists(path: &Path) {
     match std::fs::remove_file(path) {
-        // In a read-only directory the kernel reports that first, whether the file exists or not.
+        // In a read-only directory, the kernel reports the read-only file system, whether the file
+        // exists or not.
         Err(error) if std::fs::symlink_metadata(path).is_ok() => {
             tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
         }
@@ -388,7 +394,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends a wait that would never end.
+    /// Time limit for a wait that would otherwise never end.
     const WATCHDOG_NS: u64 = 120_000_000_000;
 
     fn folder() -> tempfile::TempDir {
@@ -443,14 +449,14 @@ mod tests {
         assert_eq!(kept[0].complete_length().unwrap(), Some(8192 + 11));
         assert_eq!(std::fs::read(kept[0].path()).unwrap()[8192..], *b"later still");
         drop((number, memory, end));
-        // A program that another test starts holds the lock, too, between its fork and its exec.
+        // A program that another test starts also holds the lock, between its fork and its exec.
         assert!(kept[0].take_over(WATCHDOG_NS).unwrap() && !kept[0].is_locked());
         kept.into_iter().for_each(SharedMemoryFile::remove);
         assert_eq!(SharedMemoryFile::list(folder.path(), ".slabs").unwrap().len(), 0);
     }
 
-    // Proves that mapping pages ahead keeps their content, at any length. Counts this thread's page
-    // faults while it touches every page.
+    // Proves that mapping pages ahead keeps their content, at any length. The test counts this
+    // thread's page faults while it touches every page.
     #[test]
     fn pages_are_mapped_ahead() {
         const BYTES: usize = (3 << 20) + 8192;
@@ -474,8 +480,8 @@ mod tests {
         stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(7).unwrap().parse().unwrap()
     }
 
-    // Proves that unusable directories are rejected with the reason: on a disk, open to others, too
-    // little memory.
+    // Proves that unusable directories are rejected with the reason. They are on a disk, open to
+    // others, or have too little memory.
     #[test]
     fn bad_places_are_refused() {
         let refused = |path: &Path, bytes| SharedMemory::create(path, bytes).unwrap_err();
@@ -525,7 +531,7 @@ mod tests {
         assert_eq!(kept[0].complete_length().unwrap(), None);
     }
 
-    // Proves that a dying process is waited for: its memory is freed while `take_over` waits.
+    // Proves that `take_over` waits for a dying process, whose memory is freed during the wait.
     #[test]
     fn a_dying_process_is_waited_for() {
         let folder = folder();

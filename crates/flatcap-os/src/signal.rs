@@ -1,4 +1,4 @@
-//! Turns signals into flags and sets a wake-up event.
+//! Turns signals into flags, and sets a wake-up event at each signal.
 
 use std::io;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::wake_event::{WakeEvent, WakeReason};
 /// Exit status after a second stop signal. Unwritten data is discarded.
 const FORCED_EXIT_STATUS: i32 = 1;
 
-/// Grace period of a command that its output or input may block: long enough to finish pending
-/// work, and shorter than the stop timeout of any supervisor.
+/// Grace period of a command that the reader of its output, or the writer of its input, may block.
+/// It is long enough to finish pending work, and shorter than the stop timeout of any supervisor.
 const GRACE_NS: u64 = 2_000_000_000;
 
-/// Handles signals while it lives.
+/// Handles signals until it is dropped.
 #[derive(Debug)]
 #[must_use = "signals are watched while this value lives"]
 pub struct SignalWatch {
@@ -30,7 +30,7 @@ pub struct SignalWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Requests not yet taken. Repeated signals count as one request.
+/// Requests that no call has returned yet. Repeated signals count as one request.
 #[derive(Debug, Default)]
 struct PendingSignals {
     stop: AtomicBool,
@@ -40,9 +40,9 @@ struct PendingSignals {
 }
 
 impl SignalWatch {
-    /// Handles the recorder's signals. Each signal sets `wake`. SIGINT and SIGTERM request a stop,
-    /// and a second one ends the process at once with status 1. SIGHUP requests a reload, SIGUSR1 a
-    /// rotation, and with `has_snapshots` SIGUSR2 a snapshot.
+    /// Handles the recorder's signals. Each signal sets `wake`. SIGINT and SIGTERM request a stop;
+    /// the second of these signals ends the process immediately with status 1. SIGHUP requests a
+    /// reload, and SIGUSR1 a rotation. If `has_snapshots` is true, SIGUSR2 requests a snapshot.
     ///
     /// # Errors
     /// The kernel rejects a handler or a thread.
@@ -55,8 +55,8 @@ impl SignalWatch {
         Self::watch(signals, wake, u64::MAX)
     }
 
-    /// Handles stop signals for all other commands. SIGINT and SIGTERM set `stop`, and a second one
-    /// ends the process at once with status 1.
+    /// Handles stop signals for all other commands. SIGINT and SIGTERM set `stop`; the second of
+    /// these signals ends the process immediately with status 1.
     ///
     /// # Errors
     /// The kernel rejects a handler or a thread.
@@ -64,9 +64,9 @@ impl SignalWatch {
         Self::watch(&[SIGINT, SIGTERM], stop, u64::MAX)
     }
 
-    /// Like [`stop_only`](Self::stop_only), for commands that the reader of their output may block
-    /// and that leave no partial work: ends the process with status 1 if it still runs 2 s after
-    /// the first signal.
+    /// Like [`stop_only`](Self::stop_only), for commands that leave no partial work and that the
+    /// reader of their output may block. Also ends the process with status 1 if it still runs 2 s
+    /// after the first signal.
     ///
     /// # Errors
     /// The kernel rejects a handler or a thread.
@@ -77,7 +77,7 @@ impl SignalWatch {
     fn watch(signals: &[i32], wake: Arc<WakeEvent>, grace_ns: u64) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: the handler of the first signal checks the flag before the second
+            // The order matters, because the first handler must check the flag before the second
             // handler sets it.
             flag::register_conditional_shutdown(signal, FORCED_EXIT_STATUS, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;

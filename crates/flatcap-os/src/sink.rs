@@ -1,4 +1,4 @@
-//! Destinations of a replay: a byte stream, or a datagram socket that takes one frame per datagram.
+//! Destinations of a replay: a byte stream, or a datagram socket that sends one frame per datagram.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
@@ -55,7 +55,7 @@ pub enum ReplaySink<W> {
 }
 
 impl<W: Write> ReplaySink<W> {
-    /// Connects to an address; `stdout` is the stream to use for standard output.
+    /// Connects to an address. `stdout` is the stream that is used for standard output.
     ///
     /// # Errors
     /// `NotFound` for a host name without an address, or any error of the underlying system call.
@@ -71,8 +71,7 @@ impl<W: Write> ReplaySink<W> {
         })
     }
 
-    /// Sends one frame. Returns false, without sending it, for a frame that is too long for a
-    /// datagram.
+    /// Sends one frame. Returns false and sends nothing if the frame is too long for a datagram.
     ///
     /// # Errors
     /// `BrokenPipe` if the reader is gone, or any error of the underlying system call.
@@ -104,7 +103,8 @@ impl<W: Write> ReplaySink<W> {
 mod tests {
     use super::*;
 
-    // Proves that addresses are parsed as they are printed, and that invalid ones are rejected.
+    // Proves that printed addresses are parsed again as the same addresses, and that invalid ones
+    // are rejected.
     #[test]
     fn addresses_are_read() {
         for text in ["stdout", "unix:/run/x.sock", "udp:127.0.0.1:9", "udp:[::1]:9"] {

@@ -1,4 +1,5 @@
-//! Input that may be a pipe or a terminal: a read that waits for its writer ends at a stop.
+//! Input that may be a pipe or a terminal. A read that waits for the writer ends when a stop is
+//! requested.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -13,8 +14,8 @@ use rustix::io::Errno;
 
 use super::wake_event::WakeEvent;
 
-/// Interval at which a waiting read checks for the stop, which has no descriptor to wait for: short
-/// for a person, and ten system calls per second.
+/// Interval at which a waiting read checks for the stop, which has no descriptor to wait for. The
+/// interval is short for a person, and costs only ten system calls per second.
 const STOP_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// An open input.
@@ -45,7 +46,7 @@ impl StoppableInput {
     /// # Errors
     /// `IsADirectory`, or any error of the underlying system call.
     pub fn stdin(stop: Arc<WakeEvent>) -> io::Result<Self> {
-        // Not `io::Stdin`, whose buffer `poll` does not see.
+        // This is not `io::Stdin`, because `poll` does not see bytes in the buffer of `io::Stdin`.
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?), stop)
     }
 
@@ -64,7 +65,7 @@ impl Read for StoppableInput {
         loop {
             wait_for_data(&self.file, stop)?;
             match self.file.read(buffer) {
-                // Another reader of the pipe was faster.
+                // Another reader of the pipe has read the data first.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
@@ -72,8 +73,8 @@ impl Read for StoppableInput {
     }
 }
 
-/// Waits until a read would not wait. A FIFO that had no writer yet is not at its end: the kernel
-/// reports the end only after a writer came and went.
+/// Waits until a read would not wait. A FIFO that had no writer yet is not at its end, because the
+/// kernel reports the end only after a writer has opened and closed the FIFO.
 fn wait_for_data(file: &File, stop: &WakeEvent) -> io::Result<()> {
     while !stop.is_set() {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&STOP_CHECK)) {
@@ -85,7 +86,7 @@ fn wait_for_data(file: &File, stop: &WakeEvent) -> io::Result<()> {
     Err(io::Error::other(InputStopped))
 }
 
-/// Returns whether a read failed because of the stop.
+/// Returns whether a read failed because a stop was requested.
 pub fn is_stop(error: &io::Error) -> bool {
     matches!(error.get_ref(), Some(cause) if cause.is::<InputStopped>())
 }
@@ -99,8 +100,8 @@ mod tests {
     use super::*;
     use crate::thread;
 
-    // Proves that neither opening nor reading a FIFO without a writer outlasts a stop, that a
-    // writer's bytes are read to their end, and that a FIFO whose writer is silent ends at a stop.
+    // Proves that opening or reading a FIFO without a writer ends at a stop, and that all bytes of
+    // a writer are read. A read from a FIFO whose writer is silent also ends at a stop.
     #[test]
     fn a_stop_ends_the_wait_for_a_writer() {
         let folder = tempfile::tempdir().unwrap();

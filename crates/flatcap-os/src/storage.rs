@@ -1,4 +1,5 @@
-//! The data directory: create, lock and list it; write, sync and rename its files.
+//! The data directory. This module creates, locks and lists it, and writes, syncs and renames its
+//! files.
 
 use std::fs::{File, FileTimes, Permissions, TryLockError};
 use std::io::{self, IoSlice, Write};
@@ -17,19 +18,20 @@ use super::clock::monotonic_ns;
 use super::environment;
 use super::wake_event::WakeEvent;
 
-/// Mode of a new data directory: full access for the owner, read access for the group.
+/// Mode of a new data directory, with full access for the owner and read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of a new data file.
 const FILE_MODE: u32 = 0o640;
-/// The mode bits that a file may take over from another one: no set-uid, set-gid or sticky bit.
+/// Mode bits that a file may take over from another one. They exclude the set-uid, set-gid and
+/// sticky bits.
 const PERMISSIONS: u32 = 0o777;
 /// Magic numbers of in-memory file systems, tmpfs and ramfs (statfs(2)).
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-/// The unit of `st_blocks` (stat(2)).
+/// The unit of `st_blocks` (stat(2)), in bytes.
 const BLOCK_BYTES: u64 = 512;
 
-/// Returns the default data directory: the service's state directory, or one in the working
-/// directory, so that a first run needs no privileges.
+/// Returns the default data directory. This is the service's state directory, or else a directory
+/// in the working directory, so that a first run needs no privileges.
 pub fn default_directory() -> PathBuf {
     environment::directory("STATE_DIRECTORY").unwrap_or_else(|| PathBuf::from("./flatcap-data"))
 }
@@ -47,8 +49,8 @@ pub struct DataDirectory {
 /// An error that makes a data directory unusable for recording.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirectoryError {
-    /// Missing rights, a file in its place, a read-only file system: correct the path or its
-    /// rights.
+    /// The directory cannot be used, because of missing rights, a file in its place, or a read-only
+    /// file system. The user must correct the path or its rights.
     #[error("cannot {action} the data directory {}: {error}; check its path and permissions", path.display())]
     Unusable {
         /// The operation that failed.
@@ -59,7 +61,8 @@ pub enum DataDirectoryError {
         #[source]
         error: io::Error,
     },
-    /// Another recorder holds the lock: stop it or record to another directory.
+    /// Another recorder holds the lock. The user must stop that recorder or record to another
+    /// directory.
     #[error(
         "the data directory {} is in use by another recorder, which holds the lock {LOCK_NAME} in it; \
          stop that recorder or name another directory",
@@ -71,10 +74,11 @@ pub enum DataDirectoryError {
     },
 }
 
-/// A reader that checks whether a recorder runs holds the lock for a moment, and a command that
-/// ends removes the lock file that it created. So the lock is retried this many times...
+/// Number of times that the lock is retried. Retries are needed for two reasons. A reader that
+/// checks whether a recorder runs holds the lock for a moment, and a command removes at its end the
+/// lock file that it created.
 const LOCK_RETRIES: u32 = 20;
-/// ...at this interval.
+/// Interval of these retries, in nanoseconds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
 
 impl DataDirectory {
@@ -130,12 +134,13 @@ impl DataDirectory {
         Err(DataDirectoryError::InUse { path: path.to_owned() })
     }
 
-    /// Wraps an open directory, for the case that no other process changes its files.
+    /// Wraps an open directory without a lock. This is for the case that no other process changes
+    /// its files.
     pub(super) fn unlocked(path: &Path, directory: Directory) -> Self {
         Self { path: path.to_owned(), directory, lock: None, removes_lock: false }
     }
 
-    /// Returns device and inode, which identify the directory whatever its path.
+    /// Returns device and inode of the directory, which identify it even if its path changes.
     pub fn identity(&self) -> (u64, u64) {
         self.directory.identity()
     }
@@ -174,8 +179,9 @@ impl DataDirectory {
 
 impl Drop for DataDirectory {
     fn drop(&mut self) {
-        // Removed while it is still locked: a process that opened it before waits, and then finds
-        // that the name no longer leads to it. Best effort: a lock file that stays is harmless.
+        // The file is removed while it is still locked. So a process that has already opened the
+        // file waits for the lock, and then finds that the name no longer leads to the file. This
+        // is best effort, because a lock file that stays is harmless.
         if self.removes_lock
             && let Some(lock) = &self.lock
             && is_lock_file(&self.directory, lock).unwrap_or(false)
@@ -319,7 +325,7 @@ impl StorageFile for DiskFile {
         let other = |wanted: u32, now: u32| (wanted != now).then_some(wanted);
         let (owner, group) = (other(attributes.owner, now.owner), other(attributes.group, now.group));
         if owner.is_some() || group.is_some() {
-            // Before the mode, because chown clears some of its bits.
+            // The owner is set before the mode, because chown clears some bits of the mode.
             fchown(&self.file, owner, group)?;
         }
         self.file.set_permissions(Permissions::from_mode(attributes.mode))?;
@@ -344,9 +350,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that a reader that checks for a recorder does not prevent one from starting. Another
-    // thread holds the lock for a moment, as such a reader does; without retries no attempt would
-    // succeed.
+    // Proves that a reader that checks for a recorder does not prevent a recorder from starting.
+    // Another thread holds the lock for a moment, as such a reader does; without retries no attempt
+    // would succeed.
     #[test]
     fn a_reader_keeps_no_recorder_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -366,8 +372,8 @@ mod tests {
         assert!((0..50).any(|_| is_opened()));
     }
 
-    // Proves that a directory accepts one recorder at a time, and that readers can see whether one
-    // runs.
+    // Proves that a directory accepts one recorder at a time, and that readers can see whether a
+    // recorder runs.
     #[test]
     fn the_lock_excludes_a_second_recorder() {
         let folder = tempfile::tempdir().unwrap();
@@ -377,7 +383,7 @@ mod tests {
         let second = DataDirectory::open(&path).unwrap_err();
         assert!(matches!(second, DataDirectoryError::InUse { .. }), "{second}");
         drop(first);
-        // Between fork and exec, a child that another test starts holds the lock, too.
+        // Between fork and exec, a child that another test starts also holds the lock.
         let end_ns = monotonic_ns() + 60_000_000_000;
         while is_recording(&path) {
             assert!(monotonic_ns() < end_ns, "the lock is free within a minute");
@@ -386,9 +392,9 @@ mod tests {
         DataDirectory::open(&path).unwrap();
     }
 
-    // Proves that a lock file that was created only to change a directory is removed, that an
-    // existing lock file stays, and that the removal never lets two processes hold the lock.
-    // Method: threads open the directory repeatedly and count each other.
+    // Proves that a lock file that was created only to change a directory is removed, and that an
+    // existing lock file stays. The removal never allows two processes to hold the lock. The
+    // threads of the test open the directory repeatedly and count each other.
     #[test]
     fn a_lock_file_that_was_not_there_is_removed() {
         let folder = tempfile::tempdir().unwrap();
@@ -404,7 +410,7 @@ mod tests {
                         .filter(|_| {
                             let Ok(held) = DataDirectory::open_existing(&path) else { return false };
                             assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-                            // If another thread had the lock too, the count would show it.
+                            // If another thread also had the lock, the count would show it.
                             WakeEvent::new().wait_until(monotonic_ns() + 100_000);
                             assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1, "one at a time");
                             drop(held);
@@ -422,7 +428,7 @@ mod tests {
         assert!(lock.exists());
     }
 
-    // Proves that neither create nor rename overwrites an existing file.
+    // Proves that neither creating nor renaming a file overwrites an existing file.
     #[test]
     fn create_and_rename_replace_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Named threads: their wake-up precision, scheduling priority and CPU affinity.
+//! Named threads, with settings for their wake-up precision, scheduling priority and CPU affinity.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -21,9 +21,9 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Waits until a thread has ended, with a deadline, which the standard library does not support.
-/// Returns false if it still runs at `deadline_ns` of the monotonic clock. During the wait, calls
-/// `meanwhile` with the time every millisecond.
+/// Waits until a thread has ended, or until a deadline, which the standard library does not
+/// support. Returns false if the thread still runs at `deadline_ns` of the monotonic clock. During
+/// the wait, calls `meanwhile` with the current time every millisecond.
 pub fn wait_for_exit<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let never = WakeEvent::new();
@@ -43,17 +43,17 @@ pub fn current_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// Returns whether a thread of this process runs or waits for a CPU, and for nothing else (state R
-/// in `/proc/self/task/ID/stat`, see `proc_pid_stat(5)`). Returns false if the file cannot be read.
+/// Returns whether a thread of this process runs or waits only for a CPU (state R in
+/// `/proc/self/task/ID/stat`, see `proc_pid_stat(5)`). Returns false if the file cannot be read.
 pub fn is_ready(id: i32) -> bool {
     let stat = std::fs::read(format!("/proc/self/task/{id}/stat")).unwrap_or_default();
-    // The name may contain any character.
+    // The thread's name may contain any character, so the last parenthesis ends it.
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     name_end.and_then(|end| stat.get(end..)).is_some_and(|rest| rest.starts_with(b") R"))
 }
 
 /// Sets the calling thread's timer slack to 1 ns instead of the default 50 us, so that the kernel
-/// wakes it at its deadlines instead of batching wake-ups. Measured at 1 kHz: the median lateness
+/// wakes it at its deadlines instead of batching wake-ups. At 1 kHz, the measured median lateness
 /// is 43 us instead of 91 us.
 ///
 /// # Errors
@@ -70,12 +70,14 @@ pub fn reset_timer_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(None)?)
 }
 
-/// Gives the calling thread real-time priority (`SCHED_FIFO`, 1 to 99): it runs before all threads
-/// with a lower or no real-time priority. Threads and programs that it starts do not inherit it.
+/// Gives the calling thread real-time priority (`SCHED_FIFO`, 1 to 99). The thread then runs before
+/// all threads with a lower or no real-time priority. Threads and programs that it starts do not
+/// inherit the priority.
 ///
 /// # Errors
-/// Any error of `sched_setscheduler`: `PermissionDenied` without `CAP_SYS_NICE` if `RLIMIT_RTPRIO`
-/// is lower, `InvalidInput` for a priority out of range. The thread then keeps its priority.
+/// Any error of `sched_setscheduler`, such as `PermissionDenied` without `CAP_SYS_NICE` if
+/// `RLIMIT_RTPRIO` is lower, and `InvalidInput` if the priority is out of range. The thread then
+/// keeps its priority.
 pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
     set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
@@ -93,7 +95,8 @@ pub fn set_idle_priority() -> io::Result<()> {
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_idle_io_class() -> io::Result<()> {
-    // linux/ioprio.h: the class is in bits 13 and up; "who" 1 means a thread, 0 the calling one.
+    // linux/ioprio.h: the class is in bits 13 and up. WHO_THREAD (1) selects a thread by its id; id
+    // 0 is the calling thread.
     const IDLE_CLASS: libc::c_int = 3 << 13;
     const WHO_THREAD: libc::c_int = 1;
     // SAFETY: the call takes three integers and touches no memory of this process.
@@ -101,9 +104,9 @@ fn set_idle_io_class() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes the calling thread a batch thread (`SCHED_BATCH`, nice 0 or higher): it gets a normal
-/// share of the CPU but yields to threads that wake up. A negative nice value of the process is
-/// meant for its samplers, not for this thread; a positive one is kept.
+/// Makes the calling thread a batch thread (`SCHED_BATCH`, nice 0 or higher). The thread then gets
+/// a normal share of the CPU but yields to threads that wake up. A negative nice value is raised to
+/// 0, because the process has it for its samplers, not for this thread; a positive value is kept.
 ///
 /// # Errors
 /// Any error of `sched_setscheduler` or `setpriority`; both are called in any case.
@@ -112,8 +115,8 @@ pub fn set_batch_priority() -> io::Result<()> {
     policy.and(reset_negative_nice())
 }
 
-/// Raises the calling thread's nice value to 0 if it is negative, as when the service has a raised
-/// priority. Programs that the thread starts inherit the value.
+/// Raises the calling thread's nice value to 0 if it is negative, for example because the service
+/// has a raised priority. Programs that the thread starts inherit the value.
 ///
 /// # Errors
 /// Any error of `setpriority`.
@@ -131,14 +134,14 @@ pub fn reset_negative_nice() -> io::Result<()> {
 /// # Errors
 /// Any error of `sched_setscheduler`.
 pub fn drop_realtime_priority() -> io::Result<()> {
-    // Clearing the flag would need a privilege.
+    // The flag is kept, because clearing it would need a privilege.
     set_scheduler(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
 }
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
-    // The kernel's sched_param is this one number. That of a C library may be longer (musl), and
-    // musl's own function always fails.
+    // The kernel's sched_param is only this number. The structure of a C library may be longer
+    // (musl), and musl's function always fails.
     let parameters = libc::c_int::from(priority);
     // SAFETY: the call reads one int at the pointer, which is valid until it returns; thread 0 is
     // the calling one.
@@ -146,12 +149,12 @@ fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Restricts the calling thread to these CPUs. Returns the CPUs among them that it cannot run on:
-/// missing, offline, or not in the control group's set.
+/// Restricts the calling thread to these CPUs. Returns the CPUs among them on which the thread
+/// cannot run, because they are missing, offline, or not in the control group's set.
 ///
 /// # Errors
-/// Any error of `sched_setaffinity`: `InvalidInput` if none of them is usable. The thread's
-/// affinity is then unchanged.
+/// Any error of `sched_setaffinity`, such as `InvalidInput` if none of the CPUs is usable. The
+/// thread's affinity is then unchanged.
 pub fn pin_to_cpus(cpus: &[u32]) -> io::Result<Vec<u32>> {
     let cpu_index = |cpu: u32| usize::try_from(cpu).ok().filter(|place| *place < CpuSet::MAX_CPU);
     let mut wanted = CpuSet::new();
@@ -181,7 +184,7 @@ mod tests {
         line[key.len()..].trim().to_owned()
     }
 
-    /// Runs `body` on a new thread, so that its settings end with it.
+    /// Runs `body` on a new thread, so that the thread's settings do not outlast `body`.
     fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
         spawn("test", body).unwrap().join().unwrap()
     }
@@ -221,7 +224,7 @@ mod tests {
     }
 
     // Proves that only the calling thread's negative nice value is reset, and that a positive one
-    // is kept. Setting one below 0 needs a privilege that the test may lack.
+    // is kept. Setting a negative value needs a privilege that the test may lack.
     #[test]
     fn threads_reset_negative_nice() {
         let nice = || {
@@ -240,13 +243,13 @@ mod tests {
         assert_eq!(nice(), own);
     }
 
-    // Proves that a thread gets the real-time priority it asks for and its children do not inherit
-    // it; without the privilege, that the kernel's error is returned.
+    // Proves that a thread gets the requested real-time priority and that its children do not
+    // inherit it. Without the privilege, the kernel's error is returned.
     #[test]
     fn threads_get_realtime_priority() {
         let policy = || {
-            // After the name, which may contain anything: fields 40 and 41 of proc_pid_stat(5),
-            // counted from field 3.
+            // These are fields 40 and 41 of proc_pid_stat(5). They are counted from field 3, which
+            // follows the name, because the name may contain any character.
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let (_, fields) = stat.rsplit_once(") ").unwrap();
             let fields: Vec<&str> = fields.split(' ').collect();

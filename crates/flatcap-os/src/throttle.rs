@@ -1,15 +1,15 @@
-//! A throttle (rate limit): keeps work within a budget per second, by the generic cell rate
-//! algorithm, a token bucket with one number as its state. Reads no clock and takes no lock.
+//! A throttle (rate limit), which keeps work within a budget per second. It uses the generic cell
+//! rate algorithm, a token bucket whose state is one number. It reads no clock and takes no lock.
 //!
-//! No lock, because a thread at idle priority may stop running at any point, even while it holds
-//! one. The state is one number: the time at which all work so far is paid for.
+//! It takes no lock because a thread at idle priority may stop running at any point, even while it
+//! holds a lock. The number is the time at which all work so far is paid for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::NS_PER_S;
 
-/// Computes how long to wait to stay within a budget, whatever its unit: bytes, or nanoseconds of
-/// CPU time.
+/// Computes the time to wait to stay within a budget. The unit of the budget is arbitrary, for
+/// example bytes or nanoseconds of CPU time.
 #[derive(Debug)]
 pub struct Throttle {
     per_second: AtomicU64, // the budget, > 0
@@ -18,7 +18,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Creates a throttle that allows this much per second. Unused budget does not accumulate.
+    /// Creates a throttle with this budget per second. Unused budget does not accumulate.
     pub fn new(per_second: u64) -> Self {
         Self { per_second: AtomicU64::new(per_second.max(1)), burst_ns: 0, paid_ns: AtomicU64::new(0) }
     }
@@ -29,13 +29,14 @@ impl Throttle {
         Self { burst_ns, ..self }
     }
 
-    /// Changes the budget, and discards all charges, because their cost has changed.
+    /// Changes the budget. Discards all charges, because their cost has changed.
     pub fn set_budget(&self, per_second: u64) {
         self.per_second.store(per_second.max(1), Ordering::Relaxed);
         self.paid_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Charges work that began at `began_ns`. The duration of the work counts toward paying for it.
+    /// Charges work that began at `began_ns`. The work is paid for from `began_ns` on, so its
+    /// duration counts as waiting time.
     pub fn charge(&self, began_ns: u64, amount: u64) {
         let per_second = self.per_second.load(Ordering::Relaxed);
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(per_second);
@@ -44,7 +45,7 @@ impl Throttle {
         let _before = self.paid_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
     }
 
-    /// Returns how long to wait before the next work, in nanoseconds.
+    /// Returns the time to wait before the next work, in nanoseconds.
     pub fn wait_ns(&self, now_ns: u64) -> u64 {
         let paid_ns = self.paid_ns.load(Ordering::Relaxed);
         paid_ns.saturating_sub(now_ns.saturating_add(self.burst_ns))
@@ -78,8 +79,8 @@ mod tests {
     }
 
     // Proves that over any interval at most the budget and the burst are spent, and that infrequent
-    // work never waits. The budget is 2.5 % of a core; an hour of back-to-back requests of 1 ms,
-    // then one every 15 s.
+    // work never waits. The budget is 2.5 % of a core. The test makes back-to-back requests of 1 ms
+    // for an hour, and then one request every 15 s.
     #[test]
     fn a_burst_is_saved_up() {
         let throttle = Throttle::new(25 * MS).with_burst(8 * NS_PER_S);

@@ -1,8 +1,9 @@
-//! A flag that a thread can sleep on until an absolute deadline: the stop signal, the recorder's
-//! wake-up event.
+//! A flag that a thread can sleep on until an absolute deadline. The stop signal and the recorder's
+//! wake-up event are such flags.
 //!
-//! One futex word. Setting it costs a system call only while a thread sleeps. Waiting uses the same
-//! kernel timer as `clock_nanosleep`, so the lateness of a deadline is the same.
+//! The flag is one futex word. Setting the flag costs a system call only while a thread sleeps.
+//! Waiting uses the same kernel timer as `clock_nanosleep`, so the lateness of a deadline is the
+//! same.
 
 #[cfg(not(flatcap_model))]
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +12,8 @@ use super::clock;
 #[cfg(flatcap_model)]
 use crate::model::{AtomicU32, Futex, Ordering};
 
-/// A flag that threads can wait for. Shared by reference; every method takes `&self`.
+/// A flag that threads can wait for. Threads share it by reference, because every method takes
+/// `&self`.
 #[derive(Debug)]
 pub struct WakeEvent {
     word: AtomicU32,
@@ -44,7 +46,7 @@ impl WakeEvent {
         Self { word: AtomicU32::new(Self::CLEAR) }
     }
 
-    /// Like the constructor above, on the atomics of the model checker.
+    /// Creates a clear event on the atomics of the model checker.
     #[cfg(flatcap_model)]
     pub fn new() -> Self {
         Self { word: AtomicU32::new(Self::CLEAR), kernel: Futex::new() }
@@ -57,12 +59,13 @@ impl WakeEvent {
         }
     }
 
-    /// Clears the event. Only for an event with a single waiter, which must clear it before it
-    /// checks its condition. The check then sees everything that happened before the event was last
-    /// set, and a later `set` wakes the waiter again.
+    /// Clears the event. Use this only for an event with a single waiter, which must clear the
+    /// event before it checks its condition. The check then sees everything that happened before
+    /// the event was last set, and a later `set` wakes the waiter again.
     pub fn clear(&self) {
-        // A swap, not a store: it reads the value of the last `set` and so synchronizes with
-        // everything before it. A store could be reordered after the check that follows.
+        // This is a swap, not a store, because a swap reads the value of the last `set` and so
+        // synchronizes with everything before that `set`. A store could be reordered after the
+        // check that follows.
         self.word.swap(Self::CLEAR, Ordering::AcqRel);
     }
 
@@ -79,8 +82,8 @@ impl WakeEvent {
             if self.is_set() {
                 return WakeReason::Set;
             }
-            // The event was set, a signal interrupted the wait, or the wake-up was spurious: check
-            // again.
+            // The event was set, a signal interrupted the wait, or the wake-up was spurious. So
+            // check the event again.
             if self.sleep(&deadline) == WakeReason::Deadline {
                 return WakeReason::Deadline;
             }
@@ -93,7 +96,7 @@ impl WakeEvent {
     }
 }
 
-/// The kernel's futex.
+/// Waiting with the kernel's futex.
 #[cfg(not(flatcap_model))]
 impl WakeEvent {
     fn wake(&self) {
@@ -115,7 +118,7 @@ impl WakeEvent {
     }
 }
 
-/// The model checker's futex, where deadlines never pass.
+/// Waiting with the model checker's futex, where deadlines never pass.
 #[cfg(flatcap_model)]
 impl WakeEvent {
     fn wake(&self) {
@@ -143,8 +146,8 @@ mod tests {
         assert!(clock::monotonic_ns() >= deadline);
     }
 
-    // Proves that setting the event wakes a waiting thread long before its deadline, and that it
-    // stays set until cleared.
+    // Proves that setting the event wakes a waiting thread long before its deadline, and that the
+    // event stays set until it is cleared.
     #[test]
     fn setting_wakes_the_sleeper() {
         let event = Arc::new(WakeEvent::new());

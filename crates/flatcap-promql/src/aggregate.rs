@@ -31,7 +31,7 @@ pub(crate) fn aggregate(
 /// Returns the aggregates with a parameter that is a number at each step.
 ///
 /// # Errors
-/// An aggregation that is not known.
+/// The aggregation is not known.
 pub(crate) fn computed_aggregate(
     (name, parameters): (&str, &[f64]),
     grouping: &Matching,
@@ -45,10 +45,11 @@ pub(crate) fn computed_aggregate(
     if let [parameter] = *distinct
         && let Some(aggregation) = Aggregation::named(name, Some(parameter))
     {
-        // A number seldom differs between steps. The order of topk stays.
+        // A parameter seldom differs between steps. In this case, the order of the series of topk
+        // is kept.
         return Ok(aggregate(aggregation, grouping, series.to_vec()));
     }
-    // Each distinct parameter is aggregated once, and not once per step.
+    // There is one aggregation for each distinct parameter, not one for each step.
     for parameter in distinct {
         let Some(aggregation) = Aggregation::named(name, Some(parameter)) else {
             return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
@@ -67,7 +68,7 @@ pub(crate) fn computed_aggregate(
     Ok(found.into_values().filter(LabelledSeries::has_values).collect())
 }
 
-/// Returns the number of series of each group with each value; the value becomes a label.
+/// Returns the number of series with each value, for each group. The value becomes a label.
 pub(crate) fn count_values(
     label: &str,
     grouping: &Matching,
@@ -111,8 +112,8 @@ fn combine(aggregation: Aggregation, members: &[LabelledSeries]) -> Vec<Option<f
     values.collect()
 }
 
-/// Returns the series with, at each step, the values that are among the largest or smallest. If
-/// there is one step, they are in the order of their values.
+/// Returns the series with only the values that are among the largest or smallest at their step. If
+/// there is only one step, the series are in the order of their values.
 fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec<LabelledSeries> {
     let steps = members.first().map_or(0, |member| member.values.len());
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(members.len());
@@ -125,7 +126,8 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
             let values = if is_largest { other.total_cmp(one) } else { one.total_cmp(other) };
             one.is_nan().cmp(&other.is_nan()).then(values)
         });
-        // The value is removed and not the series, which may be among the largest at another step.
+        // Only the value is removed, not the series, because the series may be among the largest at
+        // another step.
         for (_, place) in order.iter().skip(count) {
             let value = members.get_mut(*place).and_then(|member| member.values.get_mut(step));
             if let Some(value) = value {
@@ -133,7 +135,7 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
             }
         }
     }
-    // Only an answer of one step has an order of series.
+    // Only an answer with a single step has an order of series.
     if steps == 1 {
         let mut places: Vec<Option<LabelledSeries>> = members.into_iter().map(Some).collect();
         let picked = order.iter().take(count);

@@ -24,7 +24,8 @@ pub(crate) enum Aggregation {
 impl Aggregation {
     /// Returns the aggregation with this name. Some aggregations have a parameter.
     pub(crate) fn named(name: &str, parameter: Option<f64>) -> Option<Self> {
-        // A number of series; a fraction is truncated, and a negative number becomes 0.
+        // The parameter is a number of series. A fraction is truncated, and a negative number
+        // becomes 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "documented")]
         let count = parameter.unwrap_or_default() as usize;
         Some(match name {
@@ -43,8 +44,8 @@ impl Aggregation {
         })
     }
 
-    /// Returns the aggregate of the values of a group, or `None` without a value and for
-    /// aggregations that pick series.
+    /// Returns the aggregate of the values of a group. Returns `None` if there are no values, and
+    /// for aggregations that select series.
     #[allow(clippy::cast_precision_loss, reason = "the number of series")]
     pub(crate) fn of(self, values: &[f64]) -> Option<f64> {
         let all = values.iter().copied();

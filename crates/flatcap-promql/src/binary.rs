@@ -17,8 +17,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Returns the value for two numbers. For a comparison, returns `kept` if it holds, otherwise
-    /// `None`.
+    /// Returns the result for two numbers. For a comparison, returns `kept` if the comparison
+    /// holds, otherwise `None`.
     fn of(self, left: f64, right: f64, kept: f64) -> Option<f64> {
         if self.keeps_values() {
             return (self.operator.compare(left, right) == Some(true)).then_some(kept);
@@ -28,7 +28,7 @@ impl Operation {
 
     /// Returns whether the result has the metric's name.
     fn keeps_name(self) -> bool {
-        // As in Prometheus 2.42, the result of `atan2` keeps the name, too.
+        // As in Prometheus 2.42, the result of `atan2` also keeps the name.
         self.keeps_values() || matches!(self.operator, Operator::Angle)
     }
 
@@ -37,7 +37,8 @@ impl Operation {
         self.operator.is_comparison() && !self.returns_bool
     }
 
-    /// Returns the values of series and a number; `is_left` if the series are on the left.
+    /// Returns the results of an operation between series and a number. `is_left` is true if the
+    /// series are on the left.
     pub(crate) fn with_number(
         self,
         series: Vec<LabelledSeries>,
@@ -56,7 +57,7 @@ impl Operation {
         distinct(computed.collect())
     }
 
-    /// Returns the values of the series of two sides that match.
+    /// Returns the results of an operation between the matching series of two sides.
     pub(crate) fn between(
         self,
         (left, right): (&[LabelledSeries], &[LabelledSeries]),
@@ -69,12 +70,13 @@ impl Operation {
         let (many_keys, one_keys) =
             if is_swapped { (&keys.right, &keys.left) } else { (&keys.left, &keys.right) };
         let steps = many.iter().chain(one).map(|series| series.values.len()).max().unwrap_or_default();
-        // By pairs of series, because a series may match another one at each step.
+        // The results are stored by pairs of series, because a series may match a different series
+        // at each step.
         let mut found: BTreeMap<(usize, usize), Vec<Option<f64>>> = BTreeMap::new();
         let mut one_of_key: Vec<Option<usize>> = vec![None; keys.count];
         let mut many_of_key: Vec<Option<usize>> = vec![None; keys.count];
         for step in 0..steps {
-            // As in Prometheus: without values on one side, nothing on the other is ambiguous.
+            // As in Prometheus, nothing on one side is ambiguous if the other side has no values.
             let is_empty = |side: &[LabelledSeries]| side.iter().all(|series| series.at(step).is_none());
             if is_empty(many) || is_empty(one) {
                 continue;
@@ -95,7 +97,7 @@ impl Operation {
                 let Some(other) = one.get(matched).and_then(|series| series.at(step)) else { continue };
                 let (left, right) = if is_swapped { (other, value) } else { (value, other) };
                 let Some(result) = self.of(left, right, left) else { continue };
-                // As in Prometheus: values for which a comparison does not hold are not ambiguous.
+                // As in Prometheus, values for which a comparison does not hold are not ambiguous.
                 if *cardinality == Cardinality::OneToOne
                     && let Some(known) = many_of_key.get_mut(*key)
                     && let Some(other) = known.replace(place)
@@ -107,7 +109,7 @@ impl Operation {
                     *at = Some(result);
                 }
             }
-            // Checked at each step, before the result grows further.
+            // The size is checked at each step, before the result grows further.
             check_size(found.len(), steps)?;
         }
         let result = found.into_iter().filter_map(|((place, matched), values)| {
@@ -137,7 +139,7 @@ impl Operation {
     }
 }
 
-/// Returns the series of two sides by `and`, `or`, `unless`.
+/// Returns the series that result from `and`, `or` or `unless` of two sides.
 pub(crate) fn combine_sets(
     operator: SetOperator,
     (left, right): (Vec<LabelledSeries>, Vec<LabelledSeries>),
@@ -145,7 +147,7 @@ pub(crate) fn combine_sets(
 ) -> Result<Vec<LabelledSeries>, PromqlError> {
     let keys = MatchKeys::new(matching, &left, &right);
     let steps = left.iter().chain(&right).map(|series| series.values.len()).max().unwrap_or_default();
-    // Whether a side has a value with a key at a step.
+    // Returns whether a side has a value with a key at a step.
     let has = |series: &[LabelledSeries], own: &[usize]| {
         let mut has: Vec<Vec<bool>> = vec![Vec::new(); keys.count];
         for (series, key) in series.iter().zip(own) {
@@ -198,8 +200,8 @@ mod tests {
         LabelledSeries { labels: Labels::new(labels), values: values.to_vec() }
     }
 
-    // Proves that two series on the one side with the same labels are an error only at steps at
-    // which both sides have values: Prometheus compares nothing with an empty side.
+    // Proves that two series on one side with the same labels are an error only at steps at which
+    // both sides have values, because Prometheus compares nothing with an empty side.
     #[test]
     fn nothing_is_ambiguous_beside_an_empty_side() {
         let one = [

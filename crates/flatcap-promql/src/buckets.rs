@@ -1,4 +1,4 @@
-//! Quantiles of histograms whose buckets are series with the label `le`.
+//! Computes quantiles of histograms whose buckets are series with the label `le`.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,8 @@ fn bound_of(text: &str) -> Option<f64> {
     if text == "+Inf" { Some(f64::INFINITY) } else { text.parse().ok() }
 }
 
-/// Returns a quantile of the counts of buckets, which are cumulative, by rising bound.
+/// Returns a quantile of the cumulative counts of buckets. The buckets are in the order of rising
+/// bounds.
 fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     counts.first()?;
     if quantile.is_nan() {
@@ -54,7 +55,8 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
         }
         is_same
     });
-    // Buckets may come from different scrapes: raise each count to the count of the bound below it.
+    // Buckets may come from different scrapes, so each count is raised to at least the count of the
+    // bound below it.
     let mut least = counts.first()?.1;
     for (_, count) in &mut counts {
         if *count > least {
@@ -89,8 +91,8 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    // Proves that a quantile is interpolated within its bucket, that the last bucket has only its
-    // lower bound, and that values without a histogram have no quantile.
+    // Proves that a quantile is interpolated within its bucket, and that a quantile in the last
+    // bucket is the bucket's lower bound. Values without a histogram have no quantile.
     #[test]
     fn quantiles_are_interpolated() {
         let inf = f64::INFINITY;
@@ -102,7 +104,7 @@ mod tests {
         }
         assert!(of(0.5, &[(1.0, 10.0), (2.0, 30.0)]).is_nan() && of(0.5, &[(inf, 3.0)]).is_nan());
         assert!(of(-1.0, &counts) < 0.0 && of(2.0, &counts).is_infinite());
-        // A bucket that was scraped later has more than the last one.
+        // A bucket that was scraped later has a larger count than the last bucket.
         assert!((of(0.99, &[(0.1, 3.0), (1.0, 2.0), (inf, 2.0)]) - 0.099).abs() < 1e-12);
         assert_eq!(quantile_of(0.5, Vec::new()), None);
     }

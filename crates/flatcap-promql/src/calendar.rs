@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// Returns a part of a date, which is a number.
+/// A function that returns a part of a date as a number.
 pub(crate) type CalendarPart = fn(DateTime) -> f64;
 
-/// Returns a part of the date of a time in seconds since 1970. Returns NaN for a time outside of
-/// the years -9999 to 9999.
+/// Returns a part of the date of a time in seconds since 1970. Returns NaN for a time outside the
+/// years -9999 to 9999.
 #[allow(clippy::cast_possible_truncation, reason = "towards 0, as Prometheus converts it")]
 pub(crate) fn calendar_part(part: CalendarPart, seconds: f64) -> f64 {
     let time = (!seconds.is_nan()).then(|| Timestamp::from_second(seconds as i64));
@@ -24,7 +24,7 @@ mod tests {
         ["year", "month", "day_of_month", "hour", "minute", "day_of_week", "day_of_year", "days_in_month"];
 
     // Proves that dates before and after 1970, and the last day of February in a leap year, have
-    // the parts of the date in UTC. Times beyond the calendar have no parts.
+    // the parts of the date in UTC. Times outside the calendar have no parts.
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "parts of dates are small")]
     fn parts_follow_the_calendar() {

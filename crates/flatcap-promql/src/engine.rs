@@ -30,7 +30,7 @@ pub struct Engine {
 /// Options for the evaluation of an expression.
 #[derive(Debug, Clone)]
 pub struct EvaluationOptions {
-    /// The host whose samples count; `None` for all.
+    /// The host whose samples are used; `None` for all hosts.
     pub host: Option<HostIdentity>,
     /// Time for which a sample is valid, in milliseconds.
     pub lookback_ms: i64,
@@ -41,16 +41,16 @@ pub struct EvaluationOptions {
 pub struct QueryAnswer {
     /// The value.
     pub value: QueryValue,
-    /// Data that could not be read, a sentence each.
+    /// Descriptions of data that could not be read, each as a sentence.
     pub warnings: Vec<String>,
 }
 
-/// The series that pass some selectors.
+/// The series that match some selectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeriesAnswer {
     /// The labels of the series.
     pub series: BTreeSet<Labels>,
-    /// Sentences about samples that could not be read.
+    /// Descriptions of samples that could not be read, each as a sentence.
     pub warnings: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ impl Default for EvaluationOptions {
 }
 
 impl Engine {
-    /// Evaluates over a recording, with the sources that it has now.
+    /// Creates an engine for a recording, with the sources that the recording has now.
     pub fn new(recording: Recording) -> Self {
         Self { metrics: metrics(&recording), recording }
     }
@@ -96,11 +96,11 @@ impl Engine {
         Ok(QueryAnswer { value, warnings: evaluation.warnings.into_iter().collect() })
     }
 
-    /// Returns the labels of the series that match any of some selectors, or of all series without
-    /// a selector. If the time is long, only the elements of its last ten minutes are listed.
+    /// Returns the labels of the series that match any of some selectors, or of all series if there
+    /// is no selector. If the time range is long, lists only the elements of its last ten minutes.
     ///
     /// # Errors
-    /// A selector that is malformed, and errors of reading.
+    /// A selector is malformed, or the recording cannot be read.
     pub fn series(
         &self,
         selectors: &[String],

@@ -7,13 +7,14 @@ use flatcap_query::QueryError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromqlError {
-    /// The expression is malformed, or of a part of `PromQL` that is not supported.
+    /// The expression is malformed, or uses a part of `PromQL` that is not supported.
     #[error("{0}")]
     Expression(String),
-    /// The expression is valid, but its values are not: a limit, or series that do not match.
+    /// The expression is valid, but cannot be evaluated, because a limit is exceeded or series do
+    /// not match.
     #[error("{0}")]
     Evaluation(String),
-    /// The recording cannot be asked.
+    /// The recording cannot be queried.
     #[error(transparent)]
     Query(#[from] QueryError),
     /// The recording cannot be read.

@@ -23,7 +23,7 @@ pub(crate) struct Evaluation<'r> {
     pub(crate) scan: SeriesScan<'r>,
     /// The steps of the whole expression. A subquery has its own steps.
     pub(crate) steps: TimeGrid,
-    /// Data that could not be read.
+    /// Descriptions of data that could not be read.
     pub(crate) warnings: BTreeSet<String>,
 }
 
@@ -60,7 +60,7 @@ impl Evaluation<'_> {
                 let series = self.vector(of)?;
                 let number = |step| {
                     let mut values = series.iter().filter_map(|series| series.at(step));
-                    // The value is NaN for no series or several ones.
+                    // The value is NaN if there is no series or if there are several.
                     values.next().filter(|_| values.next().is_none()).unwrap_or(f64::NAN)
                 };
                 Ok(QueryValue::Scalar((0..self.steps()).map(number).collect()))
@@ -180,7 +180,7 @@ impl Evaluation<'_> {
         };
         self.scan.grid = TimeGrid::instant(at_ms);
         let read = read(self);
-        // Restored before an error returns, because other nodes use the same scan.
+        // The grid is restored before an error returns, because other nodes use the same scan.
         self.scan.grid = grid;
         let mut series = read?;
         // Each series gets a value per step, so a small result can become too large.
@@ -191,13 +191,15 @@ impl Evaluation<'_> {
         Ok(series)
     }
 
-    /// Computes an expression at its own steps, and a function of its values in windows.
+    /// Computes an expression at the steps of the subquery, and a function of the expression's
+    /// values in windows.
     fn subquery(&mut self, subquery: &Subquery) -> Result<QueryValue, PromqlError> {
         let Subquery { of, shape, step_ms, at } = subquery;
         let series = self.at_fixed_time(*at, |evaluation| {
             let grid = evaluation.scan.grid;
             let (begin_ms, end_ms) = shape.span_ms(&grid);
-            // Steps are multiples of their length, whenever the query is asked.
+            // The times of the steps are multiples of the step length, so they do not depend on the
+            // time of the query.
             let first_ms = begin_ms.div_euclid(*step_ms).saturating_mul(*step_ms);
             let first_ms = if first_ms < begin_ms { first_ms.saturating_add(*step_ms) } else { first_ms };
             if first_ms > end_ms {
@@ -206,7 +208,7 @@ impl Evaluation<'_> {
             let inner = TimeGrid::range(first_ms, end_ms, *step_ms)?;
             evaluation.scan.grid = inner;
             let value = evaluation.value(of);
-            // Restored before an error returns, because other nodes use the same scan.
+            // The grid is restored before an error returns, because other nodes use the same scan.
             evaluation.scan.grid = grid;
             let series = match value? {
                 QueryValue::Vector(series) => series,
@@ -288,7 +290,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Returns the value of each value; the metric's name goes.
+/// Applies a function to each value of some series, and removes the metric's name.
 fn mapped(series: Vec<LabelledSeries>, of: impl Fn(f64) -> Option<f64>) -> Result<QueryValue, PromqlError> {
     let computed = series.into_iter().map(|series| LabelledSeries {
         labels: series.labels.without_name(),

@@ -6,7 +6,7 @@ use crate::calendar::{CalendarPart, calendar_part};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Function {
     Plain(fn(f64) -> f64),
-    /// To the nearest multiple of a number; halves up.
+    /// Rounds to the nearest multiple of a number; halves are rounded up.
     Round(f64),
     Clamp(f64, f64),
     /// A part of the date of a time in seconds since 1970, in UTC.
@@ -40,7 +40,7 @@ const NAMED: [(&str, Function); 31] = [
     ("rad", Function::Plain(f64::to_radians)),
     ("minute", Function::Calendar(|date| date.minute().into())),
     ("hour", Function::Calendar(|date| date.hour().into())),
-    // From 0, a Sunday, to 6.
+    // The number of the day, from 0 (Sunday) to 6.
     ("day_of_week", Function::Calendar(|date| date.weekday().to_sunday_zero_offset().into())),
     ("day_of_month", Function::Calendar(|date| date.day().into())),
     ("day_of_year", Function::Calendar(|date| date.day_of_year().into())),
@@ -49,11 +49,11 @@ const NAMED: [(&str, Function); 31] = [
     ("year", Function::Calendar(|date| date.year().into())),
 ];
 
-/// The functions with parameters, which are numbers.
+/// The functions whose parameters are numbers.
 const WITH_PARAMETERS: [&str; 4] = ["round", "clamp", "clamp_min", "clamp_max"];
 
 impl Function {
-    /// Returns the function of a name and its parameters.
+    /// Returns the function with this name and these parameters.
     pub(crate) fn named(name: &str, parameters: &[f64]) -> Option<Self> {
         if let Some((_, function)) = NAMED.iter().find(|(own, _)| *own == name) {
             return Some(*function);
@@ -68,27 +68,28 @@ impl Function {
         })
     }
 
-    /// Returns whether the function returns a part of a date.
+    /// Returns whether the result of the function is a part of a date.
     pub(crate) fn is_of_calendar(self) -> bool {
         matches!(self, Self::Calendar(_))
     }
 
-    /// Returns all names.
+    /// Returns the names of all functions.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name).chain(WITH_PARAMETERS)
     }
 
-    /// Returns the value, or `None` for a clamp whose minimum exceeds its maximum.
+    /// Returns the result for a value, or `None` for a clamp whose minimum exceeds its maximum.
     pub(crate) fn of(self, value: f64) -> Option<f64> {
         Some(match self {
             Self::Plain(function) => function(value),
             Self::Round(to) => {
-                // Uses the inverse, as Prometheus does, so that 0.1 stays 0.1.
+                // As in Prometheus, the inverse is used, so that 0.1 stays 0.1.
                 let inverse = 1.0 / to;
                 (value * inverse + 0.5).floor() / inverse
             }
             Self::Clamp(min, max) if min > max => return None,
-            // `max` and `min` ignore NaN, which a limit computed from several series is.
+            // This case is separate because `max` and `min` ignore NaN. A limit that is computed
+            // from several series is NaN.
             Self::Clamp(min, max) if value.is_nan() || min.is_nan() || max.is_nan() => f64::NAN,
             Self::Clamp(min, max) => min.max(max.min(value)),
             Self::Calendar(part) => calendar_part(part, value),
@@ -96,7 +97,7 @@ impl Function {
     }
 }
 
-/// Returns the sign of a value; of 0.0, whose `signum` is 1.0, the value itself.
+/// Returns the sign of a value. For 0.0, whose `signum` is 1.0, returns the value itself.
 fn sign(value: f64) -> f64 {
     if value == 0.0 || value.is_nan() { value } else { value.signum() }
 }
@@ -105,7 +106,8 @@ fn sign(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    // Proves that each listed function has a value, and those whose value is easily got wrong.
+    // Proves that each listed function has a value, and that the functions that are easily wrong
+    // have the right value.
     #[test]
     fn functions_have_values() {
         for name in Function::names() {

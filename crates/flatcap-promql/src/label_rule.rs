@@ -1,4 +1,4 @@
-//! Labels that are made of others: `label_replace` and `label_join`.
+//! Labels that are computed from other labels, by `label_replace` and `label_join`.
 
 use regex::Regex;
 
@@ -8,9 +8,10 @@ use crate::labels::Labels;
 /// A rule that sets a label from other labels.
 #[derive(Debug, Clone)]
 pub(crate) enum LabelRule {
-    /// If the whole label matches, a text with its groups becomes another label.
+    /// If the pattern matches the whole value of a label, the replacement with the groups of the
+    /// match becomes the value of another label.
     Replace { to: String, replacement: String, from: String, pattern: Regex },
-    /// The values of labels, with a text between them.
+    /// The values of labels are joined, with a separator between them.
     Join { to: String, separator: String, from: Vec<String> },
 }
 
@@ -18,7 +19,7 @@ impl LabelRule {
     /// Returns the rule of `label_replace(v, to, replacement, from, pattern)`.
     ///
     /// # Errors
-    /// The pattern is not a regular expression, or the name is not a name of a label.
+    /// The pattern is not a regular expression, or `to` is not a valid label name.
     pub(crate) fn replace(
         to: &str,
         replacement: &str,
@@ -36,12 +37,12 @@ impl LabelRule {
     /// Returns the rule of `label_join(v, to, separator, from...)`.
     ///
     /// # Errors
-    /// The name is not a name of a label.
+    /// `to` is not a valid label name.
     pub(crate) fn join(to: &str, separator: &str, from: Vec<String>) -> Result<Self, PromqlError> {
         Ok(Self::Join { to: checked(to)?, separator: separator.to_owned(), from })
     }
 
-    /// Changes labels.
+    /// Applies the rule to labels.
     pub(crate) fn apply(&self, labels: &mut Labels) {
         match self {
             Self::Replace { to, replacement, from, pattern } => {
@@ -61,7 +62,7 @@ impl LabelRule {
     }
 }
 
-/// Returns the name of a label.
+/// Returns the name if it is a valid label name.
 fn checked(name: &str) -> Result<String, PromqlError> {
     let is_first = |first: char| first.is_ascii_alphabetic() || first == '_';
     if name.starts_with(is_first) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
@@ -74,8 +75,8 @@ fn checked(name: &str) -> Result<String, PromqlError> {
 mod tests {
     use super::*;
 
-    // Proves that a label is replaced only if the whole other label matches, that an empty text
-    // removes it, and that labels are joined.
+    // Proves that a label is replaced only if the whole value of the other label matches, and that
+    // labels are joined. An empty replacement removes the label.
     #[test]
     fn labels_are_made_of_others() {
         let labels =

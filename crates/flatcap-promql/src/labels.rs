@@ -15,12 +15,13 @@ impl Labels {
         Self(pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect())
     }
 
-    /// Returns names and values, by name.
+    /// Returns names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the value of a label; empty without it, as Prometheus sees it.
+    /// Returns the value of a label. As in Prometheus, the value is empty if there is no such
+    /// label.
     pub fn get(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -33,24 +34,24 @@ impl Labels {
         }
     }
 
-    /// Returns these labels without the metric's name: of a computed value.
+    /// Returns these labels without the metric's name, for a computed value.
     pub(crate) fn without_name(&self) -> Self {
         self.without(&[])
     }
 
-    /// Returns these labels without some, and without the metric's name.
+    /// Returns these labels without the labels `names` and without the metric's name.
     pub(crate) fn without(&self, names: &[String]) -> Self {
         let is_kept = |name: &str| name != NAME && !names.iter().any(|other| other == name);
         Self(self.0.iter().filter(|(name, _)| is_kept(name)).map(owned).collect())
     }
 
-    /// Returns these labels without some; the metric's name stays.
+    /// Returns these labels without the labels `names`, but with the metric's name.
     pub(crate) fn except(&self, names: &[String]) -> Self {
         let is_kept = |name: &str| !names.iter().any(|other| other == name);
         Self(self.0.iter().filter(|(name, _)| is_kept(name)).map(owned).collect())
     }
 
-    /// Returns some of these labels.
+    /// Returns these labels without any label that is not in `names`.
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let is_kept = |name: &str| names.iter().any(|other| other == name);
         Self(self.0.iter().filter(|(name, _)| is_kept(name)).map(owned).collect())

@@ -1,15 +1,15 @@
 //! Evaluates `PromQL` over recordings.
 //!
 //! [`Engine::evaluate`] parses an expression, reads the fields that its selectors name, and
-//! computes its value at each step of a [`TimeGrid`]. Answers are those that Prometheus 2.42 gives
-//! for the same samples: windows include both ends, and rates are extrapolated to the ends of their
-//! window.
+//! computes its value at each step of a [`TimeGrid`]. Answers equal the answers of Prometheus 2.42
+//! for the same samples. For example, windows include both ends, and rates are extrapolated to the
+//! ends of their window.
 //!
-//! The supported part: selectors with matchers and `offset`, arithmetic, comparisons, `and`, `or`,
-//! `unless`, vector matching, aggregations, subqueries, `@`, and functions of windows, numbers,
-//! dates and labels. No native histograms.
+//! The supported parts of `PromQL` are selectors with matchers and `offset`, arithmetic,
+//! comparisons, `and`, `or`, `unless`, vector matching, aggregations, subqueries, `@`, and
+//! functions of windows, numbers, dates and labels. Native histograms are not supported.
 //!
-//! Never: opens a socket, or reads a clock.
+//! This crate never opens a socket, and never reads a clock.
 
 mod aggregate;
 mod aggregation;

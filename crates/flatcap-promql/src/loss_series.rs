@@ -13,8 +13,8 @@ use crate::series::{LabelledSeries, check_size};
 use crate::series_scan::SeriesScan;
 use crate::window::{MovingWindow, WindowShape};
 
-/// Maximum interval between two samples of the counter.
-// The usual scrape interval.
+/// Maximum interval between two samples of the counter, in milliseconds.
+// This is the usual scrape interval.
 const SCRAPE_MS: i64 = 15_000;
 /// Minimum number of samples in a window.
 const SAMPLES_MIN: i64 = 4;
@@ -22,7 +22,7 @@ const SAMPLES_MIN: i64 = 4;
 const SAMPLES_MAX: i64 = 1 << 22;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Returns the counters of a recording whose labels pass the selection, with the losses of each
+/// Returns the counters of a recording whose labels match the selection, with the losses of each
 /// run.
 pub(crate) fn counters(
     losses: Vec<SourceLosses>,
@@ -75,7 +75,7 @@ impl SeriesScan<'_> {
     }
 
     /// Returns the time of the last sample of the counter in a run, or `None` if the run continues.
-    /// A run may lose samples after the last one that it recorded, or record none. The next run of
+    /// A run may lose samples after its last recorded sample, or record no samples. The next run of
     /// the same source begins at `next_ns`.
     fn end_ms(&self, run: &SourceLosses, next_ns: Option<i64>) -> Option<i64> {
         let latest_ns = run.losses.last().map_or(run.since_ns, |(ns, _)| *ns);
@@ -96,7 +96,7 @@ impl SeriesScan<'_> {
         let begin_ms = run.since_ns.div_euclid(NS_PER_MS);
         let interval_ms = interval_ms(shape);
         let mut losses = run.losses.iter().peekable();
-        // Earlier samples are outside of all windows.
+        // Earlier samples are outside all windows.
         let mut at_ms = begin_ms.max(first_ms.saturating_sub(interval_ms));
         while at_ms <= last_ms.min(end_ms.unwrap_or(last_ms)) {
             while let Some((_, count)) = losses.next_if(|(ns, _)| ns.div_euclid(NS_PER_MS) <= at_ms) {
@@ -104,12 +104,12 @@ impl SeriesScan<'_> {
             }
             #[expect(clippy::cast_precision_loss, reason = "values of Prometheus have 53 bits")]
             window.add((at_ms, *total as f64), shape, &self.grid);
-            // The next multiple of the interval, or the next loss.
+            // The next sample is at the next multiple of the interval, or at the next loss.
             let next_ms = at_ms.div_euclid(interval_ms).saturating_add(1).saturating_mul(interval_ms);
             let loss_ms = losses.peek().map_or(next_ms, |(ns, _)| ns.div_euclid(NS_PER_MS));
             at_ms = next_ms.min(loss_ms);
         }
-        // The counter continues in the next run, so losses after the last sample count, too.
+        // The counter continues in the next run, so losses after the last sample also count.
         *total = losses.fold(*total, |total, (_, count)| total.saturating_add(*count));
         if let Some(end_ms) = end_ms {
             window.end(end_ms.saturating_add(1), shape, &self.grid);

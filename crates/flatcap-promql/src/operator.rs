@@ -6,7 +6,7 @@ use std::ops::{Add as _, Div as _, Mul as _, Rem as _, Sub as _};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Operator {
     Arithmetic(fn(f64, f64) -> f64),
-    /// The angle of a point.
+    /// The angle of a point, `atan2`.
     Angle,
     Comparison(fn(&f64, &f64) -> bool),
 }
@@ -40,7 +40,7 @@ impl Operator {
         })
     }
 
-    /// Returns whether the operator compares.
+    /// Returns whether the operator is a comparison.
     pub(crate) fn is_comparison(self) -> bool {
         matches!(self, Self::Comparison(_))
     }

@@ -1,4 +1,4 @@
-//! The plan of a computation: the checked tree of an expression.
+//! The plan of a computation, which is the checked tree of an expression.
 
 use crate::aggregation::Aggregation;
 use crate::function::Function;
@@ -23,16 +23,16 @@ pub(crate) enum Node {
     Call(Function, Box<Node>),
     /// A function of each value whose parameters are computed.
     ComputedCall(Box<ComputedCall>),
-    /// 1 with these labels at the steps without a value.
+    /// The value 1 with these labels, at the steps at which the expression has no value.
     Absent(Box<Node>, Labels),
-    /// The series by value; from the largest one on if it is descending.
+    /// The series, sorted by value. If the order is descending, the largest value comes first.
     Sorted {
         of: Box<Node>,
         is_descending: bool,
     },
     /// The time of each value.
     TimeOf(Box<Node>),
-    /// The series with labels that are made of others.
+    /// The series, with labels that are computed from other labels.
     Relabelled(Box<Node>, LabelRule),
     /// A quantile of histograms, from the counts of their buckets.
     HistogramQuantile {
@@ -57,7 +57,7 @@ pub(crate) enum FixedTime {
     At(i64),
 }
 
-/// A function of windows of the values that an expression has at its own steps.
+/// A function of windows of the values that an expression has at the steps of the subquery.
 #[derive(Debug, Clone)]
 pub(crate) struct Subquery {
     pub(crate) of: Node,
@@ -80,7 +80,8 @@ pub(crate) struct Binary {
     pub(crate) operator: Operator,
     pub(crate) left: Node,
     pub(crate) right: Node,
-    /// Whether a comparison returns 0 or 1 for each value, and not the values for which it is true.
+    /// Whether a comparison returns 0 or 1 for each value, instead of the values for which it is
+    /// true.
     pub(crate) returns_bool: bool,
     pub(crate) matching: Matching,
     pub(crate) cardinality: Cardinality,
@@ -107,7 +108,7 @@ pub(crate) struct AggregateNode {
 #[derive(Debug, Clone)]
 pub(crate) enum AggregationRule {
     Fixed(Aggregation),
-    /// With a parameter that is a number at each step.
+    /// An aggregation with a parameter that is a number at each step.
     Computed {
         name: String,
         parameter: Box<Node>,
@@ -116,10 +117,11 @@ pub(crate) enum AggregationRule {
     CountValues(String),
 }
 
-/// The labels by which series are matched or grouped; never the metric's name, unless it is listed.
+/// The labels by which series are matched or grouped. The metric's name is one of them only if it
+/// is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Matching {
-    /// Only these: `on`, `by`.
+    /// Only these labels: `on`, `by`.
     On(Vec<String>),
     /// All labels except these: `ignoring`, `without`.
     Ignoring(Vec<String>),

@@ -1,4 +1,4 @@
-//! Checks a parsed expression, and makes the tree that is evaluated.
+//! Checks a parsed expression, and builds the tree that is evaluated.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -28,15 +28,15 @@ const EXPRESSION_BYTES_MAX: usize = 4096;
 /// Maximum number of operators and parentheses of an expression.
 // The tree of the expression is walked by recursion.
 const OPERATORS_MAX: usize = 256;
-/// The bytes that make a tree deeper; words are taken for operators, too.
+/// The characters that make a tree deeper. The words in `OPERATOR_WORDS` also do so.
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
-/// The step of a subquery that states none.
-// The usual interval between evaluations.
+/// The default step of a subquery, in milliseconds.
+// This is the usual interval between evaluations.
 const SUBQUERY_STEP_MS: i64 = 60_000;
 
-/// Makes the tree of an expression.
+/// Builds the tree of an expression.
 pub(crate) struct Planner {
     /// Time for which a sample is valid if there is no window.
     pub(crate) lookback_ms: i64,
@@ -50,7 +50,7 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
             expression.len()
         )));
     }
-    // Counted in the text, before the parser recurses.
+    // The operators are counted in the text, before the parser recurses.
     let is_operator = |word: &&str| OPERATOR_WORDS.iter().any(|own| own.eq_ignore_ascii_case(word));
     let signs = expression.bytes().filter(|byte| OPERATORS.contains(byte)).count();
     let operators =
@@ -121,8 +121,8 @@ impl Planner {
             ("time", []) => return Ok(Node::Time),
             ("pi", []) => return Ok(Node::Number(std::f64::consts::PI)),
             (_, []) => {
-                // As in Prometheus, a function of a date without an argument is about the time of
-                // the step.
+                // As in Prometheus, a function of a date without an argument uses the time of the
+                // step.
                 if let Some(function) = Function::named(name, &[]).filter(|own| own.is_of_calendar()) {
                     let now = Node::VectorOf(Box::new(Node::Time));
                     return Ok(Node::Call(function, Box::new(now)));
@@ -161,7 +161,7 @@ impl Planner {
             }
             (PREDICT_LINEAR, [window, after_s]) => {
                 let after_s = number(after_s, name)?;
-                // The prediction is from the step on, wherever the window ends.
+                // The prediction starts at the step, wherever the window ends.
                 #[allow(clippy::cast_precision_loss, reason = "milliseconds of an offset")]
                 return self.windows(window, |offset_ms| {
                     WindowFunction::Predicted(after_s + offset_ms as f64 / 1000.0)
@@ -196,7 +196,7 @@ impl Planner {
         let numbers: Result<Vec<f64>, _> =
             parameters.iter().map(|parameter| number(parameter, name)).collect();
         let of = self.plan(of)?;
-        // Constant numbers are checked now; all other parameters differ from step to step.
+        // Constant numbers are checked now. All other parameters may differ from step to step.
         if let Ok(numbers) = numbers {
             let function = Function::named(name, &numbers);
             return Ok(function.map(|function| Node::Call(function, Box::new(of))));
@@ -226,7 +226,7 @@ impl Planner {
                 let offset_ms = offset_of(offset.as_ref());
                 let shape =
                     WindowShape { function: function(offset_ms), range_ms: milliseconds(*range), offset_ms };
-                // Steps are divisors, so the shortest one is 1 ms.
+                // The step is used as a divisor, so it is at least 1 ms.
                 let step_ms = step.map_or(SUBQUERY_STEP_MS, milliseconds).max(1);
                 let (of, at) = (self.plan(expr)?, at.as_ref().map(fixed_time));
                 Ok(Node::Subquery(Box::new(Subquery { of, shape, step_ms, at })))
@@ -317,7 +317,7 @@ fn fixed_time(at: &AtModifier) -> FixedTime {
     }
 }
 
-/// Returns the labels of the result of `absent`: the labels that a selector states.
+/// Returns the labels of the result of `absent`, which are the labels that a selector states.
 fn absent_labels(of: &Expr) -> Labels {
     let selector = match of {
         Expr::VectorSelector(selector) => selector,
@@ -326,8 +326,8 @@ fn absent_labels(of: &Expr) -> Labels {
     };
     let mut stated: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for Matcher { op, name, value } in selector.matchers.matchers.iter().filter(|own| own.name != NAME) {
-        // As in Prometheus, a further matcher of a label after `=` removes it, and one before `=`
-        // does not.
+        // As in Prometheus, a further matcher of a label after its `=` matcher removes the label,
+        // and a matcher before the `=` matcher does not.
         if let Some(known) = stated.get_mut(name.as_str()) {
             *known = None;
         } else if *op == MatchOp::Equal {
@@ -388,12 +388,12 @@ fn plain(expression: &Expr) -> &Expr {
     }
 }
 
-/// Returns the number that a parameter is.
+/// Returns the numeric value of a parameter.
 fn number(parameter: &Expr, of: &str) -> Result<f64, PromqlError> {
     match parameter {
         Expr::NumberLiteral(number) => Ok(number.val),
         Expr::Unary(inner) => Ok(-number(plain(&inner.expr), of)?),
-        // Alerts write seconds as 4 * 24 * 3600.
+        // Alerts use products, for example 4 * 24 * 3600 for seconds.
         Expr::Binary(binary) => {
             let operator = Operator::of(&binary.op.to_string()).filter(|operator| !operator.is_comparison());
             let operator = operator.ok_or_else(|| no_number(parameter, of))?;

@@ -1,11 +1,11 @@
-//! Finds the series that a selector names.
+//! Finds the series that a selector matches.
 
 use flatcap_query::metric::Metric;
 use promql_parser::label::{MatchOp, Matcher};
 
 use crate::labels::{Labels, NAME};
 
-/// The matchers of a selector; a series must pass all of them.
+/// The matchers of a selector. A series must pass all matchers.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
     matchers: Vec<Matcher>,
@@ -16,9 +16,9 @@ impl Selection {
         Self { matchers }
     }
 
-    /// Returns the metrics whose name matches, and metrics whose elements have their own names,
-    /// unless another metric has the name. Fields that contain a state are not measurements and
-    /// must be named in full.
+    /// Returns the metrics whose name matches. Also returns the metrics whose elements have names
+    /// of their own, unless the selector states an exact name and another metric has this name.
+    /// Fields that contain a state are not measurements and must be named in full.
     pub(crate) fn metrics<'m>(&self, metrics: &'m [Metric]) -> Vec<&'m Metric> {
         let is_named = self.of_name().any(|matcher| matches!(matcher.op, MatchOp::Equal));
         let passes = |metric: &&Metric| {
@@ -39,7 +39,7 @@ impl Selection {
         self.of_name().all(|matcher| matcher.is_match(name))
     }
 
-    /// Returns whether labels pass. A label that is not there is empty.
+    /// Returns whether labels pass. A missing label counts as empty.
     pub(crate) fn passes(&self, labels: &Labels) -> bool {
         self.matchers.iter().all(|matcher| matcher.is_match(labels.get(&matcher.name)))
     }

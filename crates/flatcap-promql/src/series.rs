@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::PromqlError;
 use crate::labels::Labels;
 
-/// Maximum number of values of all series of one intermediate result: 64 MiB.
+/// Maximum number of values of all series of one intermediate result. They take 64 MiB.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
 
 /// The values of one set of labels, one for each step.
@@ -37,12 +37,12 @@ impl LabelledSeries {
     }
 }
 
-/// Returns series with each set of labels once. An operation may give several series the same
-/// labels, for instance by removing their names. This is an error if two of them have a value at
-/// the same step.
+/// Joins the series that have the same labels, so that each set of labels occurs only one time. An
+/// operation may give several series the same labels, for instance by removing their names. Returns
+/// an error if two such series have a value at the same step.
 pub(crate) fn distinct(series: Vec<LabelledSeries>) -> Result<Vec<LabelledSeries>, PromqlError> {
     let mut known: BTreeMap<Labels, Vec<Option<f64>>> = BTreeMap::new();
-    // A series without values cannot conflict with another.
+    // A series without values cannot conflict with another series.
     for LabelledSeries { labels, values } in series.into_iter().filter(LabelledSeries::has_values) {
         let Some(before) = known.get_mut(&labels) else {
             known.insert(labels, values);
@@ -79,8 +79,8 @@ pub(crate) fn check_size(series: usize, steps: usize) -> Result<(), PromqlError>
 mod tests {
     use super::*;
 
-    // Proves that series of the same labels are joined where only one has a value, are refused
-    // where both have one, and that series without values are left out.
+    // Proves that series with the same labels are joined if at each step only one of them has a
+    // value. They are refused if both have a value at a step. Series without values are left out.
     #[test]
     fn labels_are_there_once() {
         let series = |name: &str, values: [Option<f64>; 2]| LabelledSeries {

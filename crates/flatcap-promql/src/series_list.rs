@@ -14,15 +14,16 @@ use crate::series_scan::{ask, warn};
 
 /// Maximum number of series that are listed.
 const SERIES_MAX: usize = 20_000;
-/// Maximum time whose elements are listed: the newest part of the requested time.
-// All samples of this time are read.
+/// Maximum length of the time whose elements are listed, in nanoseconds. This is the newest part of
+/// the requested time.
+// The time is limited because all its samples are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
 /// The fields of one list of a source, or its fields outside of lists.
 type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
 
-/// Returns the labels of the series that match any of some selections. One field of each list shows
-/// the elements that existed.
+/// Returns the labels of the series that match any of some selections. Reads one field of each list
+/// to find the elements that existed.
 pub(crate) fn list_series(
     (recording, metrics): (&Recording, &[Metric]),
     selections: &[Selection],

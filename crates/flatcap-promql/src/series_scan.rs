@@ -1,5 +1,6 @@
-//! Reads the samples of a selector, once, and computes its values at all steps on the way. Only
-//! these values are kept, so memory depends on windows and steps, not on the time between.
+//! Reads the samples of a selector in one pass, and computes its values at all steps during this
+//! pass. Only these values are kept, so memory depends on windows and steps, not on the time
+//! between the steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,13 +21,14 @@ use crate::window::{MovingWindow, WindowShape};
 
 /// Maximum number of fields that one selector reads.
 const FIELDS_MAX: usize = 128;
-/// Maximum number of samples in the windows of all series: 64 MiB.
+/// Maximum number of samples in the windows of all series. They take 64 MiB.
 const HELD_MAX: usize = 4 << 20;
-/// Maximum number of samples that the functions of one selector read, which takes a few seconds.
+/// Maximum number of samples that the functions of one selector read. Reading this number takes a
+/// few seconds.
 pub(crate) const VISITED_MAX: u64 = 1 << 31;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The recording that selectors name series of.
+/// The recording whose series selectors name.
 #[derive(Debug)]
 pub(crate) struct SeriesScan<'r> {
     pub(crate) recording: &'r Recording,
@@ -119,7 +121,7 @@ impl SeriesScan<'_> {
         Ok(open.complete())
     }
 
-    /// Requests the fields of some metrics, and the fields that show the ends of elements.
+    /// Requests the fields of some metrics, and the fields that show when elements end.
     fn ask(
         &self,
         metrics: &[&Metric],
@@ -147,7 +149,7 @@ fn are_together(held: &[ColumnBatch], batch: &ColumnBatch, results: &QueryResult
         && held.iter().all(|other| other.table != batch.table)
 }
 
-/// Asks for the fields of some metrics, and after them for further ones of their sources.
+/// Requests the fields of some metrics, and after them further fields of their sources.
 pub(crate) fn ask(
     recording: &Recording,
     (metrics, more): (&[&Metric], Vec<FieldPath>),
@@ -215,7 +217,7 @@ impl OpenSeries<'_> {
             let metric = metrics.get(info.order).filter(|metric| metric.has_values_of(table, info));
             let Some(metric) = metric else { continue };
             let unit = CommonUnit::of(info.unit.as_deref(), false);
-            // Labels are made once for each element of a batch.
+            // Labels are created only one time for each element of a batch.
             let mut places: HashMap<Option<u32>, (Option<ElementName>, Option<usize>)> = HashMap::new();
             let mut ended = ends.of_table(position).iter().peekable();
             for row in 0..batch.rows() {
@@ -227,7 +229,7 @@ impl OpenSeries<'_> {
                 let key = (batch.table, number, element);
                 let Some(ms) = ms_of(sample) else { continue };
                 let Some(value) = values.number(row) else {
-                    // The sample has the element without this value.
+                    // The sample has the element, but without this value.
                     if ends.is_complete(position, sample) && element != Some(NO_ELEMENT) {
                         places.remove(&element);
                         self.end(key, Some(ms));
@@ -266,9 +268,10 @@ impl OpenSeries<'_> {
         }
     }
 
-    /// Ends all series of a run that has ended at this time; `None` for a run that continues.
+    /// Ends all series of a run that has ended at this time. The time is `None` if the run
+    /// continues.
     fn end_run(&mut self, end_ns: Option<i64>) {
-        // A sample is valid at its own millisecond, so the series ends with the next one.
+        // A sample is valid in its millisecond, so the series ends with the next millisecond.
         let after_ms = end_ns.map(|end_ns| end_ns.max(self.last_ns).div_euclid(NS_PER_MS).saturating_add(1));
         for (_, place) in std::mem::take(&mut self.places) {
             if let (Some(window), Some(ms)) = (self.windows.get_mut(place), after_ms) {
@@ -295,7 +298,8 @@ impl OpenSeries<'_> {
     }
 
     fn check_work(&self) -> Result<(), PromqlError> {
-        // Checked after each batch, so that a query is refused before it uses up the memory.
+        // The limit is checked after each batch, so that a query is refused before it uses up the
+        // memory.
         let held: usize = self.windows.iter().map(MovingWindow::held).sum();
         if held > HELD_MAX {
             return Err(PromqlError::Evaluation(format!(

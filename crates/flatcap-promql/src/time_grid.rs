@@ -14,16 +14,16 @@ pub struct TimeGrid {
 }
 
 impl TimeGrid {
-    /// Returns one time.
+    /// Returns a grid with a single time.
     pub fn instant(at_ms: i64) -> Self {
         Self { start_ms: at_ms, step_ms: 1, steps: 1 }
     }
 
-    /// Returns the times from `start_ms` on, up to `end_ms`, both included.
+    /// Returns the times from `start_ms` up to `end_ms`, both included, at the distance `step_ms`.
     ///
     /// # Errors
-    /// `Expression` for an end before the start, a step that is not positive, and more than
-    /// [`STEPS_MAX`] steps.
+    /// `Expression` if the end is before the start, the step is not positive, or there are more
+    /// than [`STEPS_MAX`] steps.
     pub fn range(start_ms: i64, end_ms: i64, step_ms: i64) -> Result<Self, PromqlError> {
         if step_ms <= 0 {
             return Err(PromqlError::Expression(format!(
@@ -65,8 +65,8 @@ impl TimeGrid {
 mod tests {
     use super::*;
 
-    // Proves that both ends are steps, that the last one is not beyond the end, and that wrong
-    // ranges are refused with their numbers.
+    // Proves that both ends are steps, and that the last step is not after the end. Wrong ranges
+    // are refused with an error that names their numbers.
     #[test]
     fn grids_have_both_ends() {
         let grid = TimeGrid::range(1000, 2500, 500).unwrap();

@@ -7,7 +7,7 @@ use crate::plan::Matching;
 use crate::series::LabelledSeries;
 
 impl Matching {
-    /// Returns the labels that count.
+    /// Returns the labels by which series are matched.
     pub(crate) fn key(&self, labels: &Labels) -> Labels {
         match self {
             Self::On(names) => labels.only(names),
@@ -16,7 +16,7 @@ impl Matching {
     }
 }
 
-/// The keys of the series of two sides, as numbers: the same number for the same labels.
+/// The keys of the series of two sides, as numbers. Equal labels have the same number.
 #[derive(Debug)]
 pub(crate) struct MatchKeys {
     pub(crate) left: Vec<usize>,
@@ -27,7 +27,7 @@ pub(crate) struct MatchKeys {
 
 impl MatchKeys {
     pub(crate) fn new(matching: &Matching, left: &[LabelledSeries], right: &[LabelledSeries]) -> Self {
-        // Labels are compared once per series. Numbers are compared at each step.
+        // Labels are compared only one time per series, and numbers at each step.
         let mut known: HashMap<Labels, usize> = HashMap::new();
         let mut keys = |series: &[LabelledSeries]| {
             let key = |series: &LabelledSeries| {

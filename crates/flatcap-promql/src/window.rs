@@ -1,4 +1,4 @@
-//! The samples of a series that a step looks back on.
+//! The window of samples of a series before each step.
 
 use std::collections::VecDeque;
 
@@ -9,14 +9,14 @@ use crate::window_function::WindowFunction;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct WindowShape {
     pub(crate) function: WindowFunction,
-    /// Length of the window; both ends belong to it.
+    /// Length of the window, in milliseconds. Both ends belong to the window.
     pub(crate) range_ms: i64,
-    /// Time from the end of the window to its step.
+    /// Time from the end of the window to its step, in milliseconds.
     pub(crate) offset_ms: i64,
 }
 
 impl WindowShape {
-    /// Returns the first and the last time whose samples count at any step.
+    /// Returns the first and the last time whose samples are in the window of any step.
     pub(crate) fn span_ms(&self, grid: &TimeGrid) -> (i64, i64) {
         let first = grid.at(0).saturating_sub(self.offset_ms).saturating_sub(self.range_ms);
         (first, grid.last_ms().saturating_sub(self.offset_ms))
@@ -30,15 +30,15 @@ pub(crate) struct MovingWindow {
     samples: VecDeque<(i64, f64)>,
     values: Vec<Option<f64>>,
     last_ms: Option<i64>,
-    /// Samples that functions have looked at.
+    /// Number of samples that functions have read.
     visited: u64,
 }
 
 impl MovingWindow {
-    /// Adds a sample, the first one of its millisecond. A sample of a clock that was set back is
-    /// left out.
+    /// Adds a sample, which must be the first one of its millisecond. Leaves out a sample that is
+    /// earlier because the clock was set back.
     pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
-        // After a step back of the clock, the time of a sample is among earlier ones.
+        // After the clock is set back, a sample may be earlier than previous samples.
         if self.last_ms.is_some_and(|last| ms <= last) {
             return;
         }
@@ -51,8 +51,8 @@ impl MovingWindow {
         self.samples.push_back((ms, value));
     }
 
-    /// Ends the series at a time, until its next sample: it has no current value. Functions of
-    /// windows still see its samples, as in Prometheus.
+    /// Ends the series at a time. It then has no current value until its next sample. As in
+    /// Prometheus, functions of windows still see its samples.
     pub(crate) fn end(&mut self, ms: i64, shape: &WindowShape, grid: &TimeGrid) {
         // The clock was set back, or another element has these labels in the same sample.
         if !shape.function.is_current() || self.last_ms.is_none_or(|last| ms <= last) {
@@ -62,7 +62,7 @@ impl MovingWindow {
         self.samples.clear();
     }
 
-    /// Returns the number of samples that it holds.
+    /// Returns the number of samples that the window holds.
     pub(crate) fn held(&self) -> usize {
         self.samples.len()
     }
@@ -83,8 +83,8 @@ impl MovingWindow {
         while self.values.len() < grid.steps() {
             let end_ms = grid.at(self.values.len()).saturating_sub(shape.offset_ms);
             let first_ms = end_ms.saturating_sub(shape.range_ms);
-            // Removed even if no step ends here. Otherwise long steps would hold the samples
-            // between two windows.
+            // Samples are removed even if no step ends here. Otherwise, with long steps, the
+            // samples between two windows would be held.
             while self.samples.front().is_some_and(|(ms, _)| *ms < first_ms) {
                 self.samples.pop_front();
             }
@@ -107,7 +107,8 @@ mod tests {
 
     proptest! {
         // Proves that a series has no current value from its end to its next sample, and that
-        // windows keep all samples: against a walk of all events for each step.
+        // windows keep all samples. The result is compared with a walk over all events for each
+        // step.
         #[test]
         fn ended_series_have_no_current_value(
             events in prop::collection::btree_map(0..400_i64, any::<bool>(), 0..60),
@@ -124,7 +125,7 @@ mod tests {
                         window.end(*ms, &shape, &grid);
                     } else {
                         window.add((*ms, *ms as f64), &shape, &grid);
-                        // The end of another element with the same labels.
+                        // This is the end of another element with the same labels.
                         window.end(*ms, &shape, &grid);
                     }
                 }
@@ -145,7 +146,7 @@ mod tests {
         }
 
         // Proves that a window has exactly the samples from its begin to its end, both included,
-        // whatever the steps: against one that looks at all samples for each step.
+        // whatever the steps. The result is compared with a walk over all samples for each step.
         #[test]
         fn windows_have_their_samples(
             times in prop::collection::btree_set(0..400_i64, 0..60),
@@ -159,7 +160,7 @@ mod tests {
                 let mut window = MovingWindow::default();
                 for ms in &times {
                     window.add((*ms, *ms as f64), &shape, &grid);
-                    // A second one of the millisecond, and one before it, do not count.
+                    // A second sample in the same millisecond, and an earlier sample, do not count.
                     window.add((*ms, 1e9), &shape, &grid);
                     window.add((*ms - 1, 1e9), &shape, &grid);
                 }

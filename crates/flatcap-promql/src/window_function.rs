@@ -3,9 +3,10 @@
 /// A function of the samples in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum WindowFunction {
-    /// The newest value, unless the series has ended since. A selector without a window returns it.
+    /// The newest value, unless the series has ended since then. This is the value of a selector
+    /// without a window.
     Current,
-    /// The time of that value, in seconds.
+    /// The time of the newest value, in seconds.
     CurrentTime,
     /// The newest value.
     Last,
@@ -13,7 +14,7 @@ pub(crate) enum WindowFunction {
     Rate,
     /// Growth.
     Increase,
-    /// Difference of the last and the first value, which may fall.
+    /// Difference between the last and the first value. The value may fall.
     Delta,
     /// Growth per second between the two newest samples.
     InstantRate,
@@ -34,11 +35,11 @@ pub(crate) enum WindowFunction {
     Deviation,
     /// The square of the standard deviation.
     Variance,
-    /// The quantile, which is the parameter.
+    /// The quantile of the values; the parameter selects the quantile.
     Quantile(f64),
-    /// Growth per second of the line through the values.
+    /// The slope per second of the line through the values.
     Derivative,
-    /// The value of this line the given number of seconds after the window.
+    /// The value of this line at the given number of seconds after the window.
     Predicted(f64),
 }
 
@@ -67,17 +68,17 @@ const NAMED: [(&str, WindowFunction); 17] = [
 pub(crate) const QUANTILE_OVER_TIME: &str = "quantile_over_time";
 pub(crate) const PREDICT_LINEAR: &str = "predict_linear";
 
-/// If the distance of samples to an end of the window is at most this many times the usual
-/// distance, they are assumed to continue to that end.
+/// Maximum distance between the samples and an end of the window, as a multiple of the usual
+/// distance of samples. Within this distance, the samples are assumed to continue to that end.
 const CONTINUED: f64 = 1.1;
 
 impl WindowFunction {
-    /// Returns the function of a name.
+    /// Returns the function with this name.
     pub(crate) fn named(name: &str) -> Option<Self> {
         NAMED.iter().find(|(own, _)| *own == name).map(|(_, function)| *function)
     }
 
-    /// Returns all names.
+    /// Returns the names of all functions.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name).chain([QUANTILE_OVER_TIME, PREDICT_LINEAR])
     }
@@ -93,8 +94,8 @@ impl WindowFunction {
         matches!(self, Self::Current | Self::CurrentTime)
     }
 
-    /// Returns the value of the samples (milliseconds and values, by time) in a window from its
-    /// first to its last millisecond.
+    /// Returns the result for the samples in a window. `samples` has milliseconds and values,
+    /// sorted by time; `window_ms` has the first and the last millisecond of the window.
     #[allow(clippy::cast_precision_loss, reason = "counts of samples in a window, which fits memory")]
     pub(crate) fn of(self, samples: &[(i64, f64)], window_ms: (i64, i64)) -> Option<f64> {
         let values = samples.iter().map(|(_, value)| *value);
@@ -142,7 +143,7 @@ impl WindowFunction {
 #[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
 fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     let [(_, first), .., _] = *samples else { return None };
-    // Equal values make an exact line.
+    // Equal values result in an exact line.
     #[allow(clippy::float_cmp, reason = "values that are recorded")]
     if samples.iter().all(|(_, value)| *value == first) {
         return Some(if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) });
@@ -168,7 +169,7 @@ pub(crate) fn variance(values: impl Iterator<Item = f64> + Clone) -> Option<f64>
     Some(exact_sum(values.map(|value| (value - mean) * (value - mean))) / count as f64)
 }
 
-/// Returns a quantile of values, between the two nearest ones.
+/// Returns a quantile of values, interpolated between the two nearest values.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -193,13 +194,13 @@ pub(crate) fn quantile_of(mut values: Vec<f64>, quantile: f64) -> f64 {
     value(rank.floor()) * (1.0 - weight) + value(rank.floor() + 1.0) * weight
 }
 
-/// Returns the sum, with the error of each addition carried along (Neumaier): a sum of many values
-/// does not depend on how they are split.
+/// Returns the sum. Carries along the rounding error of each addition (Neumaier), so that a sum of
+/// many values does not depend on the way in which they are split.
 pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {
         let next = sum + value;
-        // The error of an infinite sum would be NaN.
+        // The rounding error of an infinite sum would be NaN.
         if next.is_finite() {
             lost += if sum.abs() >= value.abs() { (sum - next) + value } else { (value - next) + sum };
         }
@@ -208,9 +209,9 @@ pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     sum + lost
 }
 
-/// Returns the difference of first and last value, extrapolated to the ends of the window unless
-/// the samples end well within it. Each decrease of a counter is a reset to 0, and a counter is not
-/// extrapolated to before it was 0.
+/// Returns the difference between the first and the last value. The difference is extrapolated to
+/// the ends of the window, unless the samples end well within the window. Each decrease of a
+/// counter is a reset to 0. A counter is not extrapolated beyond the time at which it was 0.
 #[allow(clippy::cast_precision_loss, reason = "milliseconds, and the number of samples in memory")]
 fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter: bool) -> Option<f64> {
     let [(first_ms, first), .., (last_ms, last)] = *samples else { return None };
@@ -225,8 +226,8 @@ fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter
     if is_counter && growth > 0.0 && first >= 0.0 {
         to_begin = to_begin.min(covered * (first / growth));
     }
-    // As in Prometheus: samples that are missing at an end of the window are assumed to be absent
-    // from half of the usual distance on.
+    // As in Prometheus, if samples are missing at an end of the window, the series is assumed to
+    // extend by half of the usual distance.
     let extended = |missing: f64| if missing < usual * CONTINUED { missing } else { usual / 2.0 };
     Some(growth * ((covered + extended(to_begin) + extended(to_end)) / covered))
 }
@@ -240,7 +241,7 @@ fn pairs(samples: &[(i64, f64)]) -> impl Iterator<Item = (f64, f64)> {
     samples.iter().zip(samples.iter().skip(1)).map(|((_, before), (_, now))| (*before, *now))
 }
 
-/// Returns whether two values differ; not-a-number is like itself.
+/// Returns whether two values differ. NaN is equal to NaN.
 #[allow(clippy::float_cmp, reason = "whether a recorded value is the same as before")]
 fn differ(before: f64, now: f64) -> bool {
     before != now && !(before.is_nan() && now.is_nan())
@@ -259,24 +260,26 @@ mod tests {
         value.is_some_and(|value| (value - expected).abs() <= 1e-12 * expected.abs().max(1.0))
     }
 
-    // Proves that rates extend to an end of the window if samples continue to it, and otherwise by
-    // half a distance, never to before a counter was 0, and that a decrease of a counter is a
-    // reset.
+    // Proves that rates are extrapolated to an end of the window if samples continue to this end,
+    // and otherwise by half of the usual distance. They are never extrapolated beyond the time at
+    // which a counter was 0, and a decrease of a counter is a reset.
     #[test]
     fn growth_is_extrapolated() {
-        // Every second from 0 to 10 s, 2 per second: nothing to extrapolate.
+        // A sample every second from 0 to 10 s, growing by 2 per second, leaves nothing to
+        // extrapolate.
         let whole: Vec<(i64, f64)> = (0..=10).map(|s| (s * 1000, 100.0 + 2.0 * s as f64)).collect();
         assert!(is_near(of(WindowFunction::Rate, &whole), 2.0));
         assert!(is_near(of(WindowFunction::Increase, &whole), 20.0));
         assert!(is_near(of(WindowFunction::Delta, &whole), 20.0));
-        // From 1 to 9 s: one second is missing at each end.
+        // With samples from 1 to 9 s, one second is missing at each end.
         assert!(is_near(of(WindowFunction::Increase, &whole[1..10]), 20.0));
-        // From 4 to 6 s: 4 s are missing, so half a second is added at each end.
+        // With samples from 4 to 6 s, 4 s are missing at each end, so half a second is added at
+        // each end.
         assert!(is_near(of(WindowFunction::Increase, &whole[4..7]), 4.0 * 1.5));
-        // It was 0 half a second before its first sample.
+        // This counter was 0 half a second before its first sample.
         let young = [(1000, 1.0), (2000, 3.0), (3000, 5.0)];
         assert!(is_near(of(WindowFunction::Increase, &young), 4.0 * (2.0 + 0.5 + 0.5) / 2.0));
-        // 7, 9, then anew 1, 3: growth of 2 + 1 + 2.
+        // After 7 and 9, the counter starts again with 1 and 3, so its growth is 2 + 1 + 2.
         let anew = [(2000, 7.0), (4000, 9.0), (6000, 1.0), (8000, 3.0)];
         assert!(is_near(of(WindowFunction::Increase, &anew), (3.0 - 7.0 + 9.0) * 10.0 / 6.0));
         assert!(is_near(of(WindowFunction::Resets, &anew), 1.0));
@@ -288,7 +291,8 @@ mod tests {
         }
     }
 
-    // Proves the statistics of a window, and that a window without samples has no value.
+    // Proves that the statistics of a window are right, and that a window without samples has no
+    // value.
     #[test]
     fn statistics_of_a_window() {
         let samples = [(1, 4.0), (2, 2.0), (3, 9.0), (4, 5.0)];

@@ -1,4 +1,4 @@
-//! Answers about small recordings of another writer, whose content is known.
+//! Tests answers about small recordings with known content, which another writer has written.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -13,7 +13,8 @@ use std::path::Path;
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
 use flatcap_query::Recording;
 
-/// Returns the values of an expression a number of seconds after the begin of a recording, sorted.
+/// Returns the sorted values of an expression at a number of seconds after the begin of a
+/// recording.
 fn values(recording: &str, expression: &str, at_s: i64) -> Vec<f64> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/answers").join(recording);
     let engine = Engine::new(Recording::open(&[path]).unwrap());
@@ -26,16 +27,16 @@ fn values(recording: &str, expression: &str, at_s: i64) -> Vec<f64> {
     found
 }
 
-// Proves that elements whose names are printed alike are separate series: `x` with the byte 0xc3,
-// and the text `x\xc3`.
+// Proves that elements whose names are printed alike are separate series. The names are `x` with
+// the byte 0xc3, and the string `x\xc3`.
 #[test]
 fn elements_with_bytes_in_their_names_are_series() {
     let found = values("odd_elements", "flatcap_raw_l_c_total", 0);
     assert_eq!(found, [0.0, 100.0, 200.0, 300.0, 400.0, 500.0, 600.0]);
 }
 
-// Proves that a field that is a list in one run is a metric for each form, and that neither has the
-// values of the other.
+// Proves that a field that is a list in only one run is two metrics, one for each form, and that
+// neither metric has the values of the other one.
 #[test]
 fn a_field_may_be_a_list_in_one_run() {
     let of =

@@ -25,13 +25,13 @@ use proptest::prelude::*;
 
 const BEGIN_MS: i64 = 1_700_000_000_000;
 const MONO_NS: u64 = 1_000_000_000;
-/// Duration of a run, and time between the end of a run and the next one.
+/// Duration of a run, and time between the end of a run and the begin of the next run.
 const RUN_MS: i64 = 60_000;
 const PAUSE_MS: i64 = 30_000;
 const SOURCES: [&str; 2] = ["cpu", "orders"];
 
-/// The lost samples of a run: source, time since its begin in milliseconds, number, and whether
-/// they were left out on purpose.
+/// The losses of a run. Each has the source, the time since the begin of the run in milliseconds,
+/// the number of samples, and whether they were left out on purpose.
 type RunLosses = Vec<(u16, i64, u64, bool)>;
 
 fn begin_ms(run: usize) -> i64 {
@@ -65,8 +65,8 @@ fn header(run_id: u64, wall_ns: i64) -> SegmentHeader {
     }
 }
 
-/// Writes a run with these losses, and with a sample of the first source at its begin and at its
-/// end, or without samples.
+/// Writes a run with these losses. If `has_samples` is true, the run has a sample of the first
+/// source at its begin and at its end; otherwise it has no samples.
 fn write_run(folder: &Path, run: usize, losses: &RunLosses, has_samples: bool) {
     let storage = Folder(folder.to_owned());
     let run_id = u64::try_from(run).unwrap() + 1;

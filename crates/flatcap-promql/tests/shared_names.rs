@@ -1,5 +1,5 @@
-//! Answers about random recordings whose sources and elements share names, compared with their
-//! content by ids.
+//! Compares answers about random recordings with the content of the recordings. In the recordings,
+//! sources and elements share names, so the content is found by ids.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,17 +17,17 @@ use flatcap_format::testing::shared_names::{KnownSample, STEP_NS, write_recordin
 use flatcap_promql::{Engine, EvaluationOptions, QueryValue, TimeGrid};
 use flatcap_query::Recording;
 
-/// A value at a time: in milliseconds, with the labels `pid` and `name`.
+/// A time in milliseconds, the labels `pid` and `name`, and the value.
 type TimedValue = (i64, [String; 2], u64);
 
-/// Returns all values of a metric at the times of the samples. A series of one of several sources
-/// with the same name has only values of this source.
+/// Returns all values of a metric at the times of the samples. If several sources have the same
+/// name, a series has only values of its source.
 fn evaluated(folder: &Path, metric: &str, samples: &[KnownSample]) -> Vec<TimedValue> {
     let engine = Engine::new(Recording::open(&[folder.to_owned()]).unwrap());
     let ms = |sample: &KnownSample| sample.wall_ns / 1_000_000;
     let (first, last) = (samples.first().map(ms).unwrap(), samples.last().map(ms).unwrap());
     let grid = TimeGrid::range(first, last, STEP_NS / 1_000_000).unwrap();
-    // A value holds for no other sample.
+    // With this lookback, a value is valid only at the time of its sample.
     let options = EvaluationOptions { lookback_ms: 1, ..EvaluationOptions::default() };
     let answer = engine.evaluate(metric, grid, &options).unwrap();
     let QueryValue::Vector(series) = answer.value else { panic!("{metric}") };
@@ -46,8 +46,8 @@ fn evaluated(folder: &Path, metric: &str, samples: &[KnownSample]) -> Vec<TimedV
     found
 }
 
-// Proves that each value is there once, in the series of its source and of its element, with the
-// name that the element had. Method: random recordings.
+// Proves that each value occurs exactly once, in the series of its source and of its element, with
+// the name that the element had. The recordings are random.
 #[test]
 fn series_are_of_one_source_and_element() {
     for seed in 0..effort::of(50, 2000) {

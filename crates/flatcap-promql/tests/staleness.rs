@@ -37,24 +37,24 @@ const BEGIN_MS: i64 = 1_700_000_000_000;
 const HOST: &str = "db1";
 const DEVICES: &str = "flatcap_disk_devices_level";
 const PROCESSES: &str = "flatcap_process_processes_size";
-/// The lookback of this engine and of the Prometheus.
+/// The lookback of this engine and of the real Prometheus, in milliseconds.
 const LOOKBACK_MS: i64 = 20_000;
 
 /// One sample of both sources.
 #[derive(Debug, Clone, Default)]
 struct Sample {
-    /// Devices with their levels, of which some are absent.
+    /// Devices with their levels. Some levels are absent.
     devices: BTreeMap<u64, Option<u32>>,
     processes: BTreeMap<u64, u32>,
-    /// Processes that exist and are not in the sample.
+    /// Number of processes that exist but are not in the sample.
     skipped: u64,
     exits: BTreeSet<u64>,
 }
 
-/// Samples that follow each other.
+/// Consecutive samples of a run of the recorder.
 #[derive(Debug, Clone)]
 struct Run {
-    /// Time between the end of the run before and this run.
+    /// Time between the end of the previous run and the begin of this run.
     pause_ms: i64,
     period_ms: i64,
     samples: Vec<Sample>,
@@ -91,7 +91,7 @@ fn spans(runs: &[Run]) -> Vec<(i64, i64)> {
     runs.iter().map(span).collect()
 }
 
-/// Returns the knowledge of a scraper that sees each sample: values, and the times from which a
+/// Returns the events that a scraper of each sample would know: values, and the times from which a
 /// series no longer exists.
 fn naive_events(runs: &[Run]) -> BTreeMap<SeriesName, Events> {
     let mut series: BTreeMap<SeriesName, Events> = BTreeMap::new();
@@ -108,7 +108,8 @@ fn naive_events(runs: &[Run]) -> BTreeMap<SeriesName, Events> {
                 if value.is_some() {
                     open.insert(process);
                 }
-                // Nobody may have waited for it when its end is listed.
+                // The process may still be listed as existing when its end is listed, because
+                // nobody has waited for it.
                 if open.contains(&process) && sample.exits.contains(&process) {
                     exited.insert(process);
                 }
@@ -184,7 +185,7 @@ fn process_tables() -> Tables {
     let skipped = field("skipped", NewContent::Unsigned, MetricKind::Gauge, false);
     let state = |name: &str| field(name, NewContent::Unsigned, MetricKind::State, true);
     let size = field("size", NewContent::Unsigned, MetricKind::Gauge, false);
-    // Samples of this list leave elements out, unless `skipped` is 0.
+    // Samples of this list may leave out elements, unless `skipped` is 0.
     let name = "flatcap.host.Process";
     tables(name, vec![list, exits, skipped], vec![state("pid"), state("start"), size], true)
 }
@@ -250,7 +251,7 @@ fn header(run_id: u64, first_ms: i64, sources: [(&str, &Tables, i64); 2]) -> Seg
     }
 }
 
-/// Writes the runs into a directory, a segment each.
+/// Writes the runs into a directory, each as one segment.
 fn write(folder: &Path, runs: &[Run]) {
     let storage = Folder(folder.to_owned());
     let (devices, processes) = (device_tables(), process_tables());
@@ -286,7 +287,7 @@ fn engine(folder: &Path) -> Engine {
     Engine::new(Recording::open(&[folder.to_owned()]).unwrap())
 }
 
-/// Returns the values of an expression: of each series, by its label, those at the steps.
+/// Returns the values of an expression at the steps, by the label of each series.
 fn evaluated(engine: &Engine, expression: &str, grid: TimeGrid) -> BTreeMap<String, Vec<Option<f64>>> {
     let options = EvaluationOptions { lookback_ms: LOOKBACK_MS, ..EvaluationOptions::default() };
     let answer = engine.evaluate(expression, grid, &options).unwrap();
@@ -305,7 +306,7 @@ fn naive_aggregates(events: &BTreeMap<SeriesName, Events>, metric: &str, ms: i64
 
 // Proves that a series ends at the end of a run, and at the first sample without its element or
 // value, unless the sample omits it on purpose. Sums, counts and maxima contain the elements that
-// exist at each step. Method: comparison with a naive evaluation of all samples.
+// exist at each step. The result is compared with a naive evaluation of all samples.
 #[test]
 fn ended_elements_have_no_value() {
     let cases = effort::of(200, 10_000);
@@ -343,7 +344,7 @@ fn ended_elements_have_no_value() {
     runner.run(&strategy, check).unwrap();
 }
 
-/// A Prometheus that takes samples.
+/// A running Prometheus that accepts samples.
 struct Prometheus {
     process: Child,
     address: SocketAddr,
@@ -353,7 +354,7 @@ struct Prometheus {
 const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 
 impl Prometheus {
-    /// If the program is missing, prints this and returns `None`.
+    /// Starts Prometheus. If the program is missing, prints a message and returns `None`.
     fn start(folder: &Path) -> Option<Self> {
         std::fs::write(folder.join("empty.yml"), "").unwrap();
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
@@ -375,7 +376,7 @@ impl Prometheus {
             return None;
         };
         let own = Self { process, address: free };
-        // A generous watchdog: it is ready within a second.
+        // The time limit is generous, because Prometheus is usually ready within a second.
         for _ in 0..1200 {
             if own.ask("GET", "/-/ready", &[]).is_some_and(|(head, _)| head.contains(" 200 ")) {
                 return Some(own);
@@ -385,11 +386,11 @@ impl Prometheus {
         panic!("prometheus is not ready");
     }
 
-    /// Returns head and body of a response, or `None` if no program listens.
+    /// Sends a request. Returns head and body of the response, or `None` if no program listens.
     fn ask(&self, method: &str, path: &str, body: &[u8]) -> Option<(String, Vec<u8>)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        // HTTP/1.0 has no chunks.
+        // The request uses HTTP/1.0, because its answers are not chunked.
         write!(
             stream,
             "{method} {path} HTTP/1.0\r\nHost: {}\r\nContent-Type: application/x-protobuf\r\n\
@@ -406,13 +407,13 @@ impl Prometheus {
         Some((head, answer))
     }
 
-    /// Writes all values and ends, in the order of time.
+    /// Writes all values and ends, in time order.
     fn write(&self, events: &BTreeMap<SeriesName, Events>) {
         let mut by_time: BTreeMap<i64, Vec<(SeriesName, f64)>> = BTreeMap::new();
         for (name, events) in events {
             let mut is_open = false;
             for (ms, value) in events {
-                // A scraper marks only the end of series that it has seen.
+                // A scraper marks the end only of series that it has seen.
                 if value.is_some() || is_open {
                     by_time.entry(*ms).or_default().push((*name, value.unwrap_or(STALE)));
                 }
@@ -461,14 +462,14 @@ fn put_varint(to: &mut Vec<u8>, mut number: u64) {
     to.push(u8::try_from(number).unwrap());
 }
 
-/// Appends a field of a protobuf message that has a length.
+/// Appends a length-delimited field of a protobuf message.
 fn put_bytes(to: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     to.push((field << 3) | 2);
     put_varint(to, bytes.len() as u64);
     to.extend(bytes);
 }
 
-/// Returns the block of snappy of these bytes, as literals.
+/// Returns these bytes as a snappy block that has only literals.
 fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut block = Vec::new();
     put_varint(&mut block, bytes.len() as u64);
@@ -565,11 +566,11 @@ fn expressions() -> Vec<String> {
             "label_join(M, \"to\", \"-\", \"host\", \"L\", \"none\")",
             "sum by (to) (label_join(M, \"to\", \"\", \"host\"))",
             "min_over_time(M[10s:])",
-            // Limits that are not a number.
+            // Limits that are NaN.
             "clamp_max(M, scalar(M))",
             "clamp_min(M, scalar(M))",
             "clamp(M, 0, scalar(M))",
-            // Values that are not a number.
+            // Values that are NaN.
             "quantile(0.4, M / (M > bool 50) - M / (M > bool 50))",
             "quantile_over_time(0.4, (M / (M > bool 50) - M / (M > bool 50))[9s:1s])",
             "deriv((0 * M / 0)[9s:1s])",

@@ -1,5 +1,5 @@
-//! Formats numbers and names for people, and parses dates that they write. Prints nothing. The
-//! formats that libraries use too are in `flatcap_format::schema`.
+//! Formats numbers and names for people, and parses dates that people write. Prints nothing.
+//! Formats that libraries also use are in `flatcap_format::schema`.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ pub use flatcap_format::schema::{
 };
 use jiff::civil::Date;
 
-/// Returns a text from a file, escaped for a terminal, as a text of its own.
+/// Returns a string from a file as an owned string that is escaped for a terminal.
 pub fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }
 
-/// Returns the lines of a text from a file, escaped for a terminal, with their line feeds and tabs.
+/// Returns the lines of a text from a file, escaped for a terminal. Line feeds and tabs are kept.
 pub fn escaped_lines(content: &[u8]) -> String {
     let text = String::from_utf8_lossy(content);
     let parts = text.split_inclusive(['\n', '\t']).map(|part| match part.strip_suffix(['\n', '\t']) {
@@ -56,9 +56,9 @@ pub fn hertz(hz: f64) -> String {
 }
 
 /// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`,
-/// `490 /s`. Bytes have binary prefixes, seconds below 1 decimal ones.
+/// `490 /s`. Bytes have binary prefixes, and seconds below 1 have decimal prefixes.
 pub fn quantity(value: f64, unit: &str) -> String {
-    /// Numbers from here on are printed with an exponent.
+    /// Numbers of at least this size are printed with an exponent.
     const LARGE: f64 = 1e7;
     const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     match unit {
@@ -90,15 +90,16 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// Parses a date, for an argument. The library's error would tell how it parses, not what to write.
+/// Parses a date, for an argument. The error is not the library's, because that one describes the
+/// parser and not the form that the user must write.
 ///
 /// # Errors
-/// The text is not a date of this form.
+/// The text is not a date in the form that the error names.
 pub fn parse_date(text: &str) -> Result<Date, String> {
     text.parse().map_err(|_| "write a date as YYYY-MM-DD, such as 2012-06-21".to_owned())
 }
 
-/// Returns the rate of a period in nanoseconds; `None` for a period of 0.
+/// Returns the rate in hertz of a period in nanoseconds, or `None` for a period of 0.
 pub fn asked_hz(period_ns: u64) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
     let period_ns = (period_ns > 0).then_some(period_ns as f64)?;
@@ -156,7 +157,7 @@ mod tests {
         }
     }
 
-    // Proves that a mistake in a date is answered with its form.
+    // Proves that the error for a wrong date names the form of a date.
     #[test]
     fn dates_are_parsed() {
         assert_eq!(parse_date("2012-06-21"), Ok(jiff::civil::date(2012, 6, 21)));
@@ -165,8 +166,8 @@ mod tests {
         }
     }
 
-    // Proves that a text of several lines keeps its lines and tabs, and has nothing else that
-    // controls a terminal.
+    // Proves that a text of several lines keeps its lines and tabs, and that no other characters
+    // that control a terminal remain.
     #[test]
     fn lines_stay_lines() {
         assert_eq!(escaped_lines(b"a\tb\x1b[2J\r\n\n\xff\xc2\x9b"), "a\tb\\u{1b}[2J\\r\n\n\u{fffd}\\u{9b}");

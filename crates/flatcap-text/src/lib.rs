@@ -1,7 +1,7 @@
 //! Text for people, in flatcap's programs: quantities with units, names, and the functions in
 //! stacks.
 //!
-//! Never reads a recording.
+//! This crate never reads a recording.
 
 pub mod human;
 pub mod quantity;

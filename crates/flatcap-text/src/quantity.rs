@@ -14,26 +14,26 @@ const SECOND: u64 = 1_000 * MS;
 const HOUR: u64 = 60 * 60 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
-/// The quantity that a number counts, which decides how it is written.
+/// The quantity that a number counts. It determines how the number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
-    /// Things: a number without a unit.
+    /// A number of things, without a unit.
     Count,
-    /// Bytes: a size.
+    /// A size in bytes.
     Bytes,
-    /// Nanoseconds: a duration.
+    /// A duration in nanoseconds.
     Nanoseconds,
-    /// Hundredths of a percent.
+    /// A percentage in hundredths of a percent.
     BasisPoints,
 }
 
 /// A share of one core's time.
-// An integer, so that configurations can be compared and shares print exactly.
+// It is an integer, so that configurations can be compared and shares are printed exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuShare(u32);
 
 impl CpuShare {
-    /// All of a core.
+    /// The whole time of a core.
     pub const WHOLE: Self = Self(10_000);
 
     /// Creates a share from hundredths of a percent.
@@ -53,35 +53,35 @@ impl std::fmt::Display for CpuShare {
     }
 }
 
-/// The reason why a text is not a duration, size or percentage.
+/// The reason why a string is not a duration, size or percentage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
-    /// An empty text.
+    /// The string is empty.
     #[error("empty")]
     Empty,
-    /// A number without a unit.
+    /// The number has no unit.
     #[error("no unit, as in {}", example.escape_debug())]
     NoUnit {
         /// The number with a common unit.
         example: String,
     },
-    /// A negative number.
+    /// The number is negative.
     #[error("negative")]
     Negative,
-    /// No number before the unit, or a number that is not plain decimal.
+    /// There is no number before the unit, or the number is not plain decimal.
     #[error("no number before the unit")]
     NoNumber,
-    /// A character that neither numbers nor units have.
+    /// The string has a character that occurs neither in numbers nor in units.
     #[error("invalid character in the number or the unit")]
     InvalidCharacter,
-    /// A unit that does not exist.
+    /// The unit does not exist.
     #[error("unknown unit \"{}\"", unit.escape_debug())]
     UnknownUnit {
         /// The unit as written.
         unit: String,
     },
-    /// A size unit that may mean 1000 or 1024, or a misspelt one.
+    /// The size unit may mean a power of 1000 or of 1024, or is misspelt.
     #[error("ambiguous unit \"{unit}\": 1000 or 1024; {example} is 1024-based")]
     AmbiguousUnit {
         /// The unit as written.
@@ -89,16 +89,16 @@ pub enum UnitError {
         /// The number with the unit that was probably meant.
         example: String,
     },
-    /// Finer than the smallest unit, so that it would have to be rounded.
+    /// The number is finer than the smallest unit, so that it would have to be rounded.
     #[error("not a whole number of {smallest}")]
     NotWhole {
         /// The smallest unit.
         smallest: &'static str,
     },
-    /// More than 64 bits.
+    /// The number needs more than 64 bits.
     #[error("number too large")]
     Overflow,
-    /// A duration with too many digits: too long, or finer than a nanosecond.
+    /// The duration has too many digits, because it is too long or finer than a nanosecond.
     #[error("too long, or finer than a nanosecond")]
     TooPrecise,
 }
@@ -141,7 +141,7 @@ impl Quantity {
         }
     }
 
-    /// Returns a number as text with its unit.
+    /// Returns a number with its unit, as a string.
     pub fn format(self, number: u64) -> String {
         match self {
             Self::Count => number.to_string(),
@@ -155,7 +155,7 @@ impl Quantity {
         }
     }
 
-    /// Returns what to write.
+    /// Returns a description of the form in which the quantity is written.
     pub fn form(self) -> &'static str {
         match self {
             Self::Count => "write a whole number without quotes",
@@ -172,7 +172,7 @@ fn parse_duration(text: &str) -> Result<u64, UnitError> {
         return Err(UnitError::Negative);
     }
     let no_unit = || UnitError::NoUnit { example: format!("{text}s") };
-    // The library accepts a bare 0.
+    // The library accepts 0 without a unit, so it is refused here.
     if text == "0" {
         return Err(no_unit());
     }
@@ -187,21 +187,21 @@ fn parse_duration(text: &str) -> Result<u64, UnitError> {
     u64::try_from(duration.as_nanos()).map_err(|_overflow| UnitError::TooPrecise)
 }
 
-/// Formats a duration in the largest unit without a fraction: 1.5 s is `1500ms`.
+/// Formats a duration in the largest unit that needs no fraction. For example, 1.5 s is `1500ms`.
 pub fn format_duration(duration: Duration) -> String {
-    // No setting and no recording has more than 584 years.
+    // No setting and no recording is longer than 584 years.
     formatted(&DURATION_UNITS, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), "s")
 }
 
-/// Formats a size in the largest unit without a fraction: 1.5 GiB is `1536MiB`.
+/// Formats a size in the largest unit that needs no fraction. For example, 1.5 GiB is `1536MiB`.
 pub fn format_size(bytes: u64) -> String {
     formatted(&SIZE_UNITS, bytes, "B")
 }
 
-/// Parses an argument that is a duration of more than zero.
+/// Parses an argument that is a duration longer than zero.
 ///
 /// # Errors
-/// The text is not a duration within the range. The message says what to write.
+/// The text is not a duration within the range. The message says which form is valid.
 pub fn duration_argument(text: &str) -> Result<Duration, String> {
     let form = Quantity::Nanoseconds.form();
     match Quantity::Nanoseconds.parse(text) {
@@ -219,7 +219,7 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
     if text.starts_with('-') {
         return Err(UnitError::Negative);
     }
-    // An exponent or an underscore ends the number and is reported as an unknown unit.
+    // An exponent or an underscore ends the number, and is then reported as an unknown unit.
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     if number.is_empty() {
@@ -237,8 +237,9 @@ fn scaled(number: &str, scale: u64, smallest: &'static str) -> Result<u64, UnitE
     }
     let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(scale));
     let whole = whole.ok_or(UnitError::Overflow)?;
-    // Integers alone: in floating point 0.1 GiB would not be an exact number of bytes. Zeros at the
-    // end change no value; a fraction that is too long for 128 bits is far finer than any unit.
+    // Only integers are used, because in floating point 0.1 GiB would not be an exact number of
+    // bytes. Trailing zeros do not change the value. A fraction that is too long for 128 bits is
+    // far finer than any unit.
     let fraction = fraction.trim_end_matches('0');
     let tens = u32::try_from(fraction.len()).ok().and_then(|places| 10_u128.checked_pow(places));
     let digits = if fraction.is_empty() { Some(0) } else { fraction.parse::<u128>().ok() };
@@ -266,7 +267,7 @@ fn size_unit_error(number: &str, unit: &str) -> UnitError {
 
 fn formatted(units: &[Unit], value: u64, zero_unit: &str) -> String {
     let exact = units.iter().rev().find(|unit| value.is_multiple_of(unit.1));
-    // 0 is a multiple of every unit, so the largest one would be printed.
+    // 0 is a multiple of every unit, so without this case the largest unit would be printed.
     match exact {
         Some((name, scale)) if value > 0 => format!("{}{name}", value / scale),
         _ => format!("0{zero_unit}"),
@@ -282,7 +283,7 @@ mod tests {
     const SIZE: Quantity = Quantity::Bytes;
     const SHARE: Quantity = Quantity::BasisPoints;
 
-    // Proves that the error of a wrong duration says what to write.
+    // Proves that the error of a wrong duration says which form is valid.
     #[test]
     fn errors_of_durations_say_what_to_write() {
         let duration = |text| duration_argument(text).unwrap_err();
@@ -335,8 +336,8 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_named() {
-        // Proves that each mistake has its own message, and that no text reaches the sum at which
-        // the library panics.
+        // Proves that each mistake has a different message, and that no string reaches the sum at
+        // which the library panics.
         for (text, message) in [
             ("", "empty"),
             ("  ", "empty"),
@@ -434,7 +435,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in any::<String>(), number in "[0-9.]{0,60}", unit in "[a-zA-Z%]{0,3}") {
-            // Proves that any text gives a value or an error.
+            // Proves that any string results in a value or an error.
             for text in [text, format!("{number}{unit}")] {
                 prop_assert!(parse_duration(&text).is_ok() || parse_duration(&text).is_err());
                 prop_assert!(SIZE.parse(&text).is_ok() || SIZE.parse(&text).is_err());

@@ -1,6 +1,8 @@
-//! Names of functions in stacks, by the program `flatcap-export`, which has the libraries for them.
+//! Names of functions in stacks. The program `flatcap-export` finds them, because it has the
+//! libraries that this needs.
 //!
-//! Names are an addition: without the program, or if it takes too long, file and offset are shown.
+//! Names are optional. If the program is missing or takes too long, file and offset are shown
+//! instead.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -10,37 +12,39 @@ use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, StackTotals};
 use serde::{Deserialize, Serialize};
 
-/// The program that knows names.
+/// The program that finds names.
 const PROGRAM: &str = "flatcap-export";
 
 /// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
-/// Maximum number of places that are asked about; later ones have no names.
+/// Maximum number of places in the code that the program is asked about. Further places have no
+/// names.
 const PLACES_MAX: usize = 4096;
 
-/// The functions that have the code of stacks.
+/// The names of the functions to which the code in stacks belongs.
 #[derive(Debug, Default)]
 pub struct StackNames {
-    /// By object and offset.
+    /// The names, by object and offset.
     names: HashMap<(CodeObjectInfo, u64), String>,
 }
 
 impl StackNames {
-    /// Asks the program for the functions of all places in stacks, which are of this boot of the
-    /// host. Looks for debug files in `directories` first.
+    /// Asks the program for the functions of all places in stacks. `boot_id` is the boot of the
+    /// host in which the stacks were recorded. The program searches for debug files in
+    /// `directories` first.
     pub fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
         let Ok(program) = beside_this(PROGRAM) else { return Self::default() };
         Self::ask(&program, (stacks, boot_id), directories)
     }
 
-    /// Returns the function at an offset of an object. If functions were inlined there, returns the
-    /// outermost one.
+    /// Returns the function at an offset of an object. If functions were inlined at this offset,
+    /// returns the outermost function.
     pub fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
         self.names.get(&(object.clone(), offset)).cloned()
     }
 
     fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
-        // A call returns to all places of a stack except the innermost place.
+        // All places of a stack except the innermost one are return addresses of calls.
         let totals = stacks.stacks();
         let returns: HashSet<u32> =
             totals.iter().flat_map(|stack| stack.frames.iter().skip(1).copied()).collect();
@@ -54,11 +58,11 @@ impl StackNames {
         let input: String = questions.map(|line| line + "\n").collect();
         let mut words: Vec<String> = program.to_str().map(str::to_owned).into_iter().collect();
         words.push("symbolize".to_owned());
-        // The program has another working directory.
+        // The paths must be absolute, because the program has another working directory.
         let absolute = directories.iter().filter_map(|directory| std::path::absolute(directory).ok());
         words.extend(absolute.filter_map(|directory| Some(format!("--symbols={}", directory.to_str()?))));
         let mut output = Vec::new();
-        // What it answered before it ended counts, however it ended.
+        // Output that the program wrote before its end is used, whatever its exit status.
         if run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output).is_err() {
             return Self::default();
         }
@@ -72,7 +76,7 @@ impl StackNames {
     }
 }
 
-/// A question to the program: a line of its input.
+/// A question to the program, which is a line of its input.
 #[derive(Serialize)]
 struct PlaceQuestion<'p> {
     kind: &'static str,
@@ -84,8 +88,8 @@ struct PlaceQuestion<'p> {
     /// The process, for memory without a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<ProcessQuestion>,
-    /// The boot id, for a kernel and a process: addresses of modules and process ids change with
-    /// each boot.
+    /// The boot id, for code of the kernel or of a process, because addresses of modules and
+    /// process ids change with each boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_id: Option<&'p str>,
     offset: u64,
@@ -129,7 +133,7 @@ fn question((object, boot_id): (&CodeObjectInfo, Option<&str>), offset: u64, is_
     let process = process.map(|process| ProcessQuestion { id: process.id, first_ns: process.first_ns });
     let place =
         PlaceQuestion { kind, path: &object.path, build_id, version, process, boot_id, offset, is_return };
-    // A text and numbers always become JSON.
+    // Strings and numbers always serialize to JSON.
     serde_json::to_string(&place).unwrap_or_default()
 }
 
@@ -180,8 +184,8 @@ mod tests {
         assert_eq!(question((&memory, Some("boot")), 16, true), asked);
     }
 
-    // Proves that each place is asked for, that answers are read as far as they go, and that a
-    // program that is missing, fails or says something else gives none.
+    // Proves that the program is asked for each place, and that incomplete answers are read up to
+    // their end. A program that is missing, fails or prints something else results in no names.
     #[test]
     fn answers_are_read_as_far_as_they_go() {
         use std::os::unix::fs::PermissionsExt;

@@ -9,11 +9,11 @@ use flatcap_query::{
 use super::element_shape::{ElementShape, leaf_of, list_of};
 use super::known::{CHARTS, KnownValue, columns};
 
-/// Maximum number of charts of a source that has no well-known charts...
+/// Maximum number of charts of a source that has no well-known charts.
 const OTHER_CHARTS: usize = 2;
-/// ...and of such a source in a recording without any well-known chart, such as an imported one.
+/// The same maximum for a recording without any well-known chart, such as an imported recording.
 const OTHER_CHARTS_ALONE: usize = 6;
-/// Maximum number of columns of a list whose fields are not well known.
+/// Maximum number of columns of a table if the fields of its list are not well known.
 const OTHER_COLUMNS: usize = 12;
 
 /// The charts and tables that a recording offers.
@@ -76,8 +76,8 @@ pub enum ColumnValue {
 }
 
 impl Chart {
-    /// Returns the value to draw: the field itself, for each element, if the chart is one field
-    /// whose changes are exact.
+    /// Returns the value to draw. If the chart is one field whose changes are exact, this is the
+    /// field itself, for each element; otherwise it is the chart's formula.
     pub(super) fn drawn(&self) -> Result<DrawnValue, PathError> {
         match self.formula.exact_path() {
             Some(own) => exact_path(&self.source, own).parse(),
@@ -91,7 +91,8 @@ impl Catalog {
     pub fn of(recording: &Recording) -> Self {
         let sources = recording.fields();
         let mut catalog = Self { charts: known_charts(&sources), ..Self::default() };
-        // A recording without well-known charts has no others.
+        // Without well-known charts, the charts below are the only ones, so each source may have
+        // more.
         let most = if catalog.charts.is_empty() { OTHER_CHARTS_ALONE } else { OTHER_CHARTS };
         for source in &sources {
             let fields = field_charts(source);
@@ -167,7 +168,7 @@ fn field_charts(source: &SourceFields) -> Vec<(MetricKind, Chart)> {
 /// Returns the tables of a source's lists.
 fn tables(source: &SourceFields) -> Vec<ElementTable> {
     let mut lists: Vec<&str> = source.fields.iter().filter_map(|field| list_of(&field.path)).collect();
-    // Fields of one list are adjacent in a schema, so equal names are neighbours.
+    // Fields of the same list are adjacent in a schema, so equal names are neighbours.
     lists.dedup();
     let table = |list: &str| {
         let fields: Vec<&FieldInfo> =
@@ -178,8 +179,8 @@ fn tables(source: &SourceFields) -> Vec<ElementTable> {
             Some(TableColumn { title: (*title).to_owned(), value })
         });
         let mut columns: Vec<TableColumn> = known.collect();
-        // A list of another program may lack all known numbers; its columns are then chosen by
-        // their kind.
+        // A list that another program pushes may lack all known numbers. Its columns are then
+        // chosen by their kind.
         if !columns.iter().any(|column| matches!(column.value, ColumnValue::Number(_))) {
             columns.extend(fields.iter().filter(|field| is_measured(field.kind)).take(OTHER_COLUMNS).map(
                 |field| {
@@ -241,7 +242,7 @@ fn quotient(groups: &[Vec<(&FieldInfo, f64, f64)>], unit: &str, factor: f64) -> 
     });
     let fields: Vec<FormulaField> = fields.collect();
     let counted = weighted().filter(|(field, ..)| field.kind == MetricKind::Counter);
-    // The coarsest counter decides over which time a change is accurate.
+    // The coarsest counter determines the time over which a change is accurate.
     let resolution_ns =
         counted.map(|(field, ..)| Formula::resolution_ns(field.unit.as_deref())).max().unwrap_or(0);
     Some(Formula { fields, unit: unit.to_owned(), quotient: Some(factor), resolution_ns })

@@ -1,4 +1,5 @@
-//! Reads the values of charts up to a moving time: extrema of each step, and the latest values.
+//! Reads the values of charts up to a moving time. Keeps the extrema of each step, and the latest
+//! values.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,19 +16,19 @@ use super::error::ViewError;
 use super::step_columns::{StepColumn, StepColumns};
 
 /// Maximum number of values kept per chart.
-// With these, a step back by some samples reads nothing.
+// With this number of values, a step back by some samples reads nothing.
 const RECENT_MAX: usize = 1024;
-/// Maximum number of markers kept; older ones are dropped.
+/// Maximum number of markers kept. Older markers are dropped.
 const MARKERS_MAX: usize = 1000;
 
 /// The values of some charts.
 #[derive(Debug)]
 pub struct ChartFeed {
-    /// Pixels of a nanosecond: each sample.
+    /// A feed with pixels of one nanosecond, so that each sample has its own pixel.
     feed: OverviewFeed,
     charts: Vec<Chart>,
     series: Vec<ChartSeries>,
-    /// Losses that were read, but begin after the time that was reached.
+    /// Losses that were read but begin after the time that the feed has reached.
     losses: Vec<(String, Range<i64>)>,
     markers: VecDeque<Marker>,
     from_ns: i64,
@@ -60,8 +61,8 @@ impl ChartFeed {
     ) -> Result<Self, ViewError> {
         let values = charts.iter().map(|chart| DrawnValue::of_formula(&chart.source, &chart.formula));
         let values: Result<_, _> = values.collect();
-        // The value that holds at the first step is earlier. A source without a period may have had
-        // its last value long ago, so this one is not looked for.
+        // The value that holds at the first step is from an earlier sample. A source without a
+        // period may have had its last value long ago, so such a value is not searched for.
         let timed = charts.iter().filter(|chart| chart.period_ns > 0);
         let lead_ns = timed.map(|chart| held_ns(chart.period_ns, false)).max().unwrap_or_default();
         let since_ns = from_ns.saturating_sub_unsigned(lead_ns);
@@ -88,7 +89,7 @@ impl ChartFeed {
     /// # Errors
     /// The recording cannot be read.
     pub fn advance(&mut self, until_ns: i64, has_time: &mut dyn FnMut() -> bool) -> Result<bool, ViewError> {
-        // The pixel that begins at the wanted time is wanted, too.
+        // The pixel that begins at the requested time is also needed.
         let part = self.feed.advance(until_ns.saturating_add(1), has_time)?;
         for event in part.events {
             match event {
@@ -139,7 +140,7 @@ impl ChartFeed {
         &self.series
     }
 
-    /// Returns the value of a chart at a wall time, and the label of its element.
+    /// Returns the value of a chart at a wall time, and the label of the element that has it.
     pub fn value(&self, chart: usize, wall_ns: i64) -> Option<(f64, Option<&str>)> {
         let value = self.series.get(chart)?.at(wall_ns)?;
         Some((value, self.feed.largest_element(chart, wall_ns)))
@@ -164,7 +165,7 @@ impl ChartSeries {
     }
 
     /// Returns the last `count` steps up to the step of `until_ns`, the oldest first. The last
-    /// value holds until values count as missing.
+    /// value is shown until values count as missing.
     pub fn columns(&self, count: usize, until_ns: i64) -> Vec<StepColumn> {
         let last = self.columns.number(until_ns);
         let held = self.at(until_ns);
@@ -172,7 +173,8 @@ impl ChartSeries {
         let first = last.saturating_sub(i64::try_from(count).unwrap_or(i64::MAX) - 1);
         let column = |number: i64| {
             let column = self.columns.get(number);
-            // Steps before the newest value that lack one had no sample, so nothing is held there.
+            // Steps before the newest value that have no value had no sample, so no value is held
+            // there.
             let is_held = column.extrema.is_none() && number > held_from;
             StepColumn {
                 extrema: column.extrema.or(held.filter(|_| is_held).map(|held| (held, held))),
@@ -194,7 +196,7 @@ impl ChartSeries {
         let is_after_gap = std::mem::take(&mut self.is_after_gap);
         let before = self.recent.back().copied();
         match before.filter(|(at, _)| !is_after_gap && *at < wall_ns) {
-            // A change per second covers the time since the previous sample.
+            // A change covers the time since the previous sample.
             Some((at, _)) if self.is_change => self.columns.add(at + 1, wall_ns, value),
             Some((at, held)) => self.columns.add(at, wall_ns - 1, held),
             None => {}

@@ -1,4 +1,4 @@
-//! Compares the steps of charts with a walk over the samples that were written.
+//! Compares the steps of charts with a walk over the samples in the recording.
 
 use std::path::Path;
 
@@ -9,15 +9,16 @@ use crate::test_recording::{CpuCounts, CpuRecording, START_NS};
 use crate::{Catalog, Chart, ChartFeed, StepColumn};
 
 const TITLES: [&str; 4] = ["tasks running", "new tasks", "cpu", "busiest core"];
-/// The period of the source is 10 ms; as documented, a value holds for four periods, and for
-/// elements of lists at least three seconds.
+/// Time for which a value holds. As documented, it is four periods, here of 10 ms; for elements of
+/// lists it is at least three seconds.
 const HELD_NS: i64 = 40_000_000;
 const ELEMENT_HELD_NS: i64 = 3_000_000_000;
-/// Shares of times in jiffies are computed over 100 ms, and no change over more than 3 s.
+/// Time over which shares of times in jiffies are computed (100 ms), and maximum time over which a
+/// change is computed (3 s).
 const RESOLUTION_NS: i64 = 100_000_000;
 const CHANGE_MAX_NS: i64 = 3_000_000_000;
 
-/// A value of the walk, and whether it continues the value before.
+/// A value of the walk, and whether it continues the previous value.
 #[derive(Debug, Clone, Copy)]
 struct Walked {
     at_ns: i64,
@@ -33,7 +34,7 @@ fn any_counts() -> impl Strategy<Value = CpuCounts> {
     )
 }
 
-/// Adds up what the samples have grown by, and their times.
+/// Returns the running totals of the changes of the samples, with the times of the samples.
 fn totals(samples: &[CpuCounts]) -> Vec<(i64, [f64; 3])> {
     let (mut at_ns, mut counts) = (START_NS, [0.0; 3]);
     let sample = |own: &CpuCounts| {
@@ -83,7 +84,8 @@ fn walked(chart: usize, samples: &[CpuCounts], until_ns: i64) -> Vec<Walked> {
     values
 }
 
-/// Draws the steps of a chart, from its values and from the times at which samples were lost.
+/// Returns the expected steps of a chart, from its values and from the times at which samples were
+/// lost.
 fn drawn(
     chart: usize,
     samples: &[CpuCounts],
@@ -104,7 +106,8 @@ fn drawn(
         let mut found: Vec<f64> =
             values.iter().filter(|own| meets(own.at_ns, own.at_ns)).map(|own| own.value).collect();
         for pair in values.windows(2).filter(|pair| pair[1].is_next) {
-            // A change covers the time since the sample before, other values the time after.
+            // A change covers the time since the previous sample. Other values cover the time after
+            // their sample.
             let (from_ns, to_ns, value) = match chart {
                 0 => (pair[0].at_ns, pair[1].at_ns - 1, pair[0].value),
                 _ => (pair[0].at_ns + 1, pair[1].at_ns, pair[1].value),
@@ -165,9 +168,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(flatcap_format::testing::effort::of(24, 500)))]
 
     // Proves that each step of the terminal has the extrema of its samples and of the values that
-    // hold in it, and that no value holds over lost samples or longer than documented. Method:
-    // gauges, rates, formulas and the largest value of a list, of random samples with losses and
-    // holes, at random times and steps, in a recording and while it grows.
+    // hold in the step. No value holds over lost samples or longer than documented. The test uses
+    // gauges, rates, formulas and the largest value of a list. The samples are random with losses
+    // and holes, and are read at random times and steps, from a complete recording and while it
+    // grows.
     #[test]
     fn steps_have_the_extrema_of_their_samples(
         samples in prop::collection::vec(any_counts(), 2..90),
@@ -194,9 +198,9 @@ proptest! {
                 recording.grow(&samples[written..wanted]);
                 written = wanted;
             }
-            // Without a recorder, the reader follows a segment only after a refresh.
+            // If no recorder runs, the reader follows a segment only after a refresh.
             feed.refresh().unwrap();
-            // It is interrupted after some parts.
+            // The reading is interrupted after some parts.
             let mut has_time = || { calls += 1; calls % parts == 0 };
             while !feed.advance(until_ns, &mut has_time).unwrap() {}
             let steps = (until_ns.div_euclid(step_ns) - from_ns.div_euclid(step_ns) + 1).min(50);

@@ -6,19 +6,19 @@ use flatcap_query::FieldInfo;
 /// Kind of the elements of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ElementShape {
-    /// Processes: they have a process id and memory.
+    /// Processes, which have a process id and memory.
     Processes,
-    /// Control groups: they have a path and memory.
+    /// Control groups, which have a path and memory.
     ControlGroups,
-    /// Disks: they move sectors.
+    /// Disks, which have counts of sectors.
     Disks,
     /// Network interfaces.
     Interfaces,
 }
 
 impl ElementShape {
-    /// Returns the kind of the elements of a list, by the fields below it, or `None` if it is
-    /// unknown.
+    /// Returns the kind of the elements of a list, determined by the fields below the list, or
+    /// `None` if the kind is unknown.
     pub(super) fn of(list: &str, fields: &[&FieldInfo]) -> Option<Self> {
         let has = |name: &str| fields.iter().any(|field| leaf_of(&field.path) == name);
         let has_unit = |unit: &str, kind: MetricKind| {
@@ -45,8 +45,8 @@ pub(super) fn leaf_of(path: &str) -> &str {
     path.rsplit_once("[*].").map_or(path, |(_, leaf)| leaf)
 }
 
-/// Returns the list of a path: `devices` of `devices[*].reads`. Returns `None` for a path without a
-/// list or with nested lists.
+/// Returns the list of a path, for example `devices` for `devices[*].reads`. Returns `None` for a
+/// path without a list or with nested lists.
 pub(super) fn list_of(path: &str) -> Option<&str> {
     let (list, leaf) = path.split_once("[*].")?;
     (!leaf.contains("[*]")).then_some(list)

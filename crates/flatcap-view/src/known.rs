@@ -10,9 +10,9 @@ pub(super) enum KnownValue {
     Sum(&'static [&'static str]),
     /// The sum of the first fields as a share of the sum of the first and second fields.
     Share(&'static [&'static str], &'static [&'static str]),
-    /// The part of the first field that is not in the second one, as a share of the first.
+    /// The difference of the first and the second field, as a share of the first field.
     Used(&'static str, &'static str),
-    /// Milliseconds in the first fields per operation counted by the second fields.
+    /// The time in the first fields, in milliseconds, per operation counted by the second fields.
     TimePer(&'static [&'static str], &'static [&'static str]),
     /// A string.
     Text(&'static str),
@@ -28,7 +28,7 @@ pub(super) struct KnownChart {
     pub(super) value: KnownValue,
 }
 
-// Without `guest`: the kernel also counts this time as `user`.
+// `guest` is left out, because the kernel also counts this time as `user`.
 const TOTAL_BUSY: [&str; 6] =
     ["total.user", "total.nice", "total.system", "total.irq", "total.softirq", "total.steal"];
 // A CPU that waits for a disk can run other threads, so `iowait` counts as idle.

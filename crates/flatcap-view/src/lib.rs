@@ -1,11 +1,11 @@
-//! Shows a recording: chooses charts and tables, and reads their values up to a moving time.
+//! Shows a recording. Chooses its charts and tables, and reads their values up to a moving time.
 //!
 //! The [`Catalog`] lists the charts and tables of a recording, by the fields, units, kinds and
 //! lists in its schemas. [`ChartFeed`] and [`TableFeed`] read their values up to a moving time,
-//! live or in a replay. The catalog and the feeds do not depend on how the values are drawn:
-//! [`terminal`] draws them, and [`web`] serves a page that draws them.
+//! live or in a replay. The catalog and the feeds do not depend on how the values are drawn.
+//! [`terminal`] draws them on a terminal, and [`web`] serves a page that draws them.
 //!
-//! Never: changes a recording, or shows a gap as data.
+//! This crate never changes a recording, and never shows a gap as data.
 
 mod catalog;
 mod chart_feed;

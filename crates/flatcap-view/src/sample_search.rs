@@ -1,4 +1,4 @@
-//! Finds the samples next to a time.
+//! Finds the samples before and after a time.
 
 use std::path::PathBuf;
 
@@ -24,10 +24,10 @@ impl SampleSearch {
         Ok(first_sample(&self.paths, filter)?.map(|sample| sample.wall_ns))
     }
 
-    /// Returns the wall time of the last sample of a source before a wall time and not before
+    /// Returns the wall time of the last sample of a source before a wall time, but not before
     /// `least_ns`.
     pub(super) fn before(&self, source: &str, wall_ns: i64, least_ns: i64) -> Result<Option<i64>, ViewError> {
-        // The search begins with a short time, because it reads all samples of the time.
+        // The search begins with a short time range, because it reads all samples in the range.
         let mut length_ns = FIRST_SEARCH_NS;
         loop {
             let from_ns = wall_ns.saturating_sub(length_ns).max(least_ns);

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 
 /// Maximum number of steps kept.
-// Twice the columns of a wide terminal, for a step back.
+// This is twice the columns of a wide terminal, so that a step back finds its values.
 const COLUMNS_MAX: usize = 2048;
 
 /// One time step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct StepColumn {
-    /// The smallest and the largest value; `None` without a value.
+    /// The smallest and the largest value; `None` if the step has no value.
     pub extrema: Option<(f64, f64)>,
     /// Whether samples of this step were lost.
     pub is_lost: bool,
@@ -87,8 +87,8 @@ impl StepColumns {
 mod tests {
     use super::*;
 
-    // Proves that a step has the smallest and largest value that held in it, that a step without a
-    // value has none, and that the number of steps is bounded.
+    // Proves that a step has the smallest and largest value that held in it, and that a step
+    // without a value has no extrema. The number of steps is bounded.
     #[test]
     fn steps_have_their_extrema() {
         let mut steps = StepColumns::new(10, 100);

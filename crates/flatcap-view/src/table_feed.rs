@@ -13,8 +13,8 @@ use super::catalog::{ColumnValue, ElementTable};
 use super::element_shape::ElementShape;
 use super::error::ViewError;
 
-/// Maximum time over which a change is computed, whatever the step.
-// A table shows the present.
+/// Maximum time over which a change is computed, even if the step is longer.
+// A table shows the current values, so an old change would mislead.
 const CHANGE_MAX_NS: u64 = 10_000_000_000;
 /// Maximum number of elements; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 16;
@@ -30,7 +30,8 @@ pub struct TableFeed {
     reached_ns: i64,
 }
 
-/// A batch, and its first sample and row that are later than the time reached.
+/// A batch, with the first sample and the first row in it that are later than the time that the
+/// feed has reached.
 #[derive(Debug)]
 struct PendingBatch {
     batch: ColumnBatch,
@@ -38,7 +39,7 @@ struct PendingBatch {
     row: usize,
 }
 
-/// A list: its table, and the id of its source.
+/// Identifies a list by its table and the id of its source.
 type ListKey = (usize, u16);
 
 /// An element and its values.
@@ -59,7 +60,8 @@ struct TableFold {
     table: ElementTable,
     /// Column and field of each path of the query.
     owners: Vec<(usize, usize)>,
-    /// By table: for each path of the query its table column, and the output column and field.
+    /// The paths of the query that each table has, indexed by table. Each path has its column in
+    /// the table, and the output column and field.
     bindings: Vec<Vec<(usize, usize, usize)>>,
     elements: HashMap<u32, FollowedElement>,
     lists: HashMap<ListKey, FollowedList>,
@@ -72,7 +74,7 @@ struct TableFold {
 struct FollowedList {
     /// Number of the last sample.
     sample: u64,
-    /// Number of the last sample that leaves out no element: elements that it lacks have ended.
+    /// Number of the last sample that leaves out no element. Elements that it lacks have ended.
     complete: u64,
 }
 
@@ -121,7 +123,7 @@ impl TableFeed {
             }
         }
         let wanted_ns = step_ns.unsigned_abs().min(CHANGE_MAX_NS);
-        // Samples may leave elements out for as long as a value holds.
+        // Samples may leave out an element for as long as a value holds.
         let held_ns = held_ns(table.period_ns, true);
         let since_ns = Some(wall_ns.saturating_sub_unsigned(wanted_ns).saturating_sub_unsigned(held_ns));
         let filter = ReplayFilter { since_ns, host: host.cloned(), ..ReplayFilter::default() };
@@ -165,7 +167,7 @@ impl TableFeed {
             let Some(item) = self.results.next()? else { return Ok(true) };
             self.progress.observe(&item);
             match item {
-                // All rows of the run before are earlier, so none is pending.
+                // All rows of the previous run are earlier, so no row is pending.
                 QueryItem::Run(_) => self.fold.begin_run(),
                 QueryItem::Batch(batch) => self.pending.push_back(PendingBatch { batch, sample: 0, row: 0 }),
                 _ => {}
@@ -181,8 +183,8 @@ impl TableFeed {
         Ok(self.results.refresh()?)
     }
 
-    /// Returns whether reading forward leads to the values at a wall time: the feed has not passed
-    /// it, and it is less than 60 s ahead.
+    /// Returns whether reading forward reaches the values at a wall time. This is so if the feed
+    /// has not passed the time and the time is less than 60 s ahead.
     pub fn covers(&self, wall_ns: i64) -> bool {
         const AHEAD_NS: i64 = 60_000_000_000;
         wall_ns >= self.reached_ns && wall_ns.saturating_sub(self.from_ns.max(self.reached_ns)) < AHEAD_NS
@@ -214,8 +216,8 @@ impl TableFeed {
     }
 }
 
-/// Returns the name of an element without its number, which has a column of its own or is not
-/// useful.
+/// Returns the name of an element without its number, because the number has a separate column or
+/// is not useful.
 fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> String {
     let number = match shape {
         ElementShape::Processes => "pid",
@@ -244,21 +246,22 @@ impl TableFold {
     }
 
     fn begin_run(&mut self) {
-        // Counters begin again with the run, but the elements stay visible until the next sample.
+        // Counters start again with each run, but the elements stay visible until the next sample.
         for cell in self.elements.values_mut().flat_map(|element| &mut element.cells) {
             cell.history.clear();
             cell.number = None;
         }
     }
 
-    /// Adds the samples of a batch up to a wall time. Returns whether later ones are left.
+    /// Adds the samples of a batch up to a wall time. Returns whether the batch has later samples.
     fn add_samples(&mut self, pending: &mut PendingBatch, until_ns: i64, tables: &[TableInfo]) -> bool {
         self.bind(tables);
         let PendingBatch { batch, sample, row } = pending;
         let source = (batch.table, batch.source);
         let mut last_ns = None;
         while let Some(&wall_ns) = batch.times.wall_ns.get(*sample).filter(|wall_ns| **wall_ns <= until_ns) {
-            // A sample without elements counts, too: if it is complete, all of them have ended.
+            // A sample without elements also counts, because all elements have ended if the sample
+            // is complete.
             let list = self.lists.entry(source).or_default();
             let complete_before = list.complete;
             list.sample += 1;
@@ -293,7 +296,7 @@ impl TableFold {
             FollowedElement { name: ElementName::NONE, seen_ns: seen.wall_ns, seen_in: seen.place, cells }
         });
         if element.seen_in.0 != seen.place.0 || element.seen_in.1 < seen.complete_before {
-            // It had ended: its counters begin again.
+            // The element had ended, so its counters start again.
             element.cells.iter_mut().for_each(|cell| cell.history.clear());
         }
         (element.seen_ns, element.seen_in) = (seen.wall_ns, seen.place);
@@ -321,8 +324,8 @@ impl TableFold {
     }
 }
 
-/// The sample of a row: its time, its list and number in it, and the number of the last complete
-/// sample before it.
+/// The sample of a row: its time, its list, its number in the list, and the number of the last
+/// complete sample before it.
 struct Seen {
     wall_ns: i64,
     place: (ListKey, u64),

@@ -1,4 +1,4 @@
-//! Compares the rows of a table with a walk over the samples that were written.
+//! Compares the rows of a table with a walk over the samples in the recording.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use crate::test_recording::{TICK_NS, TestSource, text, wall_ns, write_sources};
 use crate::{Catalog, ColumnValue, ElementShape, TableFeed};
 
-/// Ticks of a sample, so that its period is 200 ms.
+/// Number of ticks between two samples, which is a period of 200 ms.
 const TICKS: u64 = 20;
 const PROCESSES: u64 = 4;
-/// As documented: an element is shown for three seconds.
+/// Time for which an element is shown, which is three seconds as documented.
 const HELD_NS: i64 = 3_000_000_000;
 
-/// A sample: whether it lacks processes that exist, and the processes in it, as bits.
+/// Whether a sample lacks processes that exist, and the processes in the sample, as bits.
 type Sample = (bool, u8);
 
 fn payload(number: u64, (leaves_out, present): Sample) -> Vec<u8> {
@@ -48,9 +48,9 @@ fn payload(number: u64, (leaves_out, present): Sample) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(flatcap_format::testing::effort::cases(24, 500)))]
 
-    // Proves that a table shows the processes of the last samples with their values: one that a
-    // complete sample lacks is gone at once, and one that samples leave out stays for three
-    // seconds. Method: random samples, at random times.
+    // Proves that a table shows the processes of the last samples with their values. A process that
+    // a complete sample lacks disappears at that sample, and a process that incomplete samples
+    // leave out stays for three seconds. The samples are random and are read at random times.
     #[test]
     fn ended_processes_are_gone(
         samples in prop::collection::vec((prop::bool::weighted(0.7), 0..16_u8), 2..60),

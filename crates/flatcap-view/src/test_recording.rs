@@ -22,12 +22,12 @@ use flatcap_tasks::schema;
 
 pub(super) const START_NS: i64 = 1_700_000_000_000_000_000;
 /// Monotonic time of the first tick.
-// The host has run for a while before.
+// The host has already run for a while when the recording starts.
 pub(super) const START_MONO_NS: u64 = 1_000_000_000_000;
 /// Length of a tick, 10 ms.
 pub(super) const TICK_NS: i64 = 10_000_000;
 pub(super) const TICKS: u64 = 1600;
-/// The tick of the one sample in which the disk wrote 10 MiB more.
+/// The tick of the only sample in which the disk wrote 10 MiB more.
 pub(super) const SPIKE: u64 = 1000;
 /// Ticks whose cpu samples were lost.
 pub(super) const LOST: std::ops::Range<u64> = 500..600;
@@ -64,7 +64,7 @@ pub(super) fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
 
-/// Two cores; the first one is busy half of the time.
+/// Writes a sample of two cores, of which the first one is busy half of the time.
 fn cpu(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let times = |user, idle| CpuTimes::new(user, 0, 0, idle, 0, 0, 0, 0, 0, 0);
     let busy = tick / 2;
@@ -76,7 +76,8 @@ fn cpu(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// A disk that is busy a tenth of the time and writes 100 KiB/s, and an idle disk.
+/// Writes a sample of two disks. One is busy a tenth of the time and writes 100 KiB/s; the other
+/// one is idle.
 fn disk(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let mut devices = [DiskCounters([0; size_of::<DiskCounters>()]); 2];
     devices[0].set_name(&text("vda"));
@@ -91,7 +92,7 @@ fn disk(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// An interface that receives 1 MiB/s.
+/// Writes a sample of an interface that receives 1 MiB/s.
 fn network(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let mut interface = InterfaceCounters([0; size_of::<InterfaceCounters>()]);
     interface.set_name(&text("eth0"));
@@ -102,8 +103,8 @@ fn network(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// A process that is busy a tenth of the time, one that uses a whole core for a second, and one
-/// with a hostile name.
+/// Writes a sample of three processes. One is busy a tenth of the time, one uses a whole core for a
+/// second, and one has a hostile name.
 fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let busy = tick.clamp(BUSY.start, BUSY.end) - BUSY.start;
     let all = [
@@ -136,7 +137,7 @@ fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// The root cgroup, and a service that uses half a core.
+/// Writes a sample of two control groups: the root, and a service that uses half a core.
 fn cgroup(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let groups = [(1, "", 2), (7, "system.slice/db.service", 1)].map(|(id, path, part)| {
         let mut counters = CgroupCounters([0xff; size_of::<CgroupCounters>()]);
@@ -151,7 +152,8 @@ fn cgroup(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// Returns the header of a segment of these sources: name, root, ticks, schema.
+/// Returns the header of a segment of these sources. A source has a name, a root type, a period in
+/// ticks, and a schema.
 fn header(sources: &[(&str, &str, u64, &[u8])]) -> SegmentHeader {
     let clocks = ClockReading { mono_ns: START_MONO_NS, boot_ns: START_MONO_NS, wall_ns: START_NS };
     let source = |(id, (name, root, ticks, schema)): (usize, &(&str, &str, u64, &[u8]))| SourceInfo {
@@ -266,16 +268,16 @@ fn append_payload(writer: &mut SegmentWriter, source: u16, (mono_ns, seq): (u64,
     writer.count_samples(source, 1, SampleSpan::of(seq, mono_ns, wall_ns));
 }
 
-/// The counters of a sample of the source `cpu`, as the difference to the sample before.
+/// The counters of a sample of the source `cpu`, as differences from the previous sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuCounts {
     pub(super) after_ns: u64,
-    /// Number of lost samples between the two.
+    /// Number of lost samples between the previous sample and this one.
     pub(super) lost: u64,
-    /// Tasks that run.
+    /// Number of running tasks.
     pub(super) running: u32,
     /// New tasks, and the busy and idle time of the first core in jiffies. The second core is busy
-    /// for as many jiffies as there are new tasks, and idle while the first one is busy.
+    /// for one jiffy per new task, and is idle for the jiffies in which the first core is busy.
     pub(super) grown: [u64; 3],
 }
 
@@ -328,11 +330,11 @@ impl CpuRecording {
     }
 }
 
-/// A sample of the scheduler source: its number, when it was read, and its payload.
+/// A sample of the scheduler source: its number, the time when it was read, and its payload.
 pub(super) type SchedSample = (u64, u64, Vec<u8>);
 
-/// Writes a recording of the cpu source and of these scheduler samples. Numbers that are missing
-/// are lost.
+/// Writes a recording of the cpu source and of these scheduler samples. Samples whose numbers are
+/// missing count as lost.
 pub(super) fn write_sched(folder: &Path, samples: &[SchedSample]) {
     let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
     let sched = ("sched", schema::SCHED_ROOT, 1, schema::SCHED);
@@ -355,7 +357,7 @@ pub(super) fn write_sched(folder: &Path, samples: &[SchedSample]) {
     writer.seal().unwrap().publish(&*storage).unwrap();
 }
 
-/// A source of a recording of [`write_sources`].
+/// A source of a recording that [`write_sources`] writes.
 pub(super) struct TestSource {
     pub(super) name: &'static str,
     pub(super) root: &'static str,
@@ -363,8 +365,8 @@ pub(super) struct TestSource {
     pub(super) labels: Vec<(String, String)>,
 }
 
-/// Writes a recording with this number of samples of each source, one every `ticks`. `payload`
-/// returns the payload of a source's sample with this number.
+/// Writes a recording with the given number of samples of each source, one sample every `ticks`.
+/// `payload` returns the payload of a sample, given its source and its number.
 pub(super) fn write_sources(
     folder: &Path,
     (samples, ticks): (u64, u64),

@@ -8,7 +8,7 @@ use super::test_recording::{START_MONO_NS, SchedSample};
 /// Delay between the end of a sample and its reading.
 const READ_LATE_NS: u64 = 200_000;
 
-/// Time of a thread on a CPU, in monotonic nanoseconds.
+/// A time range in which a thread runs on a CPU, in monotonic nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlannedSlice {
     pub(super) thread: ThreadInfo,
@@ -31,8 +31,8 @@ pub(super) fn thread(thread: u32, process: u32, name: &str) -> ThreadInfo {
 }
 
 impl Schedule {
-    /// Adds a CPU that runs threads one after the other from the start of the recording, each for
-    /// the given number of nanoseconds.
+    /// Adds a CPU that runs threads one after the other from the start of the recording. Each
+    /// thread runs for the given number of nanoseconds.
     pub(super) fn run(&mut self, slices: impl IntoIterator<Item = (ThreadInfo, u64, bool)>) {
         let mut at_ns = START_MONO_NS;
         let slice = |(thread, length_ns, is_preempted)| {
@@ -61,7 +61,7 @@ impl Schedule {
             u16::try_from(at).unwrap()
         };
         for (cpu, slices) in (0..).zip(&self.cpus) {
-            // A switch at exactly the start is an event.
+            // A switch exactly at the start counts as an event of the payload.
             let at = slices.partition_point(|slice| slice.begin_ns < begin_ns).saturating_sub(1);
             payload.running.push((cpu, index(slices[at].thread)));
             for pair in slices.windows(2) {

@@ -1,4 +1,4 @@
-//! The terminal as a backend of ratatui: cells become escape sequences.
+//! The terminal as a backend of ratatui, which turns cells into escape sequences.
 
 use std::io::{self, Stdout, Write, stdout};
 
@@ -30,9 +30,9 @@ pub(super) struct AlternateScreen<W: Write> {
 }
 
 impl AlternateScreen<Stdout> {
-    /// Changes the terminal at standard output.
+    /// Switches the terminal at standard output to the alternate screen.
     pub(super) fn open() -> io::Result<Self> {
-        // Created first, so that an initialization that fails halfway is undone, too.
+        // The value is created first, so that an initialization that fails halfway is also undone.
         let mut screen = Self { terminal: stdout() };
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -65,7 +65,7 @@ impl<W: Write> Backend for AlternateScreen<W> {
         I: Iterator<Item = (u16, u16, &'a Cell)>,
     {
         let mut style = (Color::Reset, Modifier::empty());
-        // The position of the cursor after the last cell.
+        // The position of the cursor after the last written cell.
         let mut cursor = None;
         for (x, y, cell) in cells {
             if cursor != Some((x, y)) {
@@ -75,7 +75,8 @@ impl<W: Write> Backend for AlternateScreen<W> {
             if style != (cell.fg, cell.modifier) {
                 style = (cell.fg, cell.modifier);
                 queue!(self.terminal, SetAttribute(Attribute::Reset))?;
-                // With NO_COLOR, crossterm writes a reset for a color, so attributes come after it.
+                // With NO_COLOR, crossterm writes a reset instead of a color, so attributes are
+                // written after the color.
                 if cell.fg != Color::Reset {
                     queue!(self.terminal, SetForegroundColor(terminal_color(cell.fg)))?;
                 }
@@ -164,8 +165,8 @@ mod tests {
     use super::super::appearance::Appearance;
     use super::*;
 
-    /// Text, styles and positions reach the terminal: a run of cells of one style is one sequence,
-    /// and a style does not reach the cells after it.
+    /// Proves that text, styles and positions reach the terminal. Adjacent cells of the same style
+    /// are written with one sequence, and a style does not affect the cells after them.
     #[test]
     fn cells_become_escape_sequences() {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 8, 3));
@@ -179,8 +180,8 @@ mod tests {
         assert_eq!(written, "\x1b[1;2H\x1b[0m\x1b[38;5;1m\x1b[1mab\x1b[0mc\x1b[3;6H\x1b[0m\x1b[7md\x1b[0m");
     }
 
-    /// Every style of the view reaches the terminal: none of its colors and modifiers is unknown
-    /// here. Without colors, the attributes remain.
+    /// Proves that every style of the view reaches the terminal, because this backend knows all its
+    /// colors and modifiers. Without colors, the attributes remain.
     #[test]
     fn every_style_is_known() {
         for is_plain in [false, true] {

@@ -11,13 +11,13 @@ pub struct Appearance {
     pub is_plain: bool,
 }
 
-/// Characters for the fill levels of a chart cell, from the lowest.
+/// Characters for the fill levels of a chart cell, from the lowest level to the highest.
 const BLOCKS: [char; 8] =
     ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 const ASCII_LEVELS: [char; 8] = ['.', ':', '-', '=', '+', '*', '#', '@'];
 
 impl Appearance {
-    /// Returns the character of a level from 1 to 8.
+    /// Returns the character of a fill level from 1 to 8.
     pub(super) fn level(self, level: usize) -> char {
         let levels = if self.is_ascii { &ASCII_LEVELS } else { &BLOCKS };
         levels.get(level.clamp(1, levels.len()) - 1).copied().unwrap_or('#')
@@ -48,7 +48,7 @@ impl Appearance {
         if self.is_plain { Style::new() } else { Style::new().fg(Color::DarkGray) }
     }
 
-    /// Returns the style of values that stayed constant during a step.
+    /// Returns the style of a value that stayed constant during a step.
     pub(super) fn steady(self) -> Style {
         self.colored(Color::Blue)
     }
@@ -77,8 +77,8 @@ impl Appearance {
         if self.is_plain { Style::new() } else { Style::new().fg(color) }
     }
 
-    /// Returns a string from a recording that is safe to print: control characters are escaped, and
-    /// characters that the terminal cannot show become question marks.
+    /// Returns a string from a recording in a form that is safe to print. Control characters are
+    /// escaped, and characters that the terminal cannot show become question marks.
     pub(super) fn text(self, text: &str) -> String {
         // Control characters in a recording could change the terminal.
         let text = flatcap_text::human::printable(text);

@@ -1,4 +1,4 @@
-//! Draws charts: each step as a bar from its smallest to its largest value.
+//! Draws charts, in which each step is a bar from its smallest to its largest value.
 
 use jiff::tz::TimeZone;
 use ratatui_core::buffer::Buffer;
@@ -35,7 +35,7 @@ impl ChartColumns {
     pub(super) fn new(width: u16, title: usize, has_labels: bool) -> Self {
         let label = if has_labels { LABEL_WIDTH + 1 } else { 0 };
         let values = 2 * (VALUE_WIDTH + 1) + label;
-        // Reserve at least a quarter of the rest for the steps.
+        // The steps get at least a quarter of the remaining width.
         let title = title.min((usize::from(width).saturating_sub(values)) * 3 / 4);
         let used = title + values + 1;
         Self {
@@ -72,7 +72,7 @@ pub(super) fn draw_charts(
     let mut y = area.y + 1;
     let end = area.y + area.height - 1;
     for (number, chart) in shown.charts.iter().enumerate() {
-        // The first charts get the remaining rows.
+        // The first charts each get one of the remaining rows.
         let rows = (rows + usize::from(number < more)).clamp(1, CHART_ROWS_MAX);
         let height = u16::try_from(rows).unwrap_or(1).min(end.saturating_sub(y));
         if height == 0 {
@@ -157,18 +157,19 @@ fn draw_chart(
     }
 }
 
-/// Returns the top of a chart's scale: the next of 1, 2, 5, 10, ...; 0 if no value is positive.
+/// Returns the top of a chart's scale: the next larger of 1, 2, 5, 10, ..., or 0 if no value is
+/// positive.
 fn round_top(value: f64) -> f64 {
     if value.is_nan() || value <= 0.0 {
         return 0.0;
     }
     let power = 10.0_f64.powf(value.log10().floor());
-    // Rounding in the logarithm must not move a value of exactly 5 to the next top.
+    // A rounding error of the logarithm must not move a value of exactly 5 to the next top.
     let digits = [1.0, 2.0, 5.0].into_iter().find(|digits| digits * power >= value * (1.0 - 1e-9));
     digits.unwrap_or(10.0) * power
 }
 
-/// Returns the level of a value: 0 for the bottom, at least 1 for any larger value.
+/// Returns the fill level of a value: 0 for the bottom, and at least 1 for any larger value.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -215,7 +216,7 @@ fn draw_axis(
         let before = usize::try_from(step_of(state.at_ns).saturating_sub(step_of(*wall_ns))).ok()?;
         Some(((width - 1).checked_sub(before)?, appearance.flag(), appearance.notice()))
     }));
-    // A flag replaces a label: the header also shows the times.
+    // A flag replaces a label, because the header also shows the times.
     for (label_at, label) in [(0, &start), (width.saturating_sub(end.len()), &end)] {
         let place = label_at..label_at + label.len();
         let is_free = !flags.iter().any(|(number, ..)| place.contains(number));
@@ -235,7 +236,8 @@ fn put(buffer: &mut Buffer, (x, y): (u16, u16), character: char, style: Style) {
     }
 }
 
-/// Shortens a string to a width and replaces its middle by two dots.
+/// Shortens a string that is longer than a width to this width, by replacing its middle with two
+/// dots.
 pub(super) fn shortened(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

@@ -1,4 +1,5 @@
-//! The feeds of the current screen: opens, advances and replaces them as the displayed time moves.
+//! The feeds of the current screen. This module opens, advances and replaces them as the displayed
+//! time moves.
 
 use flatcap_format::replay::HostIdentity;
 use flatcap_query::Recording;
@@ -53,14 +54,14 @@ pub(super) struct Room {
 }
 
 impl Feeds {
-    /// Creates the feeds of a recording; none is open yet.
+    /// Creates the feeds of a recording. No feed is open yet.
     pub fn new(recording: Recording, host: Option<HostIdentity>) -> Self {
         let catalog = Catalog::of(&recording);
         Self { recording, host, catalog, charts: None, table: None }
     }
 
-    /// Returns the source whose samples the screen steps through: the source of its table, or the
-    /// fastest source of its charts.
+    /// Returns the source whose samples the screen steps through. This is the source of its table,
+    /// or the fastest source of its charts.
     pub(super) fn leading_source(&self, state: &ViewState) -> Option<String> {
         if let Some(table) = self.table_of(state.screen) {
             return Some(table.source.clone());
@@ -154,13 +155,13 @@ impl Feeds {
                 && open.steps >= room.steps
                 && open.charts == wanted
                 && open.feed.covers(state.at_ns)
-                // If the wanted time is far ahead, skip the samples between.
+                // If the requested time is far ahead, the samples in between are skipped.
                 && state.at_ns.saturating_sub(open.reached_ns) <= shown_ns
         };
         if self.charts.as_ref().is_some_and(is_usable) {
             return Ok(());
         }
-        // Closed before the next one is opened, so that only one holds memory.
+        // The feed is closed before the next one is opened, so that only one holds memory.
         self.charts = None;
         if !wanted.is_empty() {
             let from_ns = state.at_ns.saturating_sub(shown_ns);
@@ -222,7 +223,7 @@ impl Feeds {
     }
 }
 
-/// Sorts and filters the elements of a table, and adds the rows that fit.
+/// Sorts and filters the elements of a table, and adds the rows that fit on the screen.
 fn table_rows(
     shown: &mut Screenful,
     state: &mut ViewState,
@@ -240,12 +241,13 @@ fn table_rows(
     };
     let numbers: Vec<usize> = (0..table.columns.len()).filter(is_number).collect();
     let sorting = state.sorting();
-    // One past the last column stands for the name.
+    // The index after the last column stands for the name.
     shown.sorted_by = numbers.get(sorting.column % (numbers.len() + 1)).copied();
     shown.unfiltered = elements.len();
     let filter = state.filter.to_lowercase();
     if !filter.is_empty() {
-        // A number selects one process, not all processes whose id contains it.
+        // A number selects the process with this id, not all processes whose id contains the
+        // number.
         elements.retain(|element| {
             element.name.to_lowercase().contains(&filter)
                 || element.pid.is_some_and(|pid| pid.to_string() == filter)

@@ -23,7 +23,8 @@ const HEIGHT_MIN: u16 = 20;
 /// Lines above the body (time, screen names) and below it (selection, keys).
 const LINES_ABOVE: u16 = 2;
 const LINES_BELOW: u16 = 2;
-/// Widths of chart titles: on the overview, on the overview of a wide screen, and for fields.
+/// Widths of chart titles on the overview, on the overview of a wide screen, and on the screen of
+/// fields.
 const TITLE_WIDTH: usize = 16;
 const WIDE_TITLE_WIDTH: usize = 24;
 const FIELD_WIDTH: usize = 48;
@@ -37,12 +38,12 @@ const BESIDE_WIDTH_MAX: u16 = 82;
 /// Minimum height at which charts are shown above a table.
 const CHARTS_ABOVE_FROM: u16 = 24;
 
-/// Returns how many steps and rows of a screen fit into an area.
+/// Returns the number of steps and rows of a screen that fit into an area.
 pub(super) fn room_of(area: Rect, state: &ViewState) -> Room {
     let body = body_of(screen_of(area, state));
     let charts = chart_columns(body, state.screen);
     let rows = match state.screen {
-        // Subtracts a heading and the axis.
+        // The heading and the axis take two lines.
         Screen::Overview | Screen::Fields => body.height.saturating_sub(2),
         Screen::Elements(_) => body.height.saturating_sub(1 + charts_above(body)),
     };
@@ -58,20 +59,21 @@ fn chart_columns(body: Rect, screen: Screen) -> ChartColumns {
     }
 }
 
-/// Returns the width of an explanation to the right of the screen, or `None` if it hides the
-/// screen.
+/// Returns the width of an explanation to the right of the screen. Returns `None` if there is no
+/// space on the right, so that the explanation hides the screen.
 fn beside_width(screen_width: u16) -> Option<u16> {
     (screen_width >= BESIDE_FROM).then(|| (screen_width - WIDTH_MIN).min(BESIDE_WIDTH_MAX))
 }
 
 /// Returns the width of the lines of an explanation on a terminal.
 pub(super) fn explanation_width(screen_width: u16) -> usize {
-    // A panel has a blank at its left, and another one at its right if the screen is visible.
+    // A panel has a blank column at its left, and another one at its right if the screen is
+    // visible.
     let width = beside_width(screen_width).map_or(screen_width.saturating_sub(1), |width| width - 2);
     usize::from(width)
 }
 
-/// Returns the terminal without the part reserved for an explanation.
+/// Returns the area of the terminal without the part that is reserved for an explanation.
 fn screen_of(area: Rect, state: &ViewState) -> Rect {
     match beside_width(area.width) {
         Some(width) if state.panel == Some(Panel::Explanation) => Rect { width: area.width - width, ..area },
@@ -267,7 +269,7 @@ fn draw_keys(buffer: &mut Buffer, area: Rect, state: &ViewState, appearance: App
             InputKind::Jump => "jump to (14:03:07, -5m, +10s): ",
             InputKind::Mark => "mark: ",
         };
-        // Show the end of a long input: the user types there.
+        // The end of a long input is shown, because the user types there.
         let room = width.saturating_sub(prompt.len() + 1);
         let text = appearance.text(text);
         let hidden = text.chars().count().saturating_sub(room);

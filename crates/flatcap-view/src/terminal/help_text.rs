@@ -1,4 +1,4 @@
-//! The keys.
+//! The help on the keys.
 
 /// The lines of the help.
 pub(super) const HELP: [&str; 32] = [

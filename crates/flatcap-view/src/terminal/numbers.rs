@@ -31,7 +31,7 @@ pub(super) fn compact_cell(value: f64, unit: &str) -> String {
 fn scaled(value: f64, base: f64, prefixes: &[&str]) -> String {
     let (mut value, mut prefixes) = (value, prefixes.iter().peekable());
     let mut prefix = prefixes.next().copied().unwrap_or_default();
-    // A value that rounds to the base gets the next prefix: `1M` instead of `1000k`.
+    // A value that rounds to the base gets the next prefix, for example `1M` instead of `1000k`.
     while value.abs() >= base - 0.5 && prefixes.peek().is_some() {
         value /= base;
         prefix = prefixes.next().copied().unwrap_or_default();
@@ -45,7 +45,7 @@ fn scaled(value: f64, base: f64, prefixes: &[&str]) -> String {
 
 /// Formats a number with at most three significant digits: `0`, `0.02`, `1.5`, `98.1`, `412`.
 fn short(value: f64) -> String {
-    // From these limits on, another decimal would be a fourth digit after rounding.
+    // At or above these limits, another decimal would be a fourth digit after rounding.
     let decimals = match value.abs() {
         99.95.. => 0,
         9.995.. => 1,
@@ -53,7 +53,7 @@ fn short(value: f64) -> String {
     };
     let text = format!("{value:.decimals$}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    // A value that rounds to 0 is not 0.
+    // A value that only rounds to 0 must not be shown as 0.
     match text {
         "0" | "-0" if value.abs() > 0.0 => "~0".to_owned(),
         "-0" => "0".to_owned(),

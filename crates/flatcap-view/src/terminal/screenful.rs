@@ -7,19 +7,20 @@ use crate::{ElementShape, StepColumn};
 pub struct Screenful {
     /// The host's name.
     pub host: String,
-    /// The charts of the overview or of the fields that fit; on a table screen, its charts.
+    /// The charts of the overview or of the fields that fit on the screen. On a table screen, the
+    /// charts above the table.
     pub charts: Vec<ChartRow>,
     /// The elements of the table, sorted and filtered.
     pub rows: Vec<TableRow>,
     /// The titles and units of the table's columns.
     pub columns: Vec<(String, String)>,
-    /// Index of the column that sorts; `None` for the name.
+    /// Index of the column by which the rows are sorted; `None` for the name.
     pub sorted_by: Option<usize>,
     /// Number of elements before filtering.
     pub unfiltered: usize,
     /// Wall time and text of each marker.
     pub markers: Vec<(i64, String)>,
-    /// Whether reading is incomplete.
+    /// Whether data for this frame is still to be read.
     pub is_reading: bool,
     /// The kind of elements that this screen needs and the recording lacks.
     pub lacks: Option<ElementShape>,

@@ -1,4 +1,4 @@
-//! The loop: reads keys and the recording, and writes frames to the terminal.
+//! The loop that reads keys and the recording, and writes frames to the terminal.
 
 use std::io::{self, IsTerminal, Stdout};
 use std::path::PathBuf;
@@ -28,12 +28,12 @@ use crate::sample_search::SampleSearch;
 
 /// Interval of frames while the time moves.
 const TICK_NS: u64 = 100_000_000;
-/// Longest reading between two frames.
+/// Maximum reading time between two frames, in nanoseconds.
 // Keys must be handled promptly.
 const READ_NS: u64 = 60_000_000;
-/// Interval at which the stop signal is checked while nothing moves.
+/// Interval at which the stop signal is checked while nothing changes on the screen.
 const IDLE: Duration = Duration::from_millis(250);
-/// Delay of a live view.
+/// Delay of a live view, in nanoseconds.
 // A sample is in the file within 15 ms.
 const LIVE_LAG_NS: i64 = 100_000_000;
 /// Ticks between two checks for new segments.
@@ -96,7 +96,7 @@ struct ViewRun<'s> {
     state: ViewState,
     feeds: Feeds,
     explanation: Option<Explanation>,
-    /// The request to run once the frame that announces it was drawn.
+    /// The request that runs after the frame that announces it was drawn.
     announced: Option<Request>,
     ticks: u64,
 }
@@ -129,7 +129,7 @@ impl<'s> ViewRun<'s> {
                 is_changed = true;
                 continue;
             }
-            // More is to be read, so keys are only polled.
+            // More data is to be read, so the loop only polls the keys.
             let wait = if !is_complete {
                 Duration::ZERO
             } else if self.state.movement == Movement::Paused {
@@ -176,7 +176,8 @@ impl<'s> ViewRun<'s> {
         Ok(is_complete)
     }
 
-    /// Returns the lines of the explanation, as wide as its panel; none while the panel is closed.
+    /// Returns the lines of the explanation, as wide as its panel, or `None` while the panel is
+    /// closed.
     fn explanation_lines(&self, screen_width: u16) -> Option<Vec<String>> {
         let found = self.explanation.as_ref().filter(|_| self.state.panel == Some(Panel::Explanation))?;
         let Session { zone, appearance, .. } = self.session;
@@ -230,7 +231,7 @@ impl<'s> ViewRun<'s> {
             None if is_forward => self.state.message = Some(format!("{source} has no later sample")),
             None => self.state.message = Some(format!("{source} has no earlier sample")),
         }
-        // Playing would leave the sample at once.
+        // Playing would leave the sample immediately.
         if self.state.movement == Movement::Playing {
             self.state.movement = Movement::Paused;
         }

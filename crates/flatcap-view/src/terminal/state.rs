@@ -1,4 +1,5 @@
-//! The state that keys change: the screen, the time and the selection. Nothing here reads or draws.
+//! The state that keys change: the screen, the time and the selection. This module neither reads
+//! nor draws.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -25,7 +26,7 @@ const STEPS_NS: [i64; 15] = [
 /// Index of the initial step, 1 s.
 const FIRST_STEP: usize = 9;
 /// Maximum length of the input in bytes.
-// The limit of a mark.
+// This is the maximum length of a mark.
 const INPUT_BYTES_MAX: usize = 4096;
 
 /// A screen.
@@ -70,9 +71,9 @@ pub(super) enum Movement {
 pub enum Request {
     /// End the view.
     Quit,
-    /// Go to the next sample...
+    /// Go to the next sample.
     NextSample,
-    /// ...or to the previous sample.
+    /// Go to the previous sample.
     SampleBefore,
     /// Go to a time.
     Jump(String),
@@ -85,7 +86,7 @@ pub enum Request {
 /// Order of the rows of a screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sorting {
-    /// Index among the columns with numbers; one past the last one stands for the name.
+    /// Index among the columns with numbers; the index after the last column stands for the name.
     pub(super) column: usize,
     pub(super) is_reversed: bool,
 }
@@ -113,7 +114,7 @@ pub struct ViewState {
     pub(super) panel_first: usize,
     /// A message or an error, shown until the next key.
     pub(super) message: Option<String>,
-    /// Number of rows, and of rows that fit.
+    /// Number of rows, and number of rows that fit on the screen.
     pub(super) rows: usize,
     pub(super) page: usize,
 }
@@ -146,7 +147,8 @@ impl Screen {
 }
 
 impl ViewState {
-    /// Creates the initial state: live if `is_live`, else at `at_ns`.
+    /// Creates the initial state. The view is live if `is_live` is true, otherwise it shows the
+    /// time `at_ns`.
     pub fn new(span_ns: (i64, i64), is_live: bool, at_ns: i64) -> Self {
         Self {
             screen: Screen::Overview,
@@ -196,7 +198,7 @@ impl ViewState {
                 let at_ns = self.at_ns.saturating_add(self.step_ns());
                 self.go_to(at_ns);
                 if at_ns >= self.span_ns.1 {
-                    // A recording that grows has no end, so playing continues as live.
+                    // A recording that grows has no end, so playing changes to live mode.
                     self.movement = if self.is_growing { Movement::Live } else { Movement::Paused };
                 }
             }
@@ -219,7 +221,7 @@ impl ViewState {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return matches!(key.code, KeyCode::Char('c')).then_some(Request::Quit);
         }
-        // While a line is typed, letters are not commands.
+        // While the user types a line, letters are not commands.
         if let Some((kind, text)) = self.input.take() {
             return self.edit(kind, text, key.code);
         }
@@ -336,7 +338,7 @@ impl ViewState {
             _ => {}
         }
         if kind == InputKind::Filter {
-            // The rows change with each letter, so the selection starts at the first.
+            // The rows change with each letter, so the selection starts again at the first row.
             self.filter.clone_from(&text);
             (self.selected, self.first) = (0, 0);
         }
@@ -382,8 +384,8 @@ mod tests {
         assert_eq!(state.press(interrupt), Some(Request::Quit));
     }
 
-    // Proves that a replay plays to the end and stops, that a live view follows the present until a
-    // key moves its time, and that End returns to the present.
+    // Proves that a replay plays to the end and stops, and that a live view follows the present
+    // until a key moves its time. The End key returns to the present.
     #[test]
     fn time_plays_and_follows() {
         let mut state = ViewState::new((0, 3_000_000_000), false, 0);
@@ -403,8 +405,8 @@ mod tests {
         assert_eq!((live.at_ns, live.movement), (9_000_000_000, Movement::Live));
     }
 
-    // Proves that input can be edited, that command keys in it are letters, and which requests it
-    // makes.
+    // Proves that input can be edited, that command keys in it are letters, and that each kind of
+    // input makes its request.
     #[test]
     fn input_is_edited() {
         let mut state = ViewState::new((0, 10), false, 0);
@@ -421,7 +423,8 @@ mod tests {
         assert_eq!(press(&mut state, &[KeyCode::Enter]), Some(Request::Mark("deploy 2".to_owned())));
     }
 
-    // Proves that the selected row stays within the rows and on the page when these change.
+    // Proves that the selected row stays within the rows and on the page when the number of rows or
+    // the page changes.
     #[test]
     fn the_selection_stays_on_the_page() {
         let mut state = ViewState::new((0, 10), false, 0);

@@ -16,7 +16,7 @@ const NAME_MAX: usize = 48;
 /// Minimum width of a number, in characters.
 const CELL_MIN: usize = 6;
 /// Width of a process id.
-// The kernel's largest has seven digits.
+// The kernel's largest process id has seven digits.
 const PID_WIDTH: usize = 7;
 
 /// Draws the rows of a table below their heading.
@@ -29,7 +29,7 @@ pub(super) fn draw_table(buffer: &mut Buffer, area: Rect, (state, shown): (&View
     let width = usize::from(area.width);
     let cell_width = |column: usize| {
         let title = shown.columns.get(column).map_or(0, |(title, _)| title.chars().count());
-        // Add one for the sort mark.
+        // One character is added for the sort mark.
         (title + usize::from(title > 1)).max(if title > 1 { CELL_MIN } else { 1 })
     };
     let mut free = width.saturating_sub(pid_width + NAME_MIN);
@@ -57,7 +57,7 @@ pub(super) fn draw_table(buffer: &mut Buffer, area: Rect, (state, shown): (&View
             Some(pid) => format!("{pid:>PID_WIDTH$} "),
             None => " ".repeat(pid_width),
         };
-        // `shortened` counts characters, and some take two cells.
+        // `shortened` counts characters, and some characters take two cells.
         line += &padded(&shortened(&row.name, name_width), name_width);
         for (number, cell) in row.cells.iter().enumerate().take(fitting) {
             let width = cell_width(number);
@@ -74,7 +74,7 @@ fn right_aligned(text: &str, width: usize) -> String {
     format!(" {text:>width$}")
 }
 
-/// Pads or cuts a string to a width in cells: a character may take two cells, or no cell.
+/// Pads or cuts a string to a width in cells. A character may take two cells, or no cell.
 fn padded(text: &str, width: usize) -> String {
     let mut text = text.to_owned();
     while Span::raw(text.as_str()).width() > width {

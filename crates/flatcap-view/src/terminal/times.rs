@@ -1,4 +1,4 @@
-//! Formats points in time and lengths of time for people.
+//! Formats points in time and durations for people.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -24,7 +24,7 @@ pub(super) fn time_of_day(wall_ns: i64, zone: &TimeZone) -> String {
     format!("{}.{:03}", time.strftime("%H:%M:%S"), wall_ns.rem_euclid(1_000_000_000) / 1_000_000)
 }
 
-/// Formats a length of time: `300 ms`, `1.5 s`, `2 min`, `3 h`.
+/// Formats a duration: `300 ms`, `1.5 s`, `2 min`, `3 h`.
 pub(super) fn length(ns: i64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let value = ns as f64;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     // Proves that times have microseconds and, on request, the offset of their zone, and that
-    // lengths have a unit.
+    // durations have a unit.
     #[test]
     fn times_are_formatted() {
         let zone = TimeZone::fixed(jiff::tz::offset(1));

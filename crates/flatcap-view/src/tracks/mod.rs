@@ -1,10 +1,10 @@
-//! Reads which thread ran on each CPU, exactly or folded into pixels, for drawing.
+//! Reads which thread ran on each CPU, for drawing. The result is exact, or folded into pixels.
 //!
 //! [`SchedReader`] reads scheduler payloads in time order and passes the derived intervals on, in
-//! wall time. [`PixelTracks`] folds them, so that memory depends on the width of the drawing;
-//! [`SliceTracks`] keeps each slice of a short time.
+//! wall time. [`PixelTracks`] folds the intervals into pixels, so that memory depends on the width
+//! of the drawing; [`SliceTracks`] keeps each slice of a short time range.
 //!
-//! Never: shows unknown time as idle.
+//! This module never shows unknown time as idle.
 
 mod pixel_grid;
 mod pixel_tracks;

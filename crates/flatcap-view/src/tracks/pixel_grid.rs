@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 pub(crate) struct PixelGrid {
     /// Length of a pixel in nanoseconds, at least 1.
     pub(crate) pixel_ns: i64,
-    /// Number of the first pixel: its start divided by the length.
+    /// Number of the first pixel, which is its start divided by the length.
     pub(crate) first: i64,
     /// Number of pixels.
     pub(crate) count: usize,
@@ -16,7 +16,7 @@ pub(crate) struct PixelGrid {
 /// A time range clipped to a grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GridRange {
-    /// Indices of the pixels it overlaps; empty if it is outside the grid.
+    /// Indices of the pixels that the range overlaps; empty if the range is outside the grid.
     pub(super) pixels: RangeInclusive<usize>,
     /// Start in wall nanoseconds.
     begin_ns: i64,
@@ -47,7 +47,7 @@ impl PixelGrid {
             return None;
         }
         let (begin_ns, end_ns) = (begin_ns.max(first_ns), end_ns.min(after_ns));
-        // The end is exclusive, and a range without length still has its pixel.
+        // The end is exclusive, but a range without length still has the pixel of its start.
         let last_ns = end_ns.saturating_sub(1).max(begin_ns);
         Some(GridRange { pixels: self.index(begin_ns)?..=self.index(last_ns)?, begin_ns, end_ns })
     }

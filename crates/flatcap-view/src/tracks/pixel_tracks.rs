@@ -17,7 +17,7 @@ const CELL_THREADS_MAX: usize = 4096;
 /// The activity of a CPU in a pixel. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TrackCell {
-    /// The part of the pixel that is known.
+    /// The part of the pixel in which the activity is known.
     pub(crate) known_ns: u64,
     /// Run time of all threads.
     pub(crate) busy_ns: u64,
@@ -25,7 +25,7 @@ pub(crate) struct TrackCell {
     pub(crate) own_ns: u64,
     /// The thread that ran longest, and its run time; `None` if no thread ran.
     pub(crate) top: Option<(ThreadInfo, u64)>,
-    /// Run time of all threads of the process of that thread.
+    /// Run time of all threads of the process to which the longest-running thread belongs.
     pub(crate) top_process_ns: u64,
     /// Number of threads that ran.
     pub(crate) threads: u32,
@@ -44,7 +44,7 @@ pub(crate) struct WaitCell {
 
 /// Folds intervals of threads into pixels.
 #[derive(Debug, Clone)]
-// So memory depends only on the number of pixels.
+// Because intervals are folded, memory depends only on the number of pixels.
 pub(crate) struct PixelTracks {
     grid: PixelGrid,
     /// The process whose run time is counted separately.
@@ -61,7 +61,7 @@ struct CpuTrack {
     /// The newest pixel with slices.
     // The slices of a CPU arrive in time order.
     newest: usize,
-    /// Run time of each thread and each process in that pixel.
+    /// Run time of each thread and each process in the newest pixel.
     threads: HashMap<Task, u64>,
     processes: HashMap<u32, u64>,
 }
@@ -96,7 +96,7 @@ impl PixelTracks {
         self.left_out.len()
     }
 
-    /// Returns the cells of each CPU in these pixels, without the cells after the last known one.
+    /// Returns the cells of each CPU in these pixels, without the cells after the last known cell.
     pub(crate) fn tracks(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<TrackCell>)> {
         let cells = |track: &CpuTrack| {
             let end = pixels.end.min(track.cells.len());
@@ -125,7 +125,7 @@ impl PixelTracks {
 
     fn add_wait(&mut self, wait: &WallInterval) {
         let Some(range) = self.grid.range(wait.begin_ns, wait.end_ns) else { return };
-        // The whole wait, so that a long one is visible at each zoom.
+        // The length of the whole wait is used, so that a long wait is visible at each zoom.
         let length_ns = wait.end_ns.abs_diff(wait.begin_ns);
         for index in range.pixels.clone() {
             if let Some(cell) = self.waiting.get_mut(index) {
@@ -158,8 +158,8 @@ impl CpuTrack {
         }
         let begins = grid.index(slice.begin_ns);
         for index in range.pixels.clone() {
-            // The times per thread are of one pixel. An earlier pixel follows only if the clock was
-            // set back; its threads are then counted again.
+            // The times per thread belong to one pixel. An earlier pixel follows only if the clock
+            // was set back; the threads of that pixel are then counted again.
             if index != self.newest {
                 self.newest = index;
                 self.threads.clear();
@@ -168,7 +168,7 @@ impl CpuTrack {
             let Some(cell) = self.cells.get_mut(index) else { continue };
             let part_ns = grid.part_ns(&range, index);
             cell.known_ns = cell.known_ns.saturating_add(part_ns);
-            // A slice that spans several pixels counts once, in the pixel of its begin.
+            // A slice that spans several pixels counts only in the pixel in which it begins.
             cell.switches = cell.switches.saturating_add(u32::from(begins == Some(index)));
             if slice.task.is_idle() {
                 continue;

@@ -22,7 +22,8 @@ pub(crate) struct SchedSource {
     pub(crate) name: String,
 }
 
-/// Reads forward from a time and keeps the state of what it has read.
+/// Reads forward from a time and keeps the state of the scheduler at the end of the data it has
+/// read.
 #[derive(Debug)]
 pub(crate) struct SchedReader {
     reader: MergedReader,
@@ -44,7 +45,7 @@ struct Continuity {
     run_end_ns: Option<i64>,
 }
 
-/// The fields of the previous payload that the next one is compared with.
+/// The fields of the previous payload that are compared with the next payload.
 #[derive(Debug, Clone, Copy)]
 struct LastBatch {
     seq: u64,
@@ -64,19 +65,20 @@ impl SchedSource {
     /// only the segments with samples of the source.
     fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
         let listings = list(&self.paths)?;
-        // A growing recording gets further segments, so its directories are read.
+        // A growing recording gets further segments, so its whole directories are read.
         if listings.iter().any(|listing| listing.live) {
             return Ok(self.paths.clone());
         }
-        // The source may be recorded in a few segments, and a read must not take long before the
-        // first sample.
+        // The source may be recorded in only a few segments, and the time before the first sample
+        // must be short.
         let selected = select(listings, Some(from_ns), Some(until_ns), None);
         let wanted = selected.into_iter().map(|SelectedSegment { listing, .. }| listing);
         Ok(wanted.filter(|listing| self.may_be_in(listing)).map(|listing| listing.path).collect())
     }
 
     fn may_be_in(&self, listing: &ListedSegment) -> bool {
-        // A segment that cannot be opened may have samples, and the reader reports the reason.
+        // A segment that cannot be opened may have samples, so it is kept, and the reader reports
+        // the error.
         let Ok(Some(reader)) = listing.open() else { return true };
         let Some(footer) = reader.footer() else { return true };
         let sources = footer.header.sources.iter().filter(|source| source.name == self.name);
@@ -158,7 +160,8 @@ impl SchedReader {
         Ok(self.reader.refresh()?)
     }
 
-    /// Passes on the running and ready threads at the end of what was read.
+    /// Passes on the intervals of the threads that run or are ready at the end of the data that was
+    /// read.
     pub(crate) fn open_intervals(&self, observer: &mut impl TrackObserver) {
         let mut observer = OnWallClock { offset_ns: self.continuity.offset_ns, observer };
         for interval in self.timeline.active() {
@@ -189,7 +192,7 @@ impl SchedReader {
 
 impl Continuity {
     fn begin_run(&mut self) {
-        // A run without payloads keeps the end of the run before it.
+        // A run without payloads keeps the end of the previous run.
         self.run_end_ns = self.last.take().map(|last| last.end_ns).or(self.run_end_ns);
     }
 
@@ -205,10 +208,11 @@ impl Continuity {
             None => self.run_end_ns.take().filter(|run_end_ns| begin_ns > *run_end_ns),
         };
         let missing = missing.map(|from_ns| stretch(StretchKind::NotRecorded, from_ns, begin_ns, 0));
-        // The count is a total of the run.
+        // The payload's count is a total since the start of the run.
         let dropped = before.map_or(0, |last| batch.lost().saturating_sub(last.lost));
         let lost = (dropped > 0).then(|| stretch(StretchKind::Lost, begin_ns, end_ns, dropped));
-        // Like the timeline: a stopped time is at the end, at the start, or the whole payload.
+        // As in the timeline, a stopped time is at the end of the payload, at its start, or covers
+        // the whole payload.
         let stopped_ns = before.map_or(0, |last| batch.stopped_ns().saturating_sub(last.stopped_ns));
         let was_stopped = follows.is_some_and(|last| last.is_stopped);
         let (is_stopped, stopped) = (batch.is_stopped(), StretchKind::Stopped);

@@ -1,4 +1,4 @@
-//! Keeps each slice of a short time.
+//! Keeps each slice of a short time range.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -28,12 +28,12 @@ pub(crate) struct TrackSlice {
 /// The waits of a thread before it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Waited {
-    /// Wait for a CPU, in nanoseconds; `None` if it is not known.
+    /// Wait for a CPU, in nanoseconds; `None` if the wait is not known.
     pub(crate) ready_ns: Option<u64>,
     /// Sleep before that wait, in nanoseconds; `None` if the thread was preempted or the length is
     /// not known.
     pub(crate) slept_ns: Option<u64>,
-    /// The thread that woke it.
+    /// The thread that woke the waiting thread.
     pub(crate) waker: Option<ThreadInfo>,
 }
 
@@ -77,14 +77,14 @@ impl SliceTracks {
     }
 
     fn add_slice(&mut self, cpu: u16, slice: &WallInterval) {
-        // Removed even for a slice outside of the range, so that the waits of threads that ran do
-        // not accumulate.
+        // The wait is removed even if the slice is outside the range, so that the waits of threads
+        // that ran do not accumulate.
         let waited = self.waits.remove(&slice.task.number).unwrap_or_default();
         if slice.begin_ns >= self.wall_ns.end || slice.end_ns < self.wall_ns.start {
             return;
         }
-        // Counted even if nothing is kept, because the caller must learn that the limit is
-        // exceeded.
+        // The slice is counted even if it is not kept, because the caller must learn that the limit
+        // is exceeded.
         self.slices += 1;
         self.threads.insert(slice.task.info);
         self.threads.extend(waited.waker);
@@ -124,7 +124,7 @@ impl TrackObserver for SliceTracks {
             (TaskState::Running, Some(cpu)) => self.add_slice(cpu, interval),
             (TaskState::Running, None) => {}
             _ if matches!(interval.end, IntervalEnd::Ran | IntervalEnd::Woken) => self.add_wait(interval),
-            // The thread never ran again, or the rest is not known.
+            // The thread never ran again, or its further states are not known.
             _ => {
                 self.waits.remove(&interval.task.number);
             }

@@ -1,6 +1,7 @@
 //! Time ranges that are not completely known.
 
-/// Maximum number of ranges kept; beyond it, the last range of a kind grows to include the next.
+/// Maximum number of ranges kept. Beyond this number, the last range of a kind grows to include the
+/// next range of this kind.
 const STRETCHES_MAX: usize = 256;
 
 /// Reason why a range is not completely known.
@@ -8,9 +9,9 @@ const STRETCHES_MAX: usize = 256;
 pub(crate) enum StretchKind {
     /// There is no sample of the range.
     NotRecorded,
-    /// The kernel dropped records: the display may be wrong.
+    /// The kernel dropped records, so the display may be wrong.
     Lost,
-    /// Switches exceeded their budget and were not recorded.
+    /// The number of switches exceeded the budget, so switches were not recorded.
     Stopped,
 }
 
@@ -64,8 +65,8 @@ impl Stretches {
 mod tests {
     use super::*;
 
-    // Proves that close ranges of a kind are merged and their counts added, and that their number
-    // is bounded without leaving out any time.
+    // Proves that close ranges of a kind are merged and their counts added. The number of ranges is
+    // bounded without leaving out any time.
     #[test]
     fn near_stretches_are_one() {
         let stretch = |kind, begin_ns, end_ns| Stretch { kind, begin_ns, end_ns, lost: 1 };

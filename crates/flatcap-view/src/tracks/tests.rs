@@ -71,7 +71,7 @@ fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
             });
             schedule.run(slices.collect::<Vec<_>>());
         }
-        // Cut all CPUs at the same end.
+        // All CPUs are cut at the same end.
         let end_ns = schedule.end_ns();
         for slices in &mut schedule.cpus {
             slices.retain(|slice| slice.begin_ns < end_ns);
@@ -188,7 +188,7 @@ fn payloads(schedule: &Schedule) -> Vec<SchedPayload> {
     schedule.payloads(&cuts)
 }
 
-// Proves that time without a sample is shown as not recorded, neither idle nor busy.
+// Proves that time without a sample is shown as not recorded, and neither as idle nor as busy.
 #[test]
 fn gaps_are_no_data() {
     let schedule = one_thread();
@@ -242,7 +242,8 @@ fn dropped_records_and_stops_are_stretches() {
     assert!(cells[stopped].iter().all(|cell| cell.known_ns == 0), "nothing is known while stopped");
 }
 
-// Proves that a slice knows how long its thread was ready and slept, and which thread woke it.
+// Proves that a slice has the times for which its thread was ready and slept, and the thread that
+// woke it.
 #[test]
 fn slices_know_what_their_threads_waited_for() {
     let (idle, worker, waker) = (thread(0, 0, ""), thread(7, 7, "worker"), thread(9, 9, "waker"));

@@ -9,14 +9,14 @@ use super::stretches::Stretch;
 pub(crate) struct WallInterval {
     pub(super) task: Task,
     pub(super) state: TaskState,
-    /// The CPU that it ran on.
+    /// The CPU on which the thread ran.
     pub(super) cpu: Option<u16>,
-    /// In wall nanoseconds.
+    /// The start, in wall nanoseconds.
     pub(super) begin_ns: i64,
-    /// In wall nanoseconds; not before `begin_ns`.
+    /// The end, in wall nanoseconds; not before `begin_ns`.
     pub(super) end_ns: i64,
     pub(super) end: IntervalEnd,
-    /// The thread that woke a ready thread.
+    /// The thread that woke this thread, if this thread is ready.
     pub(super) waker: Option<Task>,
 }
 

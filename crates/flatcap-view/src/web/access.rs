@@ -1,4 +1,5 @@
-//! Access control: only pages of this address may send requests, and recorded data needs the token.
+//! Access control. Only pages of this address may send requests, and requests for recorded data
+//! need the token.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,7 +14,7 @@ use super::api_error::ApiError;
 // A page under another name that resolves to 127.0.0.1 (DNS rebinding) sends that other name.
 const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-/// The secrets that a request must show.
+/// The secrets that a request must present.
 #[derive(Debug)]
 pub(super) struct PageAccess {
     token: String,
@@ -22,12 +23,14 @@ pub(super) struct PageAccess {
 }
 
 impl PageAccess {
-    /// Requires `token`. The first token request that shows `ticket` receives it.
+    /// Requires `token` for recorded data. The first request that presents `ticket` receives the
+    /// token.
     pub(super) fn new(token: String, ticket: Option<String>) -> Self {
         Self { token, ticket: RefCell::new(ticket) }
     }
 
-    /// Checks that a request was sent to a name of this host, and not by a page of another origin.
+    /// Checks that a request was sent to a name of this host, and that no page of another origin
+    /// sent it.
     pub(super) fn check_origin(headers: &HeaderMap, uri: &Uri) -> Result<(), ApiError> {
         // The port is not compared, because it may be forwarded.
         let host = only(headers, &HOST).unwrap_or_default();
@@ -50,7 +53,7 @@ impl PageAccess {
         Err(ApiError::new(StatusCode::FORBIDDEN, "a page of another origin may not ask"))
     }
 
-    /// Checks the token.
+    /// Checks the token of a request.
     pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), ApiError> {
         if shows(headers, &self.token) {
             return Ok(());
@@ -61,9 +64,10 @@ impl PageAccess {
         ))
     }
 
-    /// Returns the token to the first request that shows the ticket.
+    /// Returns the token to the first request that presents the ticket.
     pub(super) fn take_ticket(&self, headers: &HeaderMap) -> Result<String, ApiError> {
-        // Valid only once, because another user may have seen the ticket on a command line.
+        // The ticket is valid only one time, because another user may have seen it on a command
+        // line.
         let mut ticket = self.ticket.borrow_mut();
         if ticket.take_if(|ticket| shows(headers, ticket)).is_some() {
             return Ok(self.token.clone());
@@ -75,20 +79,20 @@ impl PageAccess {
     }
 }
 
-/// Returns whether a request shows this secret.
+/// Returns whether a request presents this secret.
 fn shows(headers: &HeaderMap, secret: &str) -> bool {
     let shown = only(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     let (shown, secret) = (shown.unwrap_or_default().as_bytes(), secret.as_bytes());
-    // Constant-time comparison: a wrong byte takes as long as a right one.
+    // This comparison takes constant time, so that a wrong byte takes as long as a right one.
     let difference = shown.iter().zip(secret).fold(0, |sum, (one, other)| sum | (one ^ other));
-    // The time shows only the length, which is no secret.
+    // The time reveals only the length, which is no secret.
     shown.len() == secret.len() && difference == 0
 }
 
 /// Returns a new token of 128 random bits.
 ///
 /// # Errors
-/// The errors of getrandom(2).
+/// Any error of getrandom(2).
 pub(super) fn new_token() -> io::Result<String> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }
@@ -96,7 +100,7 @@ pub(super) fn new_token() -> io::Result<String> {
 /// Returns the value of a header that occurs exactly once.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
-    // With two values, another program might have checked the other one.
+    // If there are two values, another program might have checked the other value.
     let value = values.next()?;
     values.next().is_none().then(|| value.to_str().ok()).flatten()
 }
@@ -125,8 +129,8 @@ mod tests {
         map
     }
 
-    // Proves that names of this host pass with any port, that all other names are refused, also in
-    // a second header or in the target, and that a page of another origin is refused.
+    // Proves that names of this host are accepted with any port, and that all other names are
+    // refused, also in a second header or in the target. A page of another origin is refused.
     #[test]
     fn only_pages_of_this_host_may_ask() {
         let uri = Uri::from_static("/api/v1/sources");

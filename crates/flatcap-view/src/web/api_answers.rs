@@ -1,5 +1,5 @@
-//! The answers of the API as JSON, except the reports of `explain` and `spikes`. Times are strings:
-//! a JavaScript number has only 53 bits of integer precision.
+//! The answers of the API as JSON, except the reports of `explain` and `spikes`. Times are strings,
+//! because a JavaScript number has only 53 bits of integer precision.
 
 use flatcap_format::segment::Marker;
 use flatcap_recorder::snapshot::SnapshotRecord;
@@ -78,7 +78,7 @@ impl From<Marker> for MarkAnswer {
 /// A snapshot next to the segments.
 #[derive(Debug, Serialize)]
 pub(super) struct SnapshotAnswer {
-    /// The time at which the rule fired, or the snapshot was requested.
+    /// The time at which the rule fired, or at which the snapshot was requested.
     wall_ns: String,
     text: String,
     name: String,

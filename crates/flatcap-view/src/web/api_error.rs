@@ -52,7 +52,7 @@ impl From<ExplainError> for ApiError {
 
 impl From<ClientError> for ApiError {
     fn from(error: ClientError) -> Self {
-        // The recorder's own status describes its refusal best.
+        // The status that the recorder returned describes its refusal best.
         let status = match &error {
             ClientError::Refused { status, .. } => StatusCode::from_u16(*status).ok(),
             _ => None,

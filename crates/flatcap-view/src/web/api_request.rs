@@ -1,4 +1,4 @@
-//! Parses requests of the page: paths and parameters of the API. No sockets.
+//! Parses requests of the page, that is, paths and parameters of the API. Uses no sockets.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) const PIXELS_MAX: u32 = 1536;
 /// Maximum number of samples in an answer.
 pub(super) const SAMPLES_MAX: usize = 5000;
 /// Maximum length of an explained range in nanoseconds.
-// The whole range is read.
+// The limit is needed because the whole range is read.
 const EXPLAINED_MAX_NS: u64 = 3_600_000_000_000;
 const EXPLAINED_REFUSAL: &str = "the selection is longer than 1 h; select a shorter time to explain";
 /// Maximum length of a range searched for spikes.
@@ -23,7 +23,7 @@ const SEARCHED_REFUSAL: &str =
 /// Maximum length of a snapshot in seconds.
 // One day, more than most rings hold.
 const SNAPSHOT_SECONDS_MAX: u32 = 86_400;
-/// Lists the API; also part of the answer to an unknown path.
+/// A list of the API, which is also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
      POST /api/v1/mark, /snapshot";
 
@@ -57,7 +57,7 @@ pub(super) enum ApiRequest {
     Live,
     /// Write a mark.
     Mark,
-    /// Keep a snapshot of the last given number of seconds.
+    /// Keep a snapshot of the given number of seconds up to now.
     Snapshot(u32),
 }
 
@@ -133,14 +133,14 @@ impl ApiRequest {
             "/snapshot" => ("POST", Self::Snapshot(parameters.number("last", 1, SNAPSHOT_SECONDS_MAX)?)),
             _ => return Err(ApiError::new(StatusCode::NOT_FOUND, format!("no such path; {INDEX}"))),
         };
-        // After the path, so that the error can name the method of this path.
+        // The method is checked after the path, so that the error can name the method of this path.
         if method.as_str() != allowed {
             return Err(ApiError::new(
                 StatusCode::METHOD_NOT_ALLOWED,
                 format!("/api/v1{path} supports only {allowed}"),
             ));
         }
-        // A misspelled parameter would otherwise be ignored.
+        // Without this check, a misspelled parameter would be ignored.
         parameters.check_names(request.parameters())?;
         Ok(request)
     }
@@ -165,7 +165,8 @@ impl Parameters {
     fn parse(query: &str) -> Result<Self, ApiError> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            // Programs differ in which of two values they use.
+            // A parameter with two values is refused, because programs differ in which value they
+            // use.
             if parameters.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 return Err(ApiError::bad(format!("the parameter {name} is there twice")));
             }

@@ -50,7 +50,7 @@ impl Asset {
     /// Returns the content for a client that does not accept gzip.
     pub(super) fn plain(&self) -> Bytes {
         let mut content = Vec::new();
-        // The content is built in and a test decompresses it, so this cannot fail.
+        // The content is part of the program and a test decompresses it, so this cannot fail.
         let _whole = GzDecoder::new(self.compressed).read_to_end(&mut content);
         content.into()
     }
@@ -60,12 +60,12 @@ impl Asset {
 mod tests {
     use super::*;
 
-    /// Size limit of all files together, compressed: a page on a slow line loads them before it can
-    /// draw.
+    /// Size limit of all compressed files together, in bytes. A page on a slow line loads all files
+    /// before it can draw.
     const COMPRESSED_BYTES_MAX: usize = 150 << 10;
 
-    // Proves that all files decompress, that together they are small, that the page loads nothing
-    // from another host, and that it has no inline script or style.
+    // Proves that all files decompress and that together they are small. The page loads nothing
+    // from another host and has no inline script or style.
     #[test]
     fn the_page_is_small_and_alone() {
         let bytes: usize = ASSETS.iter().map(|asset| asset.compressed.len()).sum();

@@ -1,6 +1,6 @@
-//! Streams new rows to all viewers: a thread reads the recording once, and each viewer gets the
-//! rows as events of an endless response. The page reads them by `fetch`, because `EventSource`
-//! cannot send the token.
+//! Streams new rows to all viewers. One thread reads the recording for all of them, and each viewer
+//! gets the rows as events of an endless response. The page reads the events with `fetch`, because
+//! `EventSource` cannot send the token.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,20 +20,20 @@ use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 
 /// Time between two events.
-// Four per second look like motion.
+// Four events per second look like motion.
 const EVENT: Duration = Duration::from_millis(250);
-/// Delay of events.
+/// Delay of events, in nanoseconds.
 // A sample is in the file within 15 ms.
 const LAG_NS: i64 = 100_000_000;
 /// Maximum number of events queued for a viewer. A viewer that falls further behind is dropped.
 const WAITING_MAX: usize = 16;
-/// Maximum number of viewers, and of viewers that wait to be added. A further viewer replaces the
-/// oldest one.
-// Half of the connections stay free for requests that end. The oldest viewer may be one that does
-// not read, which may be detected late.
+/// Maximum number of viewers, and maximum number of viewers that wait to be added. A further viewer
+/// replaces the oldest one.
+// Half of the connections stay free for requests that end. The oldest viewer is replaced because it
+// may have stopped reading, which may be detected late.
 const VIEWERS_MAX: usize = 32;
 
-/// Streams new rows to viewers; the thread ends when this is dropped.
+/// Streams new rows to viewers. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct LiveHub {
     viewers: Sender<Viewer>,
@@ -87,7 +87,7 @@ impl LiveHub {
     pub(super) fn join(&self) -> LiveEvents {
         let (events, received) = mpsc::channel(WAITING_MAX);
         let (on_drop, dropped) = oneshot::channel();
-        // If the queue is full or the hub has ended, the stream ends at once.
+        // If the queue is full or the hub has ended, the stream ends immediately.
         let _ended = self.viewers.try_send(Viewer { events, _dropped: on_drop });
         LiveEvents { body: LiveBody(received), dropped }
     }
@@ -96,7 +96,7 @@ impl LiveHub {
 fn serve(coming: &Receiver<Viewer>, shown: &ShownPaths, budget: &WorkBudget) {
     while let Ok(viewer) = coming.recv() {
         let mut viewers = VecDeque::from([viewer]);
-        // Created with the first viewer, so that nothing is read without one.
+        // The tail is created with the first viewer, so that nothing is read without a viewer.
         let mut tail = LiveTail::new(shown.clone());
         while !viewers.is_empty() {
             match coming.recv_timeout(EVENT) {
@@ -127,8 +127,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that viewers that read do not take more than their share of the connections: a further
-    // viewer is served, and only the oldest ends.
+    // Proves that viewers that read do not use more than their share of the connections. A further
+    // viewer is served, and only the stream of the oldest viewer ends.
     #[test]
     fn the_oldest_viewer_ends() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Reads the overview charts incrementally while the recording grows: the cost depends on new data
-//! only.
+//! Reads the overview charts incrementally while the recording grows, so that the cost depends only
+//! on new data.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,14 @@ use super::shown_paths::ShownPaths;
 use crate::catalog::{Catalog, Chart};
 use crate::error::ViewError;
 
-/// Length of a row: 2^26 ns, 67 ms.
+/// Length of a row, which is 2^26 ns or 67 ms.
 // With this length, a minute has as many rows as a narrow chart has pixels.
 const ROW_NS: i64 = 1 << 26;
-/// Maximum time that an event goes back, which the first event uses.
-// Sources with a long period have their newest sample there.
+/// Maximum length of the past that an event covers, in nanoseconds. The first event uses this
+/// maximum.
+// The newest sample of a source with a long period may be this old.
 const BACK_NS: i64 = 10_000_000_000;
-/// Maximum reading time per event; the next event has the rest.
+/// Maximum reading time per event, in nanoseconds. The next event has the rest.
 const READ_NS: u64 = 125_000_000;
 /// Interval at which the list of charts is refreshed.
 // A reload may have added sources.
@@ -28,8 +29,8 @@ const LOOK_NS: u64 = 10_000_000_000;
 /// Interval at which the feeds are reopened.
 // Feeds remember all elements that they have seen.
 const FEEDS_NS: u64 = 600_000_000_000;
-/// Every fourth event looks for new segments.
-// Listing a directory costs more than reading on.
+/// Number of events between two checks for new segments.
+// Listing a directory costs more than reading further samples.
 const LISTING_EVENTS: u64 = 4;
 
 /// The rows that were not sent before.
@@ -92,15 +93,16 @@ impl LiveTail {
     /// Returns all rows up to a wall time that were not sent before. If the recording cannot be
     /// read, there are no new rows.
     pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
-        // Only whole rows: a row that was sent must not change later.
+        // Only whole rows are sent, because a row that was sent must not change later.
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
         let since_ns = until_ns.saturating_sub(BACK_NS);
-        // After the clock was set back, no row would be new for a long time.
+        // After the clock is set back, no row would be new for a long time, so the state is
+        // discarded.
         if until_ns < self.until_ns {
             *self = Self::new(self.shown.clone());
         }
         self.until_ns = until_ns;
-        // The page gets an error of reading with its next request.
+        // The page gets the read error with its next request.
         let charts = self.read(since_ns, until_ns).unwrap_or_else(|_unreadable| {
             self.feeds = None;
             Vec::new()
@@ -160,7 +162,8 @@ impl LiveFeeds {
         since_ns: i64,
     ) -> Result<Self, ViewError> {
         let values = charts.iter().map(|chart| chart.drawn().map_err(QueryError::from));
-        // One pixel of the length of a row, because the feed continues with pixels of this length.
+        // The request has one pixel of the length of a row, because the feed continues with pixels
+        // of this length.
         let request = OverviewRequest {
             values: values.collect::<Result<_, _>>()?,
             wall_ns: since_ns..since_ns.saturating_add(ROW_NS),
@@ -173,12 +176,12 @@ impl LiveFeeds {
         Ok(Self { opened_ns: 0, charts, feed })
     }
 
-    /// Looks for new segments.
+    /// Checks for new segments.
     fn refresh(&mut self) -> Result<(), ViewError> {
         Ok(self.feed.as_mut().map_or(Ok(()), OverviewFeed::refresh)?)
     }
 
-    /// Reads on. Returns the new rows.
+    /// Reads up to a wall time. Returns the new rows.
     fn advance(&mut self, until_ns: i64) -> Result<Vec<ReadChart>, ViewError> {
         let deadline_ns = monotonic_ns() + READ_NS;
         let mut has_time = || monotonic_ns() < deadline_ns;
@@ -186,7 +189,7 @@ impl LiveFeeds {
         let titles = self.charts.iter().map(|chart| chart.title.clone());
         let mut read: Vec<ReadChart> = titles.map(|title| (title, Vec::new())).collect();
         for series in feed.advance(until_ns, &mut has_time)?.series {
-            // The order of a series is the index of its value in the request.
+            // The first number of a series' order is the index of its value in the request.
             if let Some((_, own)) = read.get_mut(series.column.order.0) {
                 own.push(RangeSeries::of_overview(series));
             }
@@ -208,7 +211,7 @@ impl LiveEvent {
 }
 
 impl LiveSeries {
-    /// Returns the rows after a time, or `None` without any.
+    /// Returns the rows after a time, or `None` if there are no such rows.
     fn after(series: RangeSeries, sent_ns: i64) -> Option<Self> {
         let row = |row: &RangeRow| {
             let value = |value: f64| value.is_finite().then_some(value);
@@ -235,14 +238,14 @@ mod tests {
     use crate::web::api_request::{RangeRequest, WallRange};
     use crate::web::recording_reader::RecordingReader;
 
-    /// Maximum number of calls; more than a recording has parts.
+    /// Maximum number of calls, which is more than the number of parts of a recording.
     const CALLS: usize = 100;
 
     /// Rows of all series, by chart, label and path.
     type Rows = BTreeMap<(String, Option<String>, String), Vec<LiveRow>>;
 
-    // Proves that viewers get each row once while the recording grows, lost samples as gaps, and
-    // that these rows equal the rows that the page gets when it requests the range later.
+    // Proves that viewers get each row exactly once while the recording grows, and lost samples as
+    // gaps. These rows equal the rows that the page gets when it requests the range later.
     #[test]
     fn viewers_get_the_rows_that_the_page_asks_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -255,7 +258,7 @@ mod tests {
         // On a busy machine, the last event may need more than one call.
         for tick in (0..TICKS).step_by(23).chain([TICKS - 1; CALLS]) {
             recording.grow(tick);
-            // Samples reach the file after some time.
+            // Samples reach the file with a delay, so the tail reads up to an earlier time.
             let event = tail.next(wall_ns(tick) - 100_000_000);
             ended_ns = event.until_ns.parse().unwrap();
             for chart in event.charts {
@@ -265,7 +268,7 @@ mod tests {
             }
         }
         recording.grow(TICKS);
-        // The clock is set back.
+        // From here on, the clock is set back.
         let mut has_cpu = |until_ns| tail.next(until_ns).charts.iter().any(|chart| chart.id == "cpu");
         for until_ns in [ended_ns - 3_000_000_000, ended_ns - 2_500_000_000] {
             assert!((0..CALLS).any(|_| has_cpu(until_ns)), "{until_ns}");
@@ -290,8 +293,8 @@ mod tests {
                 let key = (chart.title.clone(), series.label.clone(), series.path.clone());
                 let asked = LiveSeries::after(series, i64::MIN).unwrap().rows;
                 let own = sent.remove(&key).unwrap_or_default();
-                // A sample of a slow source also covers the time before it; those rows arrive with
-                // the sample.
+                // A sample of a slow source also covers the time before the sample. The rows of
+                // that time arrive with the sample.
                 let last_ns = own.last().map_or(0, |row| row.1.parse::<i64>().unwrap());
                 let asked: Vec<LiveRow> =
                     asked.into_iter().filter(|row| row.1.parse::<i64>().unwrap() <= last_ns).collect();

@@ -1,11 +1,11 @@
-//! Shows a recording as a page in a browser, reachable from this host only.
+//! Shows a recording as a page in a browser. Only this host can reach the page.
 //!
 //! One thread accepts connections, checks access and serves the files of the page. Two threads
 //! answer requests for data; one of them answers the requests that may take seconds. A third thread
-//! answers Prometheus data sources, and a fourth one reads new samples once for all viewers. None
-//! of these threads is a part of the recorder.
+//! answers Prometheus data sources, and a fourth one reads new samples for all viewers together.
+//! None of these threads is a part of the recorder.
 //!
-//! Never: blocks a recorder, or answers a request for data without the token.
+//! This module never blocks a recorder, and never answers a request for data without the token.
 
 mod access;
 mod api_answers;

@@ -1,4 +1,4 @@
-//! Stands for the query API of Prometheus in a program that was built without the feature `promql`.
+//! Replaces the query API of Prometheus in a program that was built without the feature `promql`.
 
 use std::io;
 use std::thread::JoinHandle;

@@ -1,5 +1,5 @@
-//! Process tables, task events, stacks and kernel logs that applications push, on the page and in
-//! the answers that it shares with `explain` and `spikes`.
+//! Tests of process tables, task events, stacks and kernel logs that applications push. They check
+//! the page, and the answers that the page shares with `explain` and `spikes`.
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ use super::shown_paths::ShownPaths;
 use crate::test_recording::{START_MONO_NS, TestSource, text, wall_ns, write_sources};
 use crate::test_schedule::thread;
 
-/// A sample every 100 ms, of ten ticks.
+/// Number of ticks between two samples, which are 100 ms apart.
 const TICKS_OF_SAMPLE: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const SAMPLES: u64 = 140;
-/// The samples in which a process of the host is busy in every recording.
+/// Numbers of the samples in which a process of the host is busy, in every recording.
 const BUSY: std::ops::Range<u64> = 120..128;
 
 /// The kind of a source.
@@ -37,7 +37,7 @@ enum Role {
 impl Role {
     const ALL: [Self; 4] = [Self::Processes, Self::Switches, Self::Stacks, Self::Log];
 
-    /// Returns the source of the host, or one that an application pushes with the same schema.
+    /// Returns the source of the host, or a source that an application pushes with the same schema.
     fn source(self, is_pushed: bool) -> TestSource {
         let (name, pushed, root, schema) = match self {
             Self::Processes => {
@@ -58,7 +58,7 @@ impl Role {
     }
 }
 
-/// Makes random payloads of a source.
+/// Creates random payloads of a source.
 struct RandomSource {
     role: Role,
     is_pushed: bool,
@@ -78,7 +78,7 @@ impl RandomSource {
         self.random.below(end) as u64
     }
 
-    /// Returns the payload of a sample. Events are of the time since the sample before.
+    /// Returns the payload of a sample. Its events have times since the previous sample.
     fn payload(&mut self, seq: u64) -> Vec<u8> {
         let end_ns = START_MONO_NS + seq * PERIOD_NS;
         let begin_ns = end_ns - PERIOD_NS;
@@ -90,7 +90,8 @@ impl RandomSource {
         }
     }
 
-    /// Processes of the host; those that are pushed have the same numbers, and one of eight cores.
+    /// Returns processes of the host. Pushed processes have the same ids, but only one of eight
+    /// cores.
     fn processes(&mut self, seq: u64) -> Vec<u8> {
         let names = if self.is_pushed {
             ["api", "evil", "cron", "edge", "postgres"]
@@ -112,7 +113,7 @@ impl RandomSource {
         let run_times = self.run_times;
         let counters: Vec<ProcessCounters> = (0..names.len())
             .map(|at| {
-                // Everything else is absent.
+                // All fields that are not set below are absent.
                 let mut counters = ProcessCounters([0xff; size_of::<ProcessCounters>()]);
                 let pid = if self.is_pushed && at == 4 { 4711 } else { 100 + at as u64 };
                 counters.set_pid(pid);
@@ -203,7 +204,8 @@ fn record(folder: &Path, seed: u64, (own, pushed): (&[Role], &[Role])) {
     write_sources(folder, (SAMPLES, TICKS_OF_SAMPLE), &sources, |source, seq| writers[source].payload(seq));
 }
 
-/// Returns what the page shows: what was different, the moments, and whether it has a timeline.
+/// Returns the parts of the page that are compared: the explanation, the spikes, and whether the
+/// page has a timeline.
 fn shown(folder: &Path) -> (Value, Value, bool) {
     let paths = vec![folder.to_owned()];
     let shown = ShownPaths { paths, host: None, host_name: String::new(), can_mark: false };
@@ -220,8 +222,8 @@ fn shown(folder: &Path) -> (Value, Value, bool) {
     (ask(ApiRequest::Explain(window)), ask(ApiRequest::Spikes(all)), has_tasks)
 }
 
-/// Returns a value without the names of fields that changed at the same time, which are of any
-/// source.
+/// Returns a value without the names of fields that changed at the same time, because these fields
+/// may belong to any source.
 fn without_company(value: &Value) -> Value {
     match value {
         Value::Array(list) => list.iter().map(without_company).collect(),
@@ -234,13 +236,14 @@ fn without_company(value: &Value) -> Value {
 }
 
 // Proves that pushed process tables, task events, stacks and kernel logs change no suspect and no
-// statement about threads, code and log of the host, whether or not it records these itself. Each
-// pushed value is shown with the application and its user. Method: random hosts and random pushes.
+// statement about threads, code and log of the host, whether or not the host records these itself.
+// Each pushed value is shown with the application and its user. The test uses random hosts and
+// random pushes.
 #[test]
 fn pushed_sources_have_no_role_of_the_host() {
     let (mut pushed_shown, mut suspected, seeds) = (0, 0, effort::of(4, 200));
     for seed in 0..seeds {
-        // Every other host has no events of its own.
+        // Every other host records no events itself.
         let own = if seed % 2 == 0 { &Role::ALL[..] } else { &Role::ALL[..1] };
         let recorded = |pushed: &[Role]| {
             let folder = tempfile::tempdir().unwrap();
@@ -263,6 +266,6 @@ fn pushed_sources_have_no_role_of_the_host() {
         }
     }
     assert!(pushed_shown > 0);
-    // Bursts of it and of others at random times hide it in some hosts.
+    // In some hosts, bursts of this process and of others at random times hide it.
     assert!(suspected * 2 > seeds, "{suspected} of {seeds}");
 }

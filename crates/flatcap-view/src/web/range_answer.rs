@@ -1,25 +1,26 @@
-//! Encodes the data of a chart: a JSON header, then columns of eight-byte numbers.
+//! Encodes the data of a chart as a JSON header, followed by columns of eight-byte numbers.
 
 use flatcap_query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
 use serde::Serialize;
 
 /// Maximum number of rows in an answer.
-// 56 bytes each, so that it stays below 1 MiB with its header.
+// A row has 56 bytes, so that the answer with its header stays below 1 MiB.
 const ROWS_MAX: usize = 16_384;
 /// Maximum number of series in an answer.
 // Nobody can distinguish more lines.
 const SERIES_MAX: usize = 24;
-/// Length of the field before the header, which has the header's length.
+/// Length of the field before the header, in bytes. The field contains the header's length.
 const LENGTH_BYTES: usize = 4;
 
 /// The data of a chart. The encoding starts with the length of the header (4 bytes) and the header,
-/// padded with spaces so that both take a multiple of eight bytes. Each series follows as seven
-/// columns of one number per row, all little-endian: first and last time (i64), smallest, largest,
-/// first and last value (f64) and number of values (u64). A row without values is a gap.
+/// padded with spaces so that length field and header together take a multiple of eight bytes. Each
+/// series follows as seven columns with one number per row, all little-endian. The columns are:
+/// first and last time (i64), smallest, largest, first and last value (f64), number of values
+/// (u64). A row without values is a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RangeAnswer {
     pub(super) pixel_ns: u64,
-    /// Whether everything was read; if not, repeating the request reads further.
+    /// Whether all data was read. If not, repeating the request reads further.
     pub(super) is_complete: bool,
     /// Minimum number of series that were left out.
     pub(super) left_out: u64,
@@ -48,14 +49,14 @@ pub(super) struct RangeRow {
     pub(super) max: f64,
     pub(super) first: f64,
     pub(super) last: f64,
-    /// 0 for a gap.
+    /// Number of values; 0 for a gap.
     pub(super) count: u64,
 }
 
 #[derive(Serialize)]
 struct RangeHeader<'a> {
     /// Length of a pixel, in nanoseconds.
-    // A string, because a JavaScript number has only 53 bits of integer precision.
+    // This is a string, because a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     is_complete: bool,
     left_out: u64,
@@ -72,7 +73,7 @@ struct SeriesHeader<'a> {
 }
 
 impl RangeRow {
-    /// Returns the gap between the last value before it and the first value after it.
+    /// Returns a gap, given the time of the last value before it and of the first value after it.
     pub(super) fn gap(first_ns: i64, last_ns: i64) -> Self {
         let none = f64::NAN;
         Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
@@ -151,7 +152,7 @@ pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
 }
 
 impl RangeSeries {
-    /// Returns the line of a formula without values.
+    /// Returns a series without values, for a formula.
     pub(super) fn empty(unit: &str) -> Self {
         Self { label: None, path: String::new(), unit: unit.to_owned(), rows: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Reads the data that the page requests. One thread owns a reader, with its summaries.
+//! Reads the data that the page requests. One thread owns a reader and its summaries.
 
 use flatcap_format::replay::{ReplayFilter, recording_span};
 use flatcap_format::schema::{CompiledSchema, FieldValue};
@@ -26,12 +26,14 @@ use crate::tracks::SchedSource;
 /// Memory limit for summaries.
 // A chart of a day takes 6.4 MB, and there are about twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Maximum reading time per answer; the page shows the result so far and repeats the request.
+/// Maximum reading time per answer, in nanoseconds. After it, the page shows the result so far and
+/// repeats the request.
 const READ_NS: u64 = 125_000_000;
 /// Interval at which a growing recording is reopened.
 // A reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
-/// Maximum number of fields in an answer, and of marks, of which the newest are kept.
+/// Maximum number of fields in an answer, and maximum number of marks, of which the newest are
+/// kept.
 const FIELDS_MAX: usize = 4000;
 const MARKS_MAX: usize = 1000;
 /// Maximum length of a field's description in an answer, in characters.
@@ -115,7 +117,7 @@ impl RecordingReader {
         })
     }
 
-    /// Returns the scheduler source, or `None` without one.
+    /// Returns the scheduler source, or `None` if there is none.
     fn sched_source(&self) -> Option<SchedSource> {
         let is_sched = |source: &&RecordedSource| {
             let is_root = |schema: &CompiledSchema| SchedSource::is_root(schema.root_name());
@@ -149,7 +151,7 @@ impl RecordingReader {
         let mut is_due = || monotonic_ns() >= deadline_ns;
         let overview = self.recording.overview_until(&request, &mut self.cache, &mut is_due)?;
         let mut answer = RangeAnswer::of_overview(overview);
-        // A formula always has its line, also where it has no value.
+        // A formula always has a line, even if it has no value.
         if let (Some(DrawnValue::Formula(formula, _)), true) =
             (request.values.first(), answer.series.is_empty())
         {
@@ -161,7 +163,8 @@ impl RecordingReader {
 
     /// Returns the value of a chart, given by its title or the path of its field.
     fn drawn(&self, field: &str) -> Result<DrawnValue, ViewError> {
-        // A counter with a coarse unit moves in jumps, so its change is taken over a longer time.
+        // A counter with a coarse unit changes in jumps, so its change is computed over a longer
+        // time.
         let is_coarse = |chart: &&Chart| {
             let own = chart.formula.first_path();
             chart.formula.exact_path().is_none()
@@ -222,7 +225,7 @@ impl RecordingReader {
     pub(super) fn marks(&self) -> Result<Vec<MarkAnswer>, ViewError> {
         let mut found: Vec<Marker> = Vec::new();
         for listing in list(&self.shown.paths)? {
-            // Skip segments that cannot be opened: their marks cannot be shown.
+            // Segments that cannot be opened are skipped, because their marks cannot be shown.
             let Ok(Some(mut reader)) = listing.open() else { continue };
             if self.shown.host.as_ref().is_none_or(|host| host.is_of(reader.header())) {
                 found.extend(markers(&mut reader)?);

@@ -34,7 +34,7 @@ impl ServedPage {
         })
     }
 
-    /// Serves the directory that `write` fills.
+    /// Serves a directory after `write` has filled it.
     pub(super) fn of(write: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());
@@ -53,7 +53,7 @@ impl ServedPage {
         Self { _folder: folder, address, ticket, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Sends a request, and returns head and body of the answer.
+    /// Sends a request. Returns head and body of the answer.
     pub(super) fn ask(&self, line: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let length = body.len();

@@ -1,4 +1,5 @@
-//! The HTTP server of the page: all connections on one thread, requests for data on others.
+//! The HTTP server of the page. One thread serves all connections, and other threads answer
+//! requests for data.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -53,21 +54,22 @@ const PARAMETERS_BYTES_MAX: usize = 64 << 10;
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// Limit on the number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// CPU time of all threads together: half of a core in the long run...
+/// CPU budget of all threads together, which is half of a core in the long run.
 const CPU_NS_PER_S: u64 = NS_PER_S / 2;
-/// ...and 4 s of a core at once, for the first look at a large recording.
+/// Time for which unused budget accumulates. It allows a burst of 4 s of a core, for the first view
+/// of a large recording.
 const BURST_NS: u64 = 8 * NS_PER_S;
 /// Delay before accepting connections again after a failure (too many open files).
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Minimum length of the baseline before an explained window, and of the window itself.
+/// Minimum length of the baseline before an explained window, and minimum length of the window.
 const BEFORE_MIN_NS: u64 = 10 * NS_PER_S;
 const WINDOW_MIN_NS: u64 = 300_000_000;
 /// Maximum number of spikes that the page lists.
 const SPIKES_MAX: usize = 20;
 /// Maximum number of suspects, of fields, and of each list of causes, in an answer.
 const EXPLAINED_MAX: usize = 20;
-/// Content policy: only scripts and styles of this address, nothing inline, and no embedding in
-/// frames.
+/// Content policy, which allows only scripts and styles of this address, nothing inline, and no
+/// embedding in frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -118,12 +120,12 @@ impl PageServer {
     /// The address is not a loopback address or is in use, or the recording cannot be read.
     pub fn bind(options: PageOptions) -> Result<Self, ViewError> {
         let PageOptions { paths, host, host_name, client, listen, token } = options;
-        // The token is sent in clear text, which no other host may see.
+        // The token is sent in clear text, so no other host may see the connection.
         if !listen.ip().is_loopback() {
             return Err(ViewError::NotLoopback(listen));
         }
         let shown = ShownPaths { paths, host, host_name, can_mark: client.is_some() };
-        // Opened before the port is taken, so that a wrong path is reported first.
+        // The recording is opened before the port is bound, so that a wrong path is reported first.
         let reader = RecordingReader::open(shown.clone())?;
         let failed = |error| ViewError::Listen { address: listen, error };
         let listener = TcpListener::bind(listen).map_err(failed)?;
@@ -147,7 +149,7 @@ impl PageServer {
     /// of this host may see the command line that starts the browser, so it has only the ticket.
     ///
     /// # Errors
-    /// The errors of getrandom(2).
+    /// Any error of getrandom(2).
     pub fn issue_ticket(&mut self) -> io::Result<String> {
         let ticket = new_token()?;
         self.ticket = Some(ticket.clone());
@@ -189,10 +191,10 @@ impl PageServer {
             let _stopped = first(stop, accepting).await;
             Ok(())
         });
-        // Dropping the tasks closes the connections and the threads' queues.
+        // Dropping the tasks closes the connections and the queues of the threads.
         drop(tasks);
         runtime.shutdown_background();
-        // Ends the waits for the budget, so that the threads can be joined.
+        // This ends the waits for the budget, so that the threads can be joined.
         ending.set();
         for thread in threads {
             // A panic of the thread was reported when it happened.
@@ -242,7 +244,7 @@ fn text_answer(text: String) -> ApiAnswer {
     ApiAnswer { media_type: "text/plain; charset=utf-8", body: (text + "\n").into_bytes() }
 }
 
-/// Returns what answers requests that may take seconds.
+/// Returns the function that answers requests that may take seconds.
 pub(super) fn slow_answers(shown: ShownPaths) -> impl FnMut(&ApiRequest) -> Result<ApiAnswer, ApiError> {
     let choice = RecordingChoice {
         paths: shown.paths,
@@ -287,7 +289,7 @@ struct PageContext {
 
 /// The latest time at which a connection with an answer is closed.
 enum AnswerEnd {
-    /// After the time in which a client must have received it.
+    /// The connection is closed after the time in which a client must have received the answer.
     InTime,
     /// The connection is closed when the viewer is dropped.
     WhenDropped(oneshot::Receiver<()>),
@@ -295,7 +297,7 @@ enum AnswerEnd {
 
 async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<ListenerState>) {
     loop {
-        // Connections take CPU time, too, so they also wait for the budget.
+        // Connections also use CPU time, so they also wait for the budget.
         state.wait_for_budget(|| {}).await;
         let Ok((connection, _)) = listener.accept().await else {
             sleep(ACCEPT_RETRY_DELAY).await;
@@ -310,7 +312,7 @@ async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<
     }
 }
 
-/// Serves one connection, which carries one request, like a connection of the control socket.
+/// Serves one connection. Like a connection of the control socket, it has only one request.
 async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerState) {
     // Without this, small answers would wait for the client's acknowledgement of earlier data.
     let _unsupported = connection.set_nodelay(true);
@@ -375,13 +377,15 @@ impl PageContext {
     }
 
     async fn respond(&self, asked: Asked<Incoming>) -> Result<(Response<PageBody>, AnswerEnd), ApiError> {
-        // Checked before anything else, so that a page of another origin learns nothing.
+        // The origin is checked before anything else, so that a page of another origin gets no
+        // information.
         PageAccess::check_origin(asked.headers(), asked.uri())?;
         if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
-            // The answer of Prometheus. The answer has no recorded data, so it needs no token.
+            // This is the answer that Prometheus gives. It has no recorded data, so the request
+            // needs no token.
             return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
         }
-        // The files of the page have no recorded data, so they need no token.
+        // The files of the page have no recorded data, so requests for them need no token.
         let Some(path) = asked.uri().path().strip_prefix("/api/v1") else {
             return Ok((asset(&asked)?, AnswerEnd::InTime));
         };

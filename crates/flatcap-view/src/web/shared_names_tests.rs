@@ -1,5 +1,5 @@
-//! Charts of random recordings whose sources and elements share names, compared with their content
-//! by ids.
+//! Compares charts of random recordings with the content of the recordings. In the recordings,
+//! sources and elements share names, so the content is found by ids.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::api_request::{RangeRequest, WallRange};
 use super::recording_reader::RecordingReader;
 use super::shown_paths::ShownPaths;
 
-/// Begin of the path of a series, wall time, and value.
+/// Start of the path of a series, wall time, and value.
 type ShownValue = (String, i64, u64);
 
 fn reader(folder: &Path) -> RecordingReader {
@@ -61,8 +61,8 @@ fn check(found: &[ShownValue], expected: &[(String, i64, u64)], what: &str) {
     }
 }
 
-// Proves that the page shows each value once, at its time, under the name that its element had.
-// Method: random recordings, read as pixels and as samples.
+// Proves that the page shows each value exactly once, at its time, under the name that its element
+// had. The recordings are random and are read as pixels and as samples.
 #[test]
 fn charts_have_each_value_once() {
     let mut charts = 0;
@@ -96,8 +96,8 @@ fn charts_have_each_value_once() {
     assert!(charts > 20, "{charts}");
 }
 
-// Proves that a chart has a line for each unit of its field. The field is in bytes per second in
-// two runs, and in seconds in the third: no value has the unit of another run.
+// Proves that a chart has a separate line for each unit of its field. The field is in bytes per
+// second in two runs, and in seconds in the third. No value has the unit of another run.
 #[test]
 fn runs_with_other_units_are_other_lines() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/answers/schemas");

@@ -13,7 +13,7 @@ pub(super) struct ShownPaths {
     /// The host; `None` if all segments are from one host.
     pub(super) host: Option<HostIdentity>,
     pub(super) host_name: String,
-    /// Whether the page may ask a recorder to write marks.
+    /// Whether the page may request that a recorder writes marks.
     pub(super) can_mark: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Encodes the data of the CPU timeline: a JSON header, then columns of numbers.
+//! Encodes the data of the CPU timeline as a JSON header, followed by columns of numbers.
 
 use std::collections::HashMap;
 
@@ -8,41 +8,42 @@ use serde::Serialize;
 
 use crate::tracks::{Stretch, StretchKind, TrackCell, TrackSlice, WaitCell};
 
-/// Maximum number of cells in an answer, 18 bytes each.
-// Including threads and everything else, the answer stays below 1 MiB, whatever the names contain.
+/// Maximum number of cells in an answer. A cell has 18 bytes.
+// With the threads and all other parts, the answer stays below 1 MiB, whatever the names contain.
 pub(super) const CELLS_MAX: usize = 28_672;
-/// Maximum number of slices in an answer, 40 bytes each.
+/// Maximum number of slices in an answer. A slice has 40 bytes.
 pub(super) const SLICES_MAX: usize = 8192;
 /// Maximum number of threads that an answer names.
 // With escapes, a name takes 120 bytes.
 pub(super) const THREADS_MAX: usize = 3072;
-/// Index for no thread...
+/// Index that stands for no thread.
 const NO_THREAD: u16 = u16::MAX;
-/// ...and for a thread that did not fit the table.
+/// Index that stands for a thread that did not fit into the table.
 const UNNAMED_THREAD: u16 = u16::MAX - 1;
 /// The share that stands for a whole pixel.
 const WHOLE: u64 = u16::MAX as u64;
-/// Length of the field before the header, which has the header's length.
+/// Length of the field before the header, in bytes. The field contains the header's length.
 const LENGTH_BYTES: usize = 4;
-/// Columns are padded to multiples of this.
-// The page reads them as arrays of numbers, which must be aligned.
+/// Columns are padded to multiples of this number of bytes.
+// The page reads the columns as arrays of numbers, which must be aligned.
 const COLUMN_ALIGNMENT: usize = 8;
 
 /// The data of the CPU timeline. The encoding starts with the length of the header (4 bytes) and
 /// the header, padded with spaces. Columns follow, all little-endian and padded to eight bytes.
 ///
 /// The first columns have one number (f64) per pixel: the average number of waiting threads, and
-/// the longest wait in nanoseconds. Then each track has its columns. A track of slices has begin
-/// and end (i64), how long the thread was ready and slept before (f64, nanoseconds, NaN if not
-/// known), thread, waker and end (u16). A track of pixels has the thread that ran longest, the
-/// number of threads, and shares of the pixel, where 65,535 is the whole pixel: busy, that thread,
-/// its process, known, the chosen process (u16); and the number of switches (u32).
+/// the longest wait in nanoseconds. The columns of each track follow. A track of slices has begin
+/// and end (i64), the times for which the thread was ready and slept before (f64, nanoseconds, NaN
+/// if not known), and thread, waker and reason of the end (u16). A track of pixels has the thread
+/// that ran longest, the number of threads, and five shares of the pixel (u16). The shares are:
+/// busy, the longest-running thread, its process, known, and the chosen process; 65,535 is the
+/// whole pixel. The last column is the number of switches (u32).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TasksAnswer {
     pub(super) pixel_ns: i64,
     /// Start of the first pixel, in wall nanoseconds.
     pub(super) first_ns: i64,
-    /// Whether everything was read; if not, repeating the request reads further.
+    /// Whether all data was read. If not, repeating the request reads further.
     pub(super) is_complete: bool,
     /// Whether wakeups were recorded.
     pub(super) has_wakeups: bool,
@@ -59,14 +60,14 @@ pub(super) struct TasksAnswer {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TracksAnswer {
     Slices(Vec<(u16, Vec<TrackSlice>)>),
-    /// Cells of the pixels from the first one on.
+    /// Cells of the pixels, starting at the first pixel.
     Pixels(Vec<(u16, Vec<TrackCell>)>),
 }
 
 #[derive(Serialize)]
 struct TasksHeader {
     /// Length of a pixel in nanoseconds, and begin of the first pixel in wall nanoseconds.
-    // Strings, because a JavaScript number has only 53 bits of integer precision.
+    // These are strings, because a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     first_ns: String,
     pixels: usize,
@@ -181,11 +182,11 @@ impl TasksAnswer {
         column(bytes, cells().map(|cell| cell.switches.to_le_bytes()));
     }
 
-    /// Returns the share of the pixel; never 0 for a time longer than 0.
+    /// Returns a time as a share of the pixel. The share is never 0 for a time longer than 0.
     fn share(&self, length_ns: u64) -> u16 {
         // For pixels of more than 3 days the product exceeds 64 bits.
         let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
-        // Rounded up, so that a short time is still visible.
+        // The share is rounded up, so that a short time is still visible.
         let share = (u128::from(length_ns) * u128::from(WHOLE)).div_ceil(of).min(u128::from(WHOLE));
         u16::try_from(share).unwrap_or(u16::MAX)
     }
@@ -203,7 +204,7 @@ fn encode_slices(bytes: &mut Vec<u8>, table: &mut AnsweredThreads, slices: &[Tra
     column(bytes, slices().map(|slice| end_code(slice.end).to_le_bytes()));
 }
 
-/// Returns the number that the page knows an end by.
+/// Returns the number that stands for the reason of a slice's end in the answer.
 fn end_code(end: IntervalEnd) -> u16 {
     match end {
         IntervalEnd::Preempted => 0,

@@ -1,4 +1,4 @@
-//! Reads which thread ran on each CPU. One thread owns a reader, with its open timelines.
+//! Reads which thread ran on each CPU. One thread owns a reader and its open timelines.
 
 use std::collections::BTreeSet;
 
@@ -9,24 +9,24 @@ use super::tasks_answer::{CELLS_MAX, SLICES_MAX, THREADS_MAX, TasksAnswer, Track
 use crate::ViewError;
 use crate::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
 
-/// Maximum number of open timelines, about 4 MB each.
+/// Maximum number of open timelines. A timeline takes about 4 MB.
 // Enough for the zooms of one page.
 const TIMELINES_MAX: usize = 8;
-/// Maximum reading time per answer; the page repeats the request.
+/// Maximum reading time per answer, in nanoseconds. After it, the page repeats the request.
 const READ_NS: u64 = 250_000_000;
-/// Reading starts this long before the view.
-// Threads that run at the start of the view have waited before it.
+/// Time before the view at which reading starts, in nanoseconds.
+// Threads that run at the start of the view may have waited before it.
 const LEAD_NS: i64 = 100_000_000;
-/// A timeline starts at a multiple of a third of its pixels.
-// So one timeline can be reused while the page scrolls.
+/// Divisor of a timeline's pixels: a timeline starts at a multiple of a third of its pixels.
+// With this alignment, one timeline can be reused while the page scrolls.
 const ALIGNED_PART: u32 = 3;
 
 /// Reads the timeline of the CPUs.
 #[derive(Debug, Default)]
 pub(super) struct TasksReader {
-    /// Ordered by use; the most recently used timeline is last.
+    /// The open timelines, in the order of their use; the most recently used timeline is last.
     timelines: Vec<OpenTimeline>,
-    /// Number of CPUs, as far as known.
+    /// Number of CPUs that are known so far.
     cpus: usize,
 }
 
@@ -59,7 +59,7 @@ impl TasksReader {
             let mut may_go_on = || monotonic_ns() < deadline_ns;
             let is_complete = timeline.reader.advance(to_ns, &mut timeline.tracks, &mut may_go_on)?;
             self.cpus = self.cpus.max(timeline.tracks.cpus()).max(timeline.reader.cpus());
-            // There are more CPUs than expected: use fewer pixels for each.
+            // If there are more CPUs than expected, each of them gets fewer pixels.
             if u32::try_from(CELLS_MAX / self.cpus.max(1)).is_ok_and(|most| most.max(1) >= pixels) {
                 break (timeline, is_complete);
             }
@@ -81,7 +81,7 @@ impl TasksReader {
         Ok(answer)
     }
 
-    /// Takes the timeline of a grid, or opens one.
+    /// Removes the timeline of a grid from the open ones, or opens a new one.
     fn take(
         &mut self,
         source: &SchedSource,
@@ -113,7 +113,7 @@ fn grid(wall_ns: WallRange, pixels: u32) -> PixelGrid {
         i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
     let aligned = i64::from((pixels / ALIGNED_PART).max(1));
     let first = wall_ns.from_ns.div_euclid(pixel_ns).div_euclid(aligned) * aligned;
-    // One more, because the range need not start at a pixel boundary.
+    // One more pixel is needed, because the range need not start at a pixel boundary.
     let count = i64::from(pixels) + aligned + 1;
     PixelGrid { pixel_ns, first, count: usize::try_from(count).unwrap_or(0) }
 }
@@ -145,14 +145,14 @@ fn read_slices(
 ) -> Result<(), ViewError> {
     let mut slices = SliceTracks::new(wall_ns.clone(), SLICES_MAX, THREADS_MAX);
     let mut reader = SchedReader::open(source, wall_ns.start.saturating_sub(LEAD_NS), wall_ns.end)?;
-    // In steps, because each result decides whether to go on. There are few slices, so this is
-    // short.
+    // This read has no time limit. It is short, because slices are read only for ranges that have
+    // few of them.
     let is_complete = reader.advance(wall_ns.end, &mut slices, &mut || true)?;
     reader.open_intervals(&mut slices);
     if is_complete && !slices.is_too_much() {
         let tracks: BTreeSet<u16> = answer.cpus().collect();
         let (mut found, stretches) = slices.into_parts();
-        // A CPU without known activity here keeps its track.
+        // A CPU without known activity in this range keeps its track.
         let known: BTreeSet<u16> = found.iter().map(|(cpu, _)| *cpu).collect();
         found.extend(tracks.difference(&known).map(|cpu| (*cpu, Vec::new())));
         found.retain(|(cpu, _)| tracks.contains(cpu));
@@ -172,8 +172,8 @@ impl TasksAnswer {
         cpus.into_iter()
     }
 
-    /// Returns whether all slices fit an answer: the slices that started in the answer's pixels,
-    /// and for each CPU the slice that started before.
+    /// Returns whether all slices fit into an answer. These are the slices that started in the
+    /// answer's pixels, and for each CPU the slice that started before them.
     fn has_few_slices(&self) -> bool {
         let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
         let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();

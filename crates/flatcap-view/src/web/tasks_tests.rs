@@ -1,4 +1,4 @@
-//! Tests of the CPU timeline: its answers, and its drawing in a browser.
+//! Tests the answers of the CPU timeline and its drawing in a browser.
 
 use std::path::Path;
 
@@ -19,10 +19,10 @@ use crate::tracks::{SchedSource, Stretch, StretchKind, TrackCell, TrackSlice, Wa
 
 /// A thread name with a color escape, markup, a right-to-left override and a bell.
 const HOSTILE: &str = "\x1b[31m<b>\u{202e}\x07";
-/// When the thread blip runs once, and for how long.
+/// The time at which the thread blip runs, which is only once, and the length of this run.
 const BLIP_NS: u64 = START_MONO_NS + 1_000_123_000;
 const BLIP_LENGTH_NS: u64 = 3_000;
-/// Samples that are lost: from 300 to 400 ms.
+/// Indices of the lost samples, from 300 to 400 ms.
 const LOST: std::ops::Range<usize> = 30..40;
 /// Length of the recording.
 const LENGTH_NS: u64 = 2_000_000_000;
@@ -56,7 +56,7 @@ fn schedule() -> Schedule {
     schedule
 }
 
-/// Returns the payloads of the schedule, 10 ms each; in some of them the kernel dropped records.
+/// Returns the payloads of the schedule, each of 10 ms. In some of them the kernel dropped records.
 fn payloads() -> Vec<SchedPayload> {
     let cuts: Vec<u64> = (1..200).map(|cut| START_MONO_NS + cut * 10_000_000).collect();
     let mut payloads = schedule().payloads(&cuts);
@@ -92,8 +92,9 @@ fn decoded(bytes: &[u8]) -> (Value, &[u8]) {
     (serde_json::from_slice(&bytes[4..4 + length]).unwrap(), &bytes[4 + length..])
 }
 
-// Proves that a slice of 3 us within two seconds is the thread of its pixel, with its share, and
-// that in a short range it is a slice with its begin, length and waits.
+// Proves that a slice of 3 us within two seconds is shown at every zoom. In a long range, its
+// thread is the thread of its pixel, with its share; in a short range, it is a slice with its
+// begin, length and waits.
 #[test]
 fn one_switch_is_seen_at_every_zoom() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,8 +124,8 @@ fn one_switch_is_seen_at_every_zoom() {
     );
 }
 
-// Proves that unrecorded time has a range with its cause and no cells, that a timeline is reused
-// while the page scrolls, and that its pixels equal the pixels of a new reader.
+// Proves that unrecorded time has a range with its cause and no cells. A timeline is reused while
+// the page scrolls, and its pixels equal the pixels of a new reader.
 #[test]
 fn moving_on_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -215,8 +216,8 @@ fn many_cpus_share_the_pixels() {
     assert!(tracks.iter().all(|(_, cells)| cells.iter().map(|cell| cell.own_ns).sum::<u64>() == 60_000));
 }
 
-// Proves that the API reports whether there is a timeline, that without switches it refuses one and
-// says what to do, and that names from the recording are sent as JSON.
+// Proves that the API reports whether there is a timeline, and that names from the recording are
+// sent as JSON. Without switches, the API refuses a timeline with an error that says what to do.
 #[test]
 fn the_api_has_the_timeline() {
     let without = ServedPage::new();
@@ -240,7 +241,7 @@ fn the_api_has_the_timeline() {
         header["threads"].as_array().unwrap().contains(&wanted)
     };
     assert!(has(thread(666, 666, HOSTILE)) && has(thread(777, 777, "blip")), "{header}");
-    // The causes in a selection come from the same events.
+    // The causes that are shown for a selection come from the same events.
     let (from, to) = (wall_of(BLIP_NS - 100_000_000), wall_of(BLIP_NS + 100_000_000));
     let found = page.json(&format!("explain?from={from}&to={to}"));
     let billing = &found["tasks"]["processes"][0];
@@ -249,10 +250,10 @@ fn the_api_has_the_timeline() {
     assert!(found.get("stacks").is_none() && found.get("log").is_none(), "{found}");
 }
 
-// Proves in a real browser that the timeline draws each CPU; that one slice of 3 us is drawn at
-// every zoom and shown under the cursor with its time and waits; that keys and a click find it and
-// highlight its process; that names stay text; that a zoom sends one request; and that the timeline
-// fits 400 pixels.
+// Proves in a real browser that the timeline draws each CPU. One slice of 3 us is drawn at every
+// zoom and shown under the cursor with its time and waits; keys and a click find the slice and
+// highlight its process. Names stay text, a zoom sends one request, and the timeline fits 400
+// pixels.
 #[test]
 fn the_timeline_shows_who_ran_in_a_browser() {
     let page = ServedPage::of(write_schedule);

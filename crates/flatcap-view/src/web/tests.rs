@@ -1,4 +1,4 @@
-//! Tests of the page against a recording with known values: its API, and the page in a browser.
+//! Tests the API of the page, and the page in a browser, with a recording of known values.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,7 @@ use super::served_page::{HOST, ServedPage, TOKEN};
 use super::shown_paths::ShownPaths;
 use crate::test_recording::{LOST, MARK, SPIKE, TICK_NS, TICKS, wall_ns, write_recording};
 
-/// The largest change per second of the recording: 20,482 sectors in one tick.
+/// The largest change per second of the recording, in bytes: 20,482 sectors in one tick.
 const SPIKE_RATE: f64 = 20_482.0 * 512.0 / 0.01;
 
 fn reader(folder: &Path) -> RecordingReader {
@@ -55,8 +55,8 @@ fn decoded(bytes: &[u8]) -> (Value, Vec<Vec<RangeRow>>) {
 }
 
 // Proves that a request is refused if it has the name of another host (DNS rebinding), comes from a
-// page of another origin, or lacks the token; that the policy of the page allows only its own
-// scripts; and that errors name the mistake in a request.
+// page of another origin, or lacks the token. The policy of the page allows only its own scripts,
+// and errors name the mistake in a request.
 #[test]
 fn strangers_get_nothing() {
     let page = ServedPage::new();
@@ -100,7 +100,8 @@ fn strangers_get_nothing() {
     assert!(head.starts_with("HTTP/1.1 413"), "{head}");
 }
 
-// Proves that a ticket can be exchanged for the token once, and gives access to nothing else.
+// Proves that a ticket can be exchanged for the token only one time, and gives access to nothing
+// else.
 #[test]
 fn a_ticket_counts_once() {
     let page = ServedPage::new();
@@ -180,8 +181,8 @@ fn gaps_are_no_data() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    // Proves that at every zoom and width an answer has the extrema of the samples that it covers:
-    // it includes a spike of one sample, whatever the number of pixels.
+    // Proves that at every zoom and width an answer has the extrema of the samples that it covers.
+    // So it includes a spike of one sample, whatever the number of pixels.
     #[test]
     fn extrema_are_those_of_the_samples(
         from in 0..TICKS - 2,
@@ -201,7 +202,7 @@ proptest! {
             let begin = wall_ns(from) + offset;
             let end = begin + length.cast_signed() * TICK_NS;
             let answer = reader(folder.path()).range(&range("disk write", begin, end, pixels)).unwrap();
-            // Read all samples one by one, with pixels of a nanosecond around each tick.
+            // All samples are read one by one, with pixels of a nanosecond around each tick.
             let largest = (from..TICKS).filter(|tick| (begin..end).contains(&wall_ns(*tick))).map(|tick| {
                 let request = OverviewRequest {
                     values: vec!["disk.devices[vda].sectors_written".parse().unwrap()],
@@ -271,8 +272,8 @@ fn has_node() -> bool {
     has
 }
 
-// Proves that the files of the page match their sources, and runs the tests of the drawing code;
-// one of them proves that the drawn extrema equal the extrema of the rows in each pixel at every
+// Proves that the files of the page match their sources. Also runs the tests of the drawing code.
+// One of them proves that the drawn extrema equal the extrema of the rows in each pixel at every
 // zoom.
 #[test]
 fn the_files_are_made_of_their_source() {
@@ -311,9 +312,9 @@ pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
     assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
 }
 
-// Proves in a real browser that the page loads from this host only; that a spike of one sample is
-// drawn at every zoom and its value under the cursor is exact; that selection, explanation, search,
-// keys and the address work; that hostile names stay text; and that the page fits 400 pixels.
+// Proves in a real browser that the page loads from this host only. A spike of one sample is drawn
+// at every zoom, and its value under the cursor is exact. Selection, explanation, search, keys and
+// the address work. Hostile names stay text, and the page fits 400 pixels.
 #[test]
 fn the_page_shows_the_recording_in_a_browser() {
     let page = ServedPage::new();

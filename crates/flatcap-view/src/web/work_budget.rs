@@ -15,7 +15,7 @@ pub(super) struct WorkBudget {
 }
 
 impl WorkBudget {
-    /// Uses a shared throttle of CPU time. `stop` ends all waits.
+    /// Creates a budget that uses a shared throttle of CPU time. `stop` ends all waits.
     pub(super) fn new(throttle: Arc<Throttle>, stop: Arc<WakeEvent>) -> Self {
         Self { throttle, stop }
     }
@@ -27,12 +27,12 @@ impl WorkBudget {
         let _refused = thread::set_batch_priority();
     }
 
-    /// Waits until the budget allows more work, does it, and charges its CPU time.
+    /// Waits until the budget allows more work. Then runs `work` and charges its CPU time.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         loop {
             let now_ns = monotonic_ns();
             let wait_ns = self.throttle.wait_ns(now_ns);
-            // At the end, a wait must not delay the exit.
+            // After a stop, a wait must not delay the exit.
             if wait_ns == 0 || self.stop.is_set() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Threads that answer requests, one after the other, within a budget of CPU time.
+//! Threads that each answer requests one after the other, within a budget of CPU time.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -41,15 +41,15 @@ struct Job<R> {
     reply: oneshot::Sender<ApiResult>,
 }
 
-/// Sends requests to a worker thread, which ends when this is dropped.
+/// Sends requests to a worker thread. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Worker<R> {
     jobs: Sender<Job<R>>,
 }
 
 impl<R: Send + 'static> Worker<R> {
-    /// Starts a thread that answers with `answer`, within a CPU budget, with at most `bytes_max`
-    /// bytes.
+    /// Starts a thread that answers requests by calling `answer`, within a CPU budget. An answer
+    /// has at most `bytes_max` bytes.
     ///
     /// # Errors
     /// The kernel refuses a thread.
@@ -69,7 +69,8 @@ impl<R: Send + 'static> Worker<R> {
     /// Sends a request and waits for the answer.
     pub(super) async fn ask(&self, request: R) -> ApiResult {
         let (reply, answer) = oneshot::channel();
-        // Refused at once, because waiting would only move the queue into the connections.
+        // If the queue is full, the request is refused immediately, because waiting would only move
+        // the queue into the connections.
         self.jobs.try_send(Job { request, reply }).map_err(|error| match error {
             TrySendError::Full(_) => ApiError::busy(),
             TrySendError::Disconnected(_) => ApiError::new(
@@ -89,7 +90,7 @@ fn serve<R>(
     answer: &mut impl FnMut(&R) -> ApiResult,
 ) {
     while let Ok(job) = waiting.recv() {
-        // The client stopped waiting: the page has zoomed on.
+        // The client no longer waits, for example because the page has zoomed further.
         if job.reply.is_closed() {
             continue;
         }

@@ -100,8 +100,8 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-// Proves that at each size the overview shows the value at its time, the largest value of its
-// steps, the element that has it, and date, time, state and step.
+// Proves that at each size the overview shows the value at the displayed time, and the largest
+// value of the steps with its element. It also shows date, time, state and step.
 #[test]
 fn the_overview_has_known_values() {
     let mut view = View::at(950);
@@ -121,8 +121,8 @@ fn the_overview_has_known_values() {
     assert!(!view.line((80, 24), "disk read").contains(" vd"), "nothing was read");
 }
 
-// Proves that a value that lasted one sample is drawn as the only high column, at its place, with
-// any step, and that its value is exact.
+// Proves that a value that lasted one sample is drawn as the only high column, at its place, at any
+// step length, and that the displayed value is exact.
 #[test]
 fn a_spike_of_one_sample_is_seen_at_any_zoom() {
     let mut view = View::at(SPIKE + 5);
@@ -148,15 +148,15 @@ fn a_spike_of_one_sample_is_seen_at_any_zoom() {
     }
 }
 
-// Proves that lost samples are not drawn as data: their steps have an x and no other chart
-// character, and the axis has an x too.
+// Proves that lost samples are not drawn as data. Their steps have an x and no other chart
+// character, and the axis also has an x.
 #[test]
 fn a_gap_is_no_data() {
     let mut view = View::at(LOST.end + 150);
     for _ in 0..3 {
         view.press(KeyCode::Char('-'));
     }
-    // Steps of 100 ms: ten of them were lost, 15 steps before the end.
+    // The steps have 100 ms. Ten of them were lost, 15 steps before the end.
     let line = view.line((80, 24), "tasks running");
     let columns: Vec<char> = line.chars().collect();
     let lost: Vec<usize> = (0..columns.len()).filter(|at| columns[*at] == 'x').collect();
@@ -166,7 +166,7 @@ fn a_gap_is_no_data() {
     assert!(axis.trim().len() < 70, "{axis}");
     // Other sources have all their samples.
     assert!(!view.line((80, 24), "disk busy").contains('x'));
-    // There is nothing before the recording.
+    // No data exists before the start of the recording.
     let mut early = View::at(100);
     let line = early.line((80, 24), "net receive");
     assert!(line.ends_with("eth0                                     \u{2585}\u{2585}"), "{line}");
@@ -236,8 +236,8 @@ fn other_screens_have_known_values() {
     assert!(words(&view.line((140, 50), "vda")).contains(&"2ms"), "2 ms a write");
 }
 
-// Proves that a name from a recording cannot change colors, cursor or text direction: it is shown
-// escaped, and no cell has a control character.
+// Proves that a name from a recording cannot change colors, cursor or text direction, because it is
+// shown escaped and no cell has a control character.
 #[test]
 fn hostile_names_are_harmless() {
     let mut view = View::at(MARK + 10);

@@ -11,7 +11,7 @@ use crate::web::api_error::ApiError;
 
 /// The Prometheus version whose semantics the answers follow.
 const PROMETHEUS_VERSION: &str = "2.42.0";
-/// Range of numbers written without an exponent, as Prometheus does.
+/// Range of numbers that are written without an exponent, as in Prometheus.
 const PLAIN_NUMBERS: std::ops::Range<f64> = 1e-6..1e21;
 
 /// An answer, or an error.

@@ -24,7 +24,7 @@ const NS_PER_MS: i64 = 1_000_000;
 #[derive(Debug)]
 pub(super) struct PromqlReader {
     shown: ShownPaths,
-    /// `None` before the first request.
+    /// The open recording; `None` before the first request.
     // Opening reads all headers, and most pages have no data source.
     opened: Option<OpenedRecording>,
 }
@@ -47,7 +47,7 @@ impl PromqlReader {
         };
         let answer = opened.refresh(&self.shown).map_err(ApiError::from);
         let answer = answer.and_then(|()| self.answer_from(&opened.engine, request));
-        // Put back even after an error, because the next request may succeed.
+        // The recording is put back even after an error, because the next request may succeed.
         self.opened = Some(opened);
         answer
     }
@@ -131,7 +131,7 @@ impl PromqlReader {
 
     fn series(&self, engine: &Engine, of: &SeriesChoice) -> Result<SeriesAnswer, ApiError> {
         let last_ms = self.last_ms()?;
-        // Clip a range to the end of a recording that no longer grows.
+        // A range is clipped to the end of a recording that no longer grows.
         let to_ms = of.to_ms.map_or(last_ms, |to_ms| to_ms.min(last_ms));
         let from_ns = of.from_ms.map_or(i64::MIN, |from_ms| from_ms.saturating_mul(NS_PER_MS));
         let times_ns = (from_ns, to_ms.saturating_add(1).saturating_mul(NS_PER_MS));

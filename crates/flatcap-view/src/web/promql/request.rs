@@ -1,5 +1,5 @@
-//! Parses requests of a Prometheus data source to the endpoints of the HTTP API of Prometheus. No
-//! sockets.
+//! Parses requests of a Prometheus data source to the endpoints of the HTTP API of Prometheus. Uses
+//! no sockets.
 
 use flatcap_format::duration::parse_duration;
 use flatcap_promql::{EvaluationOptions, PromqlError, TimeGrid};
@@ -25,7 +25,7 @@ pub(super) enum PromqlRequest {
     LabelNames(SeriesChoice),
     /// `/label/NAME/values`: the values of a label.
     LabelValues { label: String, of: SeriesChoice },
-    /// `/metadata`: types and help of all metrics, or of one.
+    /// `/metadata`: types and help of all metrics, or of one metric.
     Metadata(Option<String>),
     /// `/query_exemplars`: always empty.
     // Recordings have no exemplars.
@@ -106,14 +106,15 @@ impl PromqlRequest {
 }
 
 /// The parameters of a request; a name may occur several times. Unknown parameters are ignored, as
-/// Prometheus does.
+/// in Prometheus.
 // Data sources send parameters of newer versions.
 struct PromqlParameters(Vec<(String, String)>);
 
 impl PromqlParameters {
     fn parse(query: &str, body: &str) -> Self {
         let of = |text: &str| form_urlencoded::parse(text.as_bytes()).into_owned().collect::<Vec<_>>();
-        // The body comes first, as in the forms of Go, which Prometheus uses.
+        // The parameters of the body come first, as in the form parser of Go, which Prometheus
+        // uses.
         let mut parameters = of(body);
         parameters.extend(of(query));
         Self(parameters)

@@ -1,5 +1,5 @@
-//! Tests requests of a Prometheus data source against a recording with known values, and against a
-//! real Prometheus with the same samples.
+//! Tests requests of a Prometheus data source on a recording with known values. Compares the
+//! answers with those values, and with the answers of a real Prometheus that has the same samples.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -84,7 +84,7 @@ const EXPRESSIONS: [&str; 62] = [
     "scalar(flatcap_cpu_running) * vector(2) + ceil(vector(1.5)) - floor(vector(1.5)) + log10(vector(100))",
 ];
 
-/// Expressions that are errors, here and in Prometheus.
+/// Expressions that cause an error both here and in Prometheus.
 const WRONG: [&str; 5] = [
     "rate(flatcap_cpu_running)",
     "sum(",
@@ -127,7 +127,7 @@ fn expressions_have_the_recorded_values() {
     for (expression, tick, expected) in [
         (format!("flatcap_disk_devices_writes_total{vda}"), 700, 700.0),
         (format!("flatcap_disk_devices_writes_total{vda} offset 1s"), 700, 600.0),
-        // 2 sectors in each of 100 ticks a second.
+        // The disk writes 2 sectors in each of 100 ticks per second.
         (format!("rate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"), 900, 102_400.0),
         (
             format!("irate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"),
@@ -148,7 +148,7 @@ fn expressions_have_the_recorded_values() {
     }
     let none = asked(&page, "query", &[("query", "flatcap_cpu_running"), ("time", "1600000000")]);
     assert_eq!(none["data"]["result"], serde_json::json!([]));
-    // The end of the recording is the default time; a short lookback makes gaps visible.
+    // The default time is the end of the recording, and a short lookback makes gaps visible.
     let end = asked(&page, "query", &[("query", "flatcap_cpu_forks_total")]);
     assert_eq!(end["data"]["result"][0]["value"][1], (4 * (TICKS - 1)).to_string());
     let lost = seconds(LOST.start + 50);
@@ -287,7 +287,8 @@ impl Prometheus {
     }
 
     fn wait_until_ready(&mut self) {
-        // A generous timeout: it replays nothing and is ready within a second.
+        // The timeout is generous: Prometheus has nothing to replay and is usually ready within a
+        // second.
         for _ in 0..1200 {
             if let Some(status) = self.process.try_wait().unwrap() {
                 let mut said = String::new();
@@ -302,11 +303,12 @@ impl Prometheus {
         panic!("prometheus is not ready");
     }
 
-    /// Returns head and body of an answer, or `None` if the connection is refused.
+    /// Sends a request. Returns head and body of the answer, or `None` if the connection is
+    /// refused.
     fn get(&self, path: &str) -> Option<(String, Value)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        // HTTP/1.0 has no chunks.
+        // The request uses HTTP/1.0, because its answers are not chunked.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address).ok()?;
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
@@ -370,15 +372,16 @@ fn difference(own: &Value, other: &Value) -> Option<String> {
     None
 }
 
-// Proves that answers equal the answers of a real Prometheus with the same samples to 1e-9: at one
-// time and at several, on samples and between them, across lost samples, and before the start.
+// Proves that answers equal the answers of a real Prometheus with the same samples, with a
+// tolerance of 1e-9. The times are single ones and ranges, on samples and between them, across lost
+// samples, and before the start.
 #[test]
 fn a_prometheus_gives_the_same_answers() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("recording");
     write_recording(&recording);
     let Some(prometheus) = Prometheus::start(&recording, folder.path()) else { return };
-    // Without the CPU budget of a page.
+    // This reader has no CPU budget, unlike the reader of a page.
     let shown = ShownPaths { paths: vec![recording], host: None, host_name: String::new(), can_mark: false };
     let mut reader = PromqlReader::new(shown);
     let mut answer = |path: &str, parameters: &str| {
@@ -391,7 +394,8 @@ fn a_prometheus_gives_the_same_answers() {
         (seconds(0), seconds(TICKS - 1), "1s"),
         (seconds(LOST.start - 30), seconds(LOST.end + 130), "70ms"),
         (between.clone(), seconds(1100), "333ms"),
-        // The text format that Prometheus reads cannot express the end of the run.
+        // The range ends at the last sample, because the text format that Prometheus reads cannot
+        // express the end of the run.
         (seconds(1500), seconds(TICKS - 1), "90ms"),
     ];
     let mut compared = 0;
