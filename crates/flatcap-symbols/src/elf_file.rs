@@ -167,10 +167,10 @@ impl ElfFile {
 
     /// Returns the address of the code at an offset of the executable, for a debug file. A debug
     /// file lacks the bytes of segments, so its own offsets may be useless. GNU ld and gold place
-    /// code so that its address minus the address of the first segment equals its offset. lld and
-    /// mold do not, because with them addresses are some pages further, and code does not begin at
-    /// a page boundary. For files of lld and mold this method returns `None`, and the executable is
-    /// needed too.
+    /// code so that its address minus the address of the first segment equals its offset. This is
+    /// not so with lld and mold. Their addresses are some pages further, and their code does not
+    /// begin at a page boundary. For files of lld and mold this method returns `None`, and the
+    /// executable is needed too.
     pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
         let first = self.segments.first()?.address;
         let address = first.checked_add(offset)?;

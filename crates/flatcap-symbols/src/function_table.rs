@@ -36,8 +36,8 @@ pub(crate) struct FunctionTable {
 
 impl FunctionTable {
     /// Reads the functions of a file. They come from its full symbol table, from the table of Go's
-    /// runtime, or from the table for dynamic linking. Returns `None` if the file has none of these
-    /// tables.
+    /// runtime, or from the table for dynamic linking. Returns `None` if the file lacks all of
+    /// these tables.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
             if content == SectionContent::DynamicSymbols

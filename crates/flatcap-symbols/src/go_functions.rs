@@ -8,8 +8,8 @@ use crate::function_span::{FunctionSpan, GO_RANK};
 
 /// Maximum length of the table, in bytes. The table of a program of 100 MB has about 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
-/// Sections that contain the table. The first is the section of programs at a fixed address, the
-/// second that of other programs.
+/// Sections that contain the table. Programs at a fixed address have the first section, other
+/// programs the second.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 /// The first bytes of the table, since Go 1.18 and since Go 1.20 respectively.
 const MAGICS: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];

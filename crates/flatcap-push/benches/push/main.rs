@@ -3,10 +3,10 @@
 //! with the counter and without checksum, and 2 ns without a recorder. A push must also take at
 //! most a third of the time of LTTng-UST.
 //!
-//! The recorder is that of the tests, in a thread of this process. Each batch fits into the ring.
-//! LTTng-UST (Debian: liblttng-ust-dev, lttng-tools) records in snapshot mode into its own buffers,
-//! so that its consumer writes nothing and only the call is compared. The results are medians of
-//! alternating rounds.
+//! The recorder comes from the tests and runs in a thread of this process. Each batch fits into the
+//! ring. LTTng-UST (Debian: liblttng-ust-dev, lttng-tools) records in snapshot mode into its own
+//! buffers, so that its consumer writes nothing and only the call is compared. The results are
+//! medians of alternating rounds.
 //!
 //! `cargo bench --package flatcap-push --bench push`
 
@@ -72,7 +72,7 @@ impl Subject {
         // The payload is not changed between pushes. A processor stalls if it reads bytes that were
         // just written in smaller pieces, and that time would be the caller's.
         let payload = [7_u8; PAYLOAD_BYTES];
-        // The first push is not measured, because the last lane of this thread was that of another
+        // The first push is not measured, because the last lane of this thread belonged to another
         // subject.
         self.source.push(&payload).ok();
         let begin = now_ns();
