@@ -130,7 +130,7 @@ impl AdaptiveWatermarkPolicy {
 }
 
 impl<C: Clock> AdaptiveWatermarkPolicy<C> {
-    /// Like [`new`](Self::new), but with the given clock.
+    /// Like `new`, but with the given clock.
     pub fn with_clock(size_ratio_threshold: usize, messages_to_wait: u32, clock: C) -> Self {
         Self {
             size_ratio_threshold,
