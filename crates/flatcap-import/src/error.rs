@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use flatcap_os::stoppable_input;
 
-/// An error that ends an import. Damaged content is not an error; it is listed in the
+/// An error that ends an import. Damaged content is not an error, but is listed in the
 /// [`ImportReport`](super::ImportReport).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

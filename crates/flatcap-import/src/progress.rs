@@ -1,4 +1,4 @@
-//! Progress of an import: reports it to a callback, which can stop the import.
+//! Progress of an import, which is reported to a callback. The callback can stop the import.
 
 use std::fmt;
 use std::path::Path;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::findings::ImportFinding;
 use super::run_writer::ImportTotals;
 
-/// Maximum number of flaws that are listed; further ones are only counted.
+/// Maximum number of flaws that are listed. Further flaws are only counted.
 pub(crate) const FLAWS_MAX: usize = 1000;
 
 /// The result of an import. Its fields, in this order, are the JSON of `flatcap import`.

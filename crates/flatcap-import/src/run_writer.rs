@@ -44,9 +44,9 @@ pub struct ImportSource {
     pub name: String,
     /// Keys and values that distinguish this source from similar sources.
     pub labels: Vec<(String, String)>,
-    /// Full name of the payload's root table; empty for opaque payloads.
+    /// Full name of the payload's root table, or an empty string for opaque payloads.
     pub root: String,
-    /// Binary schema of the payload; empty for opaque payloads.
+    /// Binary schema of the payload, which is empty for opaque payloads.
     pub schema: Vec<u8>,
 }
 

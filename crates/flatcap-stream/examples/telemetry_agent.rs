@@ -60,7 +60,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         writer.write(&loads)?;
         sampled.push(loads.0);
     }
-    // Without the flush the last frames would still be in the buffer; a real agent also syncs the
+    // Without the flush the last frames would still be in the buffer. A real agent also syncs the
     // file from time to time.
     writer.flush()?;
 

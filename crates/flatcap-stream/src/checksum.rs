@@ -135,7 +135,7 @@ impl Checksum for Crc16 {
     }
 }
 
-/// CRC-32/ISO-HDLC, as in zlib and Ethernet; not Castagnoli.
+/// CRC-32/ISO-HDLC, as in zlib and Ethernet. This is not the Castagnoli CRC.
 #[cfg(feature = "crc32")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Crc32;

@@ -36,7 +36,8 @@ pub enum ChecksumKind {
     Xxh3,
 }
 
-/// Evaluates `$body` with `$checksum` bound to the checksum type of a kind, compiled once per kind.
+/// Evaluates `$body` with `$checksum` bound to the checksum type of a kind. `$body` is compiled
+/// separately for each kind.
 macro_rules! with_checksum {
     ($kind:expr, $checksum:ident => $body:expr) => {
         match $kind {

@@ -166,7 +166,8 @@ impl DefaultDeframer {
         Self { max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
+    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
+    /// allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max }
@@ -187,7 +188,8 @@ impl<C: Checksum> ChecksumDeframer<C> {
         Self { checksum: checksum_alg, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
+    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
+    /// allocated for them.
     #[must_use]
     pub fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }

@@ -179,7 +179,7 @@ impl<C: Checksum> SliceFramer for ChecksumFramer<C> {
     }
 }
 
-/// The header of a frame: length and checksum.
+/// The header of a frame, which is the length and the checksum.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],

@@ -276,7 +276,8 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// Applies one to four changes: bits, bytes, lengths, cuts, removals, repetitions, zeros.
+        /// Applies one to four changes, which are changed bits, bytes and lengths, cuts, removals,
+        /// repetitions and zeros.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 if bytes.is_empty() {

@@ -4,7 +4,7 @@
 //! [u32 LE: payload length][N bytes LE: checksum of the payload, N = 0, 2, 4 or 8][payload]
 //! ```
 //!
-//! The wire format and the names are the same as in flatstream 0.2.7, byte for byte: see
+//! The wire format is the same as in flatstream 0.2.7, byte for byte, and so are the names. See
 //! MIGRATION.md.
 //!
 //! | to | use |

@@ -84,7 +84,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// The errors of the message, `InvalidFrame` and `ValidationFailed`, and then nothing was
+    /// The errors of the message; `InvalidFrame` or `ValidationFailed`, if so before anything is
     /// written; `Io`.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {

@@ -74,8 +74,8 @@ fn hash_pairs(bytes: &[u8]) -> u64 {
     avalanche(sum)
 }
 
-/// Mixes the 16 bytes that end N bytes after the start with those that begin N bytes before the
-/// end.
+/// Mixes the 16 bytes that end N bytes after the start with the 16 bytes that begin N bytes before
+/// the end.
 #[inline]
 fn pair<const N: usize>(bytes: &[u8]) -> u64 {
     let (Some(front), Some(back)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return 0 };

@@ -20,7 +20,7 @@ const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// of bytes of these names.
 const NAMES_MAX: usize = 1 << 18;
 const NAMES_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of objects that are known at a time.
+/// Maximum number of objects whose data is kept at the same time.
 const OBJECTS_MAX: usize = 4096;
 /// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1024;

@@ -50,7 +50,7 @@ pub struct CsvCheck {
     pub encoding: &'static str,
     /// The delimiter between cells.
     pub delimiter: char,
-    /// The decimal mark: point or comma.
+    /// The decimal mark, which is `point` or `comma`.
     pub decimal: &'static str,
     /// The line of the header.
     pub header_line: u64,
@@ -60,7 +60,7 @@ pub struct CsvCheck {
     pub columns: Vec<ColumnCheck>,
     /// Titles of the key columns.
     pub keys: Vec<String>,
-    /// The order of the rows: file or time.
+    /// The order of the rows, which is the order of the file or of time.
     pub order: RowOrder,
     /// Number of rows with a time.
     pub rows: u64,

@@ -232,8 +232,8 @@ impl CsvImporter<'_, '_> {
         }
     }
 
-    /// Runs the first pass: reads the whole file and decides its interpretation. Returns `None` if
-    /// the file is empty.
+    /// Runs the first pass, which reads the whole file and decides its interpretation. Returns
+    /// `None` if the file is empty.
     fn survey(
         &mut self,
         path: &Path,

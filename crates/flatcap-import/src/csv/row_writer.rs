@@ -1,4 +1,4 @@
-//! The second pass: writes the rows of a file as samples.
+//! The second pass, which writes the rows of a file as samples.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

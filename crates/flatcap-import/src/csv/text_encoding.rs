@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::input::Input;
 use crate::limited_input::{ElementBudget, LimitedInput};
 
-/// Number of bytes that are decoded at once.
+/// Maximum number of bytes that are decoded in one step.
 const CHUNK_BYTES: usize = 64 << 10;
 /// Length of the start of a text in which UTF-16 without a byte order mark is detected, in bytes.
 const LOOKED_AT_BYTES: usize = 1024;

@@ -33,7 +33,7 @@ pub(super) enum LineText<'b> {
     Unended(&'b [u8]),
     /// An empty line that is followed by further lines.
     Blank,
-    /// More than [`LINE_BYTES_MAX`] bytes; the line was skipped.
+    /// A line of more than [`LINE_BYTES_MAX`] bytes, which was skipped.
     TooLong,
 }
 

@@ -56,8 +56,8 @@ pub struct PayloadSchema {
 /// Imports the files.
 ///
 /// Damage is skipped up to the next intact frame (docs/ARCHITECTURE.md, "The stream library"). If
-/// the number of lost frames is unknown, a damaged range takes one number of its source. Uses
-/// memory for one frame or, at damage, four times the frame limit.
+/// the number of lost frames is unknown, a damaged range takes one number of its source. The memory
+/// is enough for one frame or, at damage, for four times the frame limit.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before the error are kept.

@@ -17,7 +17,7 @@ const LIMIT: usize = 4_096;
 enum ReadEvent {
     Payload(Vec<u8>),
     Mismatch,
-    /// The last event: a clean end, an end within a frame, a length above the limit.
+    /// A clean end. It, an end within a frame, or a length above the limit is the last event.
     Clean,
     Torn,
     TooLong,
