@@ -21,7 +21,7 @@ pub trait Framer {
     /// Writes one frame.
     ///
     /// # Errors
-    /// `InvalidFrame` if the format cannot express the payload, and then nothing was written; `Io`.
+    /// `InvalidFrame` if the format cannot express the payload, with nothing written; `Io`.
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()>;
 }
 

@@ -14,7 +14,7 @@ pub const DEFAULT_BASELINE_CAPACITY: usize = 16 * 1024;
 pub enum ReclamationReason {
     /// Enough messages in a row were far smaller than the buffer.
     MessageCount,
-    /// The buffer was too large for a sufficient time.
+    /// The buffer was too large for at least the cool-down time.
     TimeCooldown,
     /// Enough small messages followed a large one.
     SizeThreshold,

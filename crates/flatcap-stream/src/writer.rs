@@ -84,8 +84,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// The errors of the message; `InvalidFrame` or `ValidationFailed`, if so before anything is
-    /// written; `Io`.
+    /// The errors of the message; `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();
@@ -113,7 +112,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Writes the finished message of the caller's builder.
     ///
     /// # Errors
-    /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
     ///
     /// # Panics
     /// If the builder is not finished.
@@ -125,7 +124,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Writes a payload.
     ///
     /// # Errors
-    /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
     #[inline]
     pub fn write_payload(&mut self, payload: &[u8]) -> Result<()> {
         self.framer.frame_and_write(&mut self.sink, payload)

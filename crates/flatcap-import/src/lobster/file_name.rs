@@ -8,8 +8,8 @@ use super::row::{LEVELS_MAX, RowKind};
 
 /// Maximum length of a symbol, in bytes. A name with a longer symbol is not a name of LOBSTER.
 const SYMBOL_BYTES_MAX: usize = 32;
-/// The exchange's time zone for hosts without a time zone database. It is the rule since 2007, and
-/// LOBSTER has no data before 2007.
+/// The exchange's time zone for hosts without a time zone database. It has the daylight saving rule
+/// since 2007, and LOBSTER has no data before 2007.
 const NEW_YORK_SINCE_2007: &str = "EST5EDT,M3.2.0,M11.1.0";
 
 /// The parts of a name: `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`, or without begin and end.

@@ -137,8 +137,8 @@ fn every_flip_under_crc32_of_uniform_payloads() {
     }
 }
 
-// Proves that empty payloads do not cost their neighbours, under XXH3. Method: every bit of twelve
-// frames, half of them empty.
+// Proves that a flipped bit next to empty payloads costs no neighbouring frame, under XXH3. Method:
+// every bit of twelve frames, half of them empty.
 #[test]
 fn every_flip_beside_empty_payloads_under_xxh3() {
     for lengths in [WITH_EMPTY, EMPTY_LAST] {
@@ -175,7 +175,7 @@ fn every_flip_under_crc16_keeps_the_frames_beside_it() {
 
 // Proves that, without a checksum, a length above the limit costs only its frame if four frames or
 // the end of the stream follow. Method: the high bit of each length in turn is flipped, and no
-// payload looks like lengths.
+// payload contains a possible length.
 #[test]
 fn lengths_above_the_limit_without_a_checksum() {
     let payloads = MIXED.map(|length| vec![0xEE; length]).to_vec();

@@ -83,8 +83,8 @@ fn short_years_are_found_at_either_end() {
     }
 }
 
-// Proves that rows whose newest row is first get the same times whether they are imported in the
-// order of the file or sorted. This also holds in a repeated hour.
+// Proves that, if the newest row is first, the rows get the same times whether they are imported in
+// the order of the file or sorted. This also holds in a repeated hour.
 #[test]
 fn the_order_of_rows_changes_no_time() {
     let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
