@@ -6,7 +6,8 @@ use flatcap_format::frame::{ENVELOPE_BYTES, Stamp};
 use flatcap_format::segment::{Frames, SampleSpan, SegmentWriter};
 use flatcap_stream::HEADER_BYTES_MAX;
 
-/// Bytes of frames that are collected before a write. A longer frame is written alone.
+/// Maximum number of bytes of frames that are collected before a write. A longer frame is written
+/// alone.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// A batch of frames that are not written yet.
@@ -17,7 +18,8 @@ pub(super) struct FrameBatch {
     headers: Vec<u8>,
     headers_length: usize, // <= headers.len()
     count: u64,
-    // Source, count and span of consecutive samples whose wall times never decrease.
+    // Each entry has the source, count and span of consecutive samples whose wall times never
+    // decrease.
     spans: Vec<(u16, u64, SampleSpan)>,
 }
 
@@ -43,7 +45,8 @@ impl FrameBatch {
         self.count == 0
     }
 
-    /// Reserves space for a frame and for a copy of its header, after the last ones.
+    /// Reserves space for a frame and for a copy of its header, each after the last one in the
+    /// batch.
     #[inline]
     pub(super) fn reserve(&mut self, frame_bytes: usize, head_bytes: usize) -> (&mut [u8], &mut [u8]) {
         let (frame_at, head_at) = (self.length, self.headers_length);
@@ -60,7 +63,8 @@ impl FrameBatch {
     pub(super) fn count(&mut self, source: u16, stamp: &Stamp) {
         self.count += 1;
         let Stamp { seq, mono_ns, wall_ns, .. } = *stamp;
-        // Sources tend to alternate between few, so the open span of this one is near the end.
+        // Consecutive samples mostly come from a few alternating sources, so the open span of this
+        // source is near the end.
         let open = self.spans.iter_mut().rev().take(4).find(|(of, ..)| *of == source);
         if let Some((_, count, span)) = open
             && span.last_seq + 1 == seq

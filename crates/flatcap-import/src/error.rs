@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use flatcap_os::stoppable_input;
 
-/// An error that ends an import. Damaged content is not an error; it is listed in the
+/// An error that ends an import. Damaged content is not an error, but is listed in the
 /// [`ImportReport`](super::ImportReport).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// A file cannot be opened or read: correct the path or its rights.
+    /// A file cannot be opened or read. The user must correct the path or the access rights.
     #[error("cannot read {}: {error}", path.display())]
     Read {
         /// The file.
@@ -19,18 +19,19 @@ pub enum ImportError {
         #[source]
         error: io::Error,
     },
-    /// The input has another format than the given one, or an unknown one.
+    /// The input has another format than the given one, or an unknown format.
     #[error("{}: {what}", path.display())]
     Kind {
         /// The file.
         path: PathBuf,
-        /// The format found, and what to do.
+        /// The detected format, and the advice for the user.
         what: String,
     },
     /// Options that contradict each other or the input.
     #[error("{0}")]
     Options(String),
-    /// The segments cannot be written. The segments published before the error are complete.
+    /// The segments cannot be written. The segments that were sealed and renamed before the error
+    /// are complete.
     #[error(
         "cannot write segments to the data directory: {0}; segments written so far are kept; to import again from the start, use another directory"
     )]

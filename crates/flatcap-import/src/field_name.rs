@@ -3,11 +3,12 @@
 use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::NAME_BYTES_MAX;
 
-/// Characters of a name: leaves space for a number.
+/// Maximum number of characters of a name. The limit leaves space for a number that makes the name
+/// unique.
 const CHARS_MAX: usize = NAME_BYTES_MAX - 8;
 
-/// Returns the name of each title as a field: letters, digits and underscores, each once without
-/// regard to case.
+/// Returns a field name for each title, which consists of letters, digits and underscores. The
+/// names are unique even without regard to case.
 pub(super) fn field_names(titles: &[String]) -> Vec<String> {
     let mut taken = DistinctNames::default();
     let mut names = Vec::with_capacity(titles.len());
@@ -19,8 +20,8 @@ pub(super) fn field_names(titles: &[String]) -> Vec<String> {
     names
 }
 
-/// Returns a title as the name of a field: `CPU %user` becomes `CPU_user`; empty if it has no
-/// letter or digit.
+/// Converts a title to the name of a field. For example, `CPU %user` becomes `CPU_user`. The name
+/// is empty if the title has no letter or digit.
 pub(super) fn field_name(title: &str) -> String {
     let mut name = String::new();
     for character in title.chars() {
@@ -32,7 +33,7 @@ pub(super) fn field_name(title: &str) -> String {
     }
     name.truncate(CHARS_MAX);
     let name = name.trim_end_matches('_');
-    // Names of fields in programs do not begin with a digit.
+    // In programming languages, names of fields must not begin with a digit.
     if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name.to_owned() }
 }
 
@@ -40,7 +41,7 @@ pub(super) fn field_name(title: &str) -> String {
 mod tests {
     use super::*;
 
-    // Proves that titles become names of fields, each once.
+    // Proves that titles become names of fields, and that all names are unique.
     #[test]
     fn titles_become_names() {
         let all = ["CPU %user", "cpu.user", "cpu user", "", "%", "5min", "tps", "caf\u{e9}"];

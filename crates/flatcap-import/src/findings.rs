@@ -1,4 +1,4 @@
-//! Findings: the assumptions of an importer about ambiguous input.
+//! Findings, which are the assumptions of an importer about ambiguous input.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub enum FindingKind {
     Header,
     /// The decimal mark of numbers.
     Decimal,
-    /// A word for a missing value.
+    /// A word that stands for a missing value.
     Absent,
     /// The type of a column.
     Type,
@@ -27,15 +27,15 @@ pub enum FindingKind {
     RepeatedHour,
     /// A local time that does not exist in the zone.
     MissingHour,
-    /// A word that names no zone, or several.
+    /// A word that names no time zone, or several.
     Zone,
-    /// Rows with backward steps in time.
+    /// Rows whose time is before the time of the row above.
     Order,
     /// Key columns.
     Key,
 }
 
-/// An assumption about an input, with the option that sets the property instead.
+/// An assumption about a property of an input, with the option that sets this property explicitly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImportFinding {
     /// The file.
@@ -48,7 +48,7 @@ pub struct ImportFinding {
     pub count: u64,
     /// The ambiguity and the assumption.
     pub assumed: String,
-    /// The option that sets the property, or `None` if only another input can.
+    /// The option that sets the property, or `None` if only a change of the input can set it.
     pub option: Option<String>,
 }
 
@@ -59,14 +59,14 @@ pub(super) struct ImportFindings {
     found: Vec<ImportFinding>,
 }
 
-/// The number of occurrences, and the line of the first one.
+/// The number of occurrences of an assumption, and the line of the first one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) line: u64,
     pub(super) count: u64,
 }
 
-/// Returns an option with its value, quoted for a shell where that is needed.
+/// Returns an option with its value. The value is quoted for a shell if necessary.
 pub(super) fn option_with(option: &str, value: &str) -> String {
     format!("{option} {}", shell_word(value))
 }
@@ -121,7 +121,7 @@ impl ImportFindings {
 mod tests {
     use super::*;
 
-    // Proves that a shell reads each word as it was, whatever is in it.
+    // Proves that a shell reads each quoted word unchanged, whatever characters it contains.
     #[test]
     fn words_survive_a_shell() {
         assert_eq!(option_with("--type", "user=float"), "--type user=float");

@@ -1,4 +1,4 @@
-//! An input file: its content, decompressed, and a count of the bytes read.
+//! An input file, with its decompressed content and a count of the bytes read.
 
 use std::cell::Cell;
 use std::fmt;
@@ -23,7 +23,7 @@ const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 pub(super) struct InputContext {
     /// Counts the bytes read from files, before decompression.
     pub(super) bytes: Rc<Cell<u64>>,
-    /// Ends reads that wait for the writer of a pipe.
+    /// The event that ends reads that wait for the writer of a pipe.
     pub(super) stop: Arc<WakeEvent>,
 }
 
@@ -55,7 +55,8 @@ impl Input {
         opened.and_then(|source| Self::new(path, Box::new(source), bytes)).map_err(ImportError::read(path))
     }
 
-    /// Wraps another reader. `is_compressed` says whether its errors may be due to damaged content.
+    /// Wraps another reader. `is_packed` says whether errors of the reader may be due to damaged
+    /// compressed content.
     pub(super) fn from_reader(path: &Path, reader: Box<dyn BufRead>, is_packed: bool) -> Self {
         Self { path: path.to_owned(), reader, is_compressed: is_packed }
     }
@@ -86,8 +87,8 @@ impl Input {
         self.is_compressed
     }
 
-    /// Returns whether a read error means that a compressed file is damaged or truncated, not that
-    /// it cannot be read.
+    /// Returns whether a read error means that a compressed file is damaged or truncated. Otherwise
+    /// the file cannot be read.
     pub fn is_damage(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         self.is_compressed && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
@@ -110,7 +111,7 @@ impl BufRead for Input {
     }
 }
 
-/// Counts the bytes read.
+/// A reader that counts the bytes read.
 pub(super) struct CountingInput<R> {
     pub(super) source: R,
     pub(super) bytes: Rc<Cell<u64>>,
@@ -163,7 +164,8 @@ mod tests {
         assert!(is_packed && content.unwrap() == b"onetwo" && bytes == length);
     }
 
-    // Proves that a truncated or damaged compressed file counts as damage, not as unreadable.
+    // Proves that the error for a truncated or damaged compressed file counts as damage, and not as
+    // an unreadable file.
     #[test]
     fn truncated_and_damaged_gzip_is_damage() {
         let whole = gzip(&(0..200_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());

@@ -3,7 +3,7 @@
 //! listed in its [`ImportReport`].
 //!
 //! An importer never invents a time or value that the input does not contain. It never skips damage
-//! without reporting it, and never trusts a file's name about its content.
+//! without reporting it, and never derives the content of a file from the file's name.
 
 mod batch;
 pub mod capture;

@@ -1,4 +1,4 @@
-//! An input of which one record, or one element of a document, has a largest length.
+//! An input in which the length of one record, or of one element of a document, is limited.
 
 use std::cell::Cell;
 use std::io::{self, Read};
@@ -6,18 +6,18 @@ use std::rc::Rc;
 
 use super::input::Input;
 
-/// Longest record or element, in bytes. A quote without its end would otherwise read the rest of a
-/// file into memory.
+/// Maximum length of a record or element, in bytes. Without a limit, a quote that is never closed
+/// would read the rest of a file into memory.
 const ELEMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// Length of the byte order mark of UTF-8.
 const BYTE_ORDER_MARK_BYTES: usize = 3;
 
-/// The bytes that may be read up to the end of the current element.
+/// The number of bytes that may still be read before the current element must end.
 #[derive(Debug, Clone)]
 pub(super) struct ElementBudget(Rc<Cell<u64>>);
 
-/// An input that ends with an error in an element that is too long.
+/// An input that returns an error if an element is too long.
 #[derive(Debug)]
 pub(super) struct LimitedInput {
     pub(super) input: Input,
@@ -30,7 +30,7 @@ impl ElementBudget {
         Self(Rc::new(Cell::new(ELEMENT_BYTES_MAX)))
     }
 
-    /// Begins the next element. Bytes that were already read of it do not count.
+    /// Begins the next element. Bytes of this element that were already read do not count.
     pub(super) fn renew(&self) {
         self.0.set(ELEMENT_BYTES_MAX);
     }
@@ -41,7 +41,7 @@ impl LimitedInput {
         Self { input, budget, read: 0 }
     }
 
-    /// Returns the number of bytes that were read, decompressed.
+    /// Returns the number of decompressed bytes that were read.
     pub(super) fn bytes(&self) -> u64 {
         self.read
     }
@@ -55,7 +55,7 @@ impl LimitedInput {
 impl Read for LimitedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut read = self.input.read(buffer)?;
-        // Readers of text take a byte order mark alone, which the first read may return, for the
+        // If the first read returns only the byte order mark, readers of text mistake this for the
         // end of the input.
         if self.read == 0 && read == BYTE_ORDER_MARK_BYTES {
             read += self.input.read(buffer.get_mut(read..).unwrap_or_default())?;

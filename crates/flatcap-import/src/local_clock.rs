@@ -14,7 +14,7 @@ use super::zone_name::{instant_named, uses_abbreviation, zone_named, zone_of_pla
 pub(super) struct LocalZone {
     pub(super) zone: TimeZone,
     pub(super) origin: ZoneOrigin,
-    /// The name of the zone in the file, if this name means no zone or several zones.
+    /// The name of the zone in the file, if this name stands for no zone or for several zones.
     pub(super) doubtful_name: Option<String>,
 }
 
@@ -33,8 +33,9 @@ pub(super) enum ZoneOrigin {
 #[derive(Debug, Default)]
 struct LocalFaults {
     missing: Tally,
-    /// Rows in a repeated hour that their order does not resolve. The order resolves an hour with
-    /// exactly one backward step, of at least half of the repeated time.
+    /// Rows in a repeated hour whose instants do not follow from the order of the rows. The order
+    /// is enough if the hour has exactly one backward step, and this step is at least half of the
+    /// repeated time.
     repeated: Tally,
     /// Times with a word that names several zones.
     ambiguous: Tally,
@@ -52,7 +53,7 @@ struct RepeatedHour {
     last: DateTime,
     /// Number of backward steps of at least half of the repeated time.
     returns: u64,
-    /// There was a smaller backward step, or one to a row of another device.
+    /// Whether there was a smaller backward step, or a backward step to a row of another device.
     is_doubtful: bool,
 }
 
@@ -60,21 +61,21 @@ struct RepeatedHour {
 #[derive(Debug)]
 pub(super) struct LocalClock {
     zone: LocalZone,
-    /// Zones that an abbreviation probably means, in addition to `zone`.
+    /// Zones, in addition to `zone`, that an abbreviation probably stands for.
     likely: Vec<TimeZone>,
     is_newest_first: bool,
     last_ns: Option<i64>,
     /// The step between the last two rows.
     last_step_ns: i64,
-    /// Whether two consecutive rows had the same time, as rows of several devices have.
+    /// Whether two consecutive rows had the same time, which is normal for rows of several devices.
     has_equal_times: bool,
-    /// Whether the next row is of another device than the last one.
+    /// Whether the next row belongs to another device than the last row.
     is_other_device: bool,
     hour: Option<RepeatedHour>,
     faults: LocalFaults,
-    /// Times in the zone.
+    /// Times without an offset, which are in the zone of this clock.
     local: Tally,
-    /// The clocks of the zones that rows name, such as Europe/Berlin, by their name.
+    /// The clocks of the zones that rows name, such as Europe/Berlin, by the name of the zone.
     places: BTreeMap<String, Self>,
 }
 
@@ -83,8 +84,9 @@ impl LocalZone {
         Self { zone, origin, doubtful_name: None }
     }
 
-    /// Returns the zone that a file names. A name that stands for several zones or for none means
-    /// the zone of the host if that zone uses it. Otherwise it is doubtful.
+    /// Returns the zone that a file names. If a name stands for several zones or for none, it means
+    /// the zone of the host, provided that the host's zone uses this name. Otherwise the name is
+    /// doubtful.
     pub(super) fn of_file(name: &str, host_zone: &TimeZone) -> Self {
         let named = zone_named(name);
         if let Some(named) = named.as_ref().filter(|named| !named.is_ambiguous) {
@@ -100,7 +102,7 @@ impl LocalZone {
         Self { doubtful_name: Some(name.to_owned()), ..own }
     }
 
-    /// Returns the zone for people: `Europe/Berlin (TZ)`.
+    /// Returns a description of the zone for people, for example `Europe/Berlin (TZ)`.
     pub(super) fn described(&self) -> String {
         let by = match self.origin {
             ZoneOrigin::Option => "stated",
@@ -138,14 +140,14 @@ impl LocalClock {
         }
     }
 
-    /// Adds a zone that abbreviations probably mean.
+    /// Adds a zone that abbreviations probably stand for.
     #[must_use]
     pub(super) fn with_likely(mut self, zone: TimeZone) -> Self {
         self.likely.push(zone);
         self
     }
 
-    /// Sets whether the next row is of another device than the last one.
+    /// Sets whether the next row belongs to another device than the last row.
     pub(super) fn set_other_device(&mut self, is_other: bool) {
         self.is_other_device = is_other;
     }
@@ -161,7 +163,8 @@ impl LocalClock {
     /// the time is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
         if let Some(zone) = zone_of_place(word) {
-            // The rows of each place have their own order, since places can take turns.
+            // The rows of each place have their own order, because rows of several places can
+            // alternate.
             let is_newest_first = self.is_newest_first;
             let name = zone.iana_name().unwrap_or(word).to_owned();
             let own = LocalZone::new(zone, ZoneOrigin::File);
@@ -218,15 +221,15 @@ impl LocalClock {
             AmbiguousOffset::Fold { before, after } => (before.seconds(), after.seconds()),
         };
         let (early, late) = (nanoseconds(ambiguous.earlier().ok()?)?, nanoseconds(ambiguous.later().ok()?)?);
-        // If rows are at least half of the repeated time apart, the same local time again is its
-        // second occurrence.
+        // If rows are at least half of the repeated time apart, a second row with the same local
+        // time is the second occurrence of this time.
         let is_again = self.hour.as_ref().is_some_and(|hour| hour.last == time)
             && !self.has_equal_times
             && self.last_step_ns.saturating_mul(2) >= late.saturating_sub(early);
         self.count_repeated(time, (before, after), line);
-        // Rows are in order, so choose the first of the two instants that is not before the last
-        // row. If the newest row is first, choose the later instant unless it is after the last
-        // row.
+        // Rows are in order of time, so choose the earliest of the two instants that is not before
+        // the last row. If the newest row is first, choose the later instant unless it is after the
+        // last row.
         let is_later = match (self.last_ns, self.is_newest_first) {
             (None, is_newest_first) => is_newest_first,
             (Some(_), is_newest_first) if is_again => !is_newest_first,
@@ -269,8 +272,8 @@ impl LocalClock {
         hour.last = time;
     }
 
-    /// Ends a repeated hour. One long backward step separates its two halves; otherwise its rows
-    /// become a finding.
+    /// Ends a repeated hour. One long backward step separates the two occurrences of the hour.
+    /// Without it, the rows of the hour become a finding.
     fn leave_hour(&mut self) {
         if let Some(hour) = self.hour.take()
             && (hour.returns != 1 || hour.is_doubtful)
@@ -388,9 +391,9 @@ mod tests {
         }
     }
 
-    // Proves that the zone of the host decides about an abbreviation that it uses, and that other
-    // abbreviations of several zones, and unknown ones, are reported with the first local time. A
-    // name without doubt means the same on each host.
+    // Proves that an abbreviation that the host's zone uses means this zone. Other abbreviations of
+    // several zones, and unknown abbreviations, are reported with the first local time. An
+    // unambiguous name means the same on each host.
     #[test]
     fn doubtful_zones_of_files_are_found() {
         for (name, host, expected, is_found) in [
@@ -415,9 +418,9 @@ mod tests {
         }
     }
 
-    // Proves that a zone that each row names is used as the zone of a file is: the order of its
-    // rows resolves a repeated hour. Without such an order, and in a missing hour, there is a
-    // finding. Rows of other zones between them change nothing.
+    // Proves that a zone that each row names is used like the zone of a file, that is, the order of
+    // its rows resolves a repeated hour. Without such an order, and in a missing hour, there is a
+    // finding. Rows of other zones in between change nothing.
     #[test]
     fn places_named_in_rows_have_their_own_order() {
         let read = |rows: &[(DateTime, &str)]| {
@@ -454,8 +457,8 @@ mod tests {
         assert_eq!(read(&[(spring, berlin)]).1, [(FindingKind::MissingHour, 2)]);
     }
 
-    // Proves that a repeated hour is reported with its first line if its rows have only one half or
-    // are not in order. A time that does not exist is reported, too.
+    // Proves that a repeated hour is reported with its first line if its rows cover only one
+    // occurrence or are not in order. A time that does not exist is reported too.
     #[test]
     fn what_rows_do_not_say_is_found() {
         let night = jiff::civil::date(2024, 10, 27);

@@ -1,4 +1,5 @@
-//! Builds payloads of new schemas: tables of values by the position of their fields.
+//! Builds payloads of new schemas. Each payload is a table whose values are given by the position
+//! of their fields.
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 use flatcap_format::schema::slot_of;
@@ -22,8 +23,8 @@ pub(super) struct PayloadBuilder {
 }
 
 impl PayloadBuilder {
-    /// Returns the payload of a table with these values, by position of their fields. Absent ones
-    /// are omitted.
+    /// Returns the payload of a table with these values, in the order of their fields. Absent
+    /// values are omitted.
     pub(super) fn table(&mut self, values: &[Option<PayloadValue<'_>>]) -> &[u8] {
         self.builder.reset();
         let table = self.append(values);

@@ -1,4 +1,4 @@
-//! Progress of an import: reports it to a callback, which can stop the import.
+//! Progress of an import, which is reported to a callback. The callback can stop the import.
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::input::{Input, InputContext};
 /// Progress of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgressUpdate {
-    /// Bytes read of the files, before decompression.
+    /// Number of bytes read from the files, before decompression.
     pub bytes: u64,
     /// Frames recorded.
     pub frames: u64,
@@ -33,20 +33,20 @@ impl fmt::Debug for ImportProgress<'_> {
 
 impl<'w> ImportProgress<'w> {
     /// Creates a value that calls `watch` about every [`STEP_BYTES`](Self::STEP_BYTES). The import
-    /// stops if it returns false.
+    /// stops if `watch` returns false.
     pub fn new(watch: &'w mut dyn FnMut(ProgressUpdate) -> bool) -> Self {
         Self { context: InputContext::default(), reported_bytes: 0, callback: watch }
     }
 
-    /// Sets the event that ends reads that wait for the writer of a pipe. The import then stops, as
-    /// if the callback had returned false.
+    /// Sets the event that interrupts a read that waits for the writer of a pipe. The import then
+    /// stops, as if the callback had returned false.
     #[must_use]
     pub fn with_stop(mut self, stop: Arc<WakeEvent>) -> Self {
         self.context.stop = stop;
         self
     }
 
-    /// Bytes of the files between two reports.
+    /// Number of bytes of the files between two reports.
     pub const STEP_BYTES: u64 = 1 << 20;
 
     /// Opens a file; `-` is standard input. Decompresses gzip, which is detected by the first
@@ -58,7 +58,7 @@ impl<'w> ImportProgress<'w> {
         Input::open(path, self.context())
     }
 
-    /// Returns the context of inputs that are opened otherwise.
+    /// Returns the context for inputs that are not opened with [`open`](Self::open).
     pub(super) fn context(&self) -> InputContext {
         self.context.clone()
     }

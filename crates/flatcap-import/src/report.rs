@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::findings::ImportFinding;
 use super::run_writer::ImportTotals;
 
-/// Maximum number of flaws that are listed; further ones are only counted.
+/// Maximum number of flaws that are listed. Further flaws are only counted.
 pub(crate) const FLAWS_MAX: usize = 1000;
 
 /// The result of an import. Its fields, in this order, are the JSON of `flatcap import`.
@@ -20,13 +20,15 @@ pub struct ImportReport {
     /// Bytes of input, decompressed.
     #[serde(rename = "input_bytes")]
     pub bytes: u64,
-    /// Input that was skipped intentionally, with counts: heartbeats, repeats, other packets.
+    /// Kinds of input that was skipped intentionally, such as heartbeats, repeats and other
+    /// packets, with their counts.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Properties that were recognized in the input, one line per file.
     pub recognized: Vec<String>,
-    /// Assumptions about the input, by file and line.
+    /// Assumptions about the input, in the order of files and lines.
     pub findings: Vec<ImportFinding>,
-    /// Input that could not be imported, in input order; at most `FLAWS_MAX`.
+    /// At most `FLAWS_MAX` parts of the input that could not be imported, in the order of the
+    /// input.
     pub flaws: Vec<ImportFlaw>,
     /// Number of further flaws.
     pub more_flaws: u64,
@@ -34,13 +36,13 @@ pub struct ImportReport {
     pub stopped: bool,
 }
 
-/// A part of the input that could not be imported, or only in part.
+/// A part of the input that could not be imported, or not completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImportFlaw {
     /// The file.
     pub path: PathBuf,
-    /// Offset from the start of the file, in bytes; for a compressed file, in its decompressed
-    /// content.
+    /// Offset from the start of the file, in bytes. For a compressed file, it refers to the
+    /// decompressed content.
     pub offset: u64,
     /// Number of missing messages, rows or frames; `None` if unknown.
     pub count: Option<u64>,

@@ -1,4 +1,5 @@
-//! The times of the rows of a file, or of the statistics of a host: their order, steps and gaps.
+//! The times of the rows of a file, or of the statistics of a host, with their order, steps and
+//! gaps.
 
 use flatcap_os::clock::NS_PER_S;
 use serde::Serialize;
@@ -19,7 +20,7 @@ const SORTED_OPTION: &str = "--order time, --order file to keep their order, or 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowOrder {
-    /// The order of the file. A backward step in time means that the clock was set back.
+    /// The order of the file. If the time steps back, the clock was set back.
     File,
     /// Sorted by time.
     Time,
@@ -47,7 +48,8 @@ pub(super) struct RowTimes {
     long_falls: u64,
     /// The longest backward step, and its line.
     longest_fall: (i64, u64),
-    /// The row before or after a backward step is out of place, so the clock was not set back.
+    /// Whether the row before or after a backward step is out of place, so that the clock was not
+    /// set back.
     is_row_misplaced: bool,
     latest_before_fall_ns: Option<i64>,
     steps: Vec<(i64, u64)>,
@@ -89,7 +91,7 @@ impl RowTimes {
         } else if self.steps.len() < STEPS_MAX {
             self.steps.push((step_ns, 1));
         } else {
-            // The algorithm of Misra and Gries: a frequent step keeps a positive count.
+            // By the algorithm of Misra and Gries, a frequent step keeps a positive count.
             self.steps.iter_mut().for_each(|(_, count)| *count -= 1);
             self.steps.retain(|(_, count)| *count > 0);
         }
@@ -102,7 +104,7 @@ impl RowTimes {
         self.longest.truncate(LONGEST_MAX);
     }
 
-    /// Returns the line of the first row, or 0 without rows.
+    /// Returns the line of the first row, or 0 if there are no rows.
     pub(super) fn first_line(&self) -> u64 {
         self.first_line.unwrap_or(0)
     }
@@ -131,7 +133,7 @@ impl RowTimes {
     }
 
     /// Adds a finding for backward steps in rows that keep the order of the file. `option` names
-    /// what can be done instead.
+    /// the option that changes the order.
     pub(super) fn report_kept(&self, findings: &mut ImportFindings, option: Option<&str>) {
         let what = "the time falls here; taken for a clock that was set back";
         findings.add(FindingKind::Order, self.falls, what, option.map(str::to_owned));
@@ -180,7 +182,7 @@ mod tests {
 
     // Proves that a clock that was set back, unordered rows, and one misplaced row are
     // distinguished, and reported with their line. Rows with the newest first are sorted without a
-    // finding, unless there are several such blocks.
+    // finding, unless the file has several blocks of such rows.
     #[test]
     fn falls_of_the_time_are_told_apart() {
         assert_eq!(order(&[1, 2, 2, 3]), (RowOrder::File, vec![]));

@@ -1,10 +1,11 @@
-//! Clocks of a run whose times are foreign (docs/FORMAT.md, section 3).
+//! Clocks of a run whose times come from another clock, the foreign clock (docs/FORMAT.md, section
+//! 3).
 
 use flatcap_format::host::ClockReading;
 use flatcap_os::clock::NS_PER_S;
 
-/// A larger step back of the foreign clock means that the clock was set; a smaller one, that frames
-/// were captured out of order.
+/// Limit on a step back of the foreign clock. A larger step means that the clock was set back. A
+/// smaller step means that frames were captured out of order.
 const STEP_BACK_NS: i64 = NS_PER_S.cast_signed();
 
 /// Maps the wall times of an import to a monotonic clock.
@@ -32,8 +33,8 @@ impl RunClock {
         self.last_mono_ns
     }
 
-    /// Sets a new clock offset. After the first call both clocks show the same number; before 1970,
-    /// the monotonic one shows 0.
+    /// Sets a new clock offset. After the first call both clocks show the same number, except that
+    /// before 1970 the monotonic clock shows 0.
     pub(super) fn pair(&mut self, wall_ns: i64, is_first: bool) -> ClockReading {
         if is_first {
             self.last_mono_ns = u64::try_from(wall_ns).unwrap_or(0);

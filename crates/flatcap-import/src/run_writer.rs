@@ -1,5 +1,5 @@
-//! Writes an import as a run: numbers, stamps and frames payloads, and writes them to segments in
-//! large batches.
+//! Writes an import as a run. The writer numbers, stamps and frames the payloads, and writes the
+//! frames to segments in large batches.
 
 use std::io;
 
@@ -21,9 +21,9 @@ use super::run_clock::RunClock;
 
 /// Interval of Index frames, in bytes, as in a recorder (docs/FORMAT.md, section 5).
 const INDEX_BYTES: u64 = 4 << 20;
-/// Number of steps in which a segment is preallocated. Fewer than the writer's default: on tmpfs
-/// the kernel visits the whole file in each step, which at a step per megabyte cost four times as
-/// much as the rest of an import.
+/// Number of steps in which a segment is preallocated. This is fewer than the writer's default,
+/// because on tmpfs the kernel visits the whole file in each step. With one step per megabyte, this
+/// cost four times as much as the rest of an import.
 const PREALLOCATION_STEPS: u64 = 4;
 /// Maximum number of sources in one import.
 const SOURCES_MAX: usize = 1024;
@@ -33,7 +33,7 @@ const SOURCES_MAX: usize = 1024;
 pub struct ImportLimits {
     /// Size at which a segment is sealed, in bytes.
     pub segment_bytes: u64,
-    /// Maximum payload of a telemetry frame with its envelope, in bytes.
+    /// Maximum length of a telemetry frame's payload including the envelope, in bytes.
     pub frame_max: u32,
 }
 
@@ -42,11 +42,11 @@ pub struct ImportLimits {
 pub struct ImportSource {
     /// Name.
     pub name: String,
-    /// Keys and values that distinguish it from similar sources.
+    /// Keys and values that distinguish this source from similar sources.
     pub labels: Vec<(String, String)>,
-    /// Full name of the payload's root table; empty for opaque payloads.
+    /// Full name of the payload's root table, or an empty string for opaque payloads.
     pub root: String,
-    /// Binary schema of the payload; empty for opaque payloads.
+    /// Binary schema of the payload, which is empty for opaque payloads.
     pub schema: Vec<u8>,
 }
 
@@ -55,9 +55,9 @@ pub struct ImportSource {
 pub struct ImportTotals {
     /// One entry per source, in the order of ids.
     pub sources: Vec<ImportedSource>,
-    /// Number of segments, all sealed and published.
+    /// Number of segments. All of them are sealed and have their final names.
     pub segments: u64,
-    /// Bytes in these segments.
+    /// Number of bytes in these segments.
     pub bytes: u64,
 }
 
@@ -75,14 +75,14 @@ impl ImportTotals {
 pub struct ImportedSource {
     /// Name.
     pub name: String,
-    /// Frames in the segments.
+    /// Number of frames in the segments.
     pub recorded: u64,
-    /// Samples in gaps.
+    /// Number of samples in gaps.
     pub lost: u64,
 }
 
-/// Writes a run of imported samples. Without [`finish`](Self::finish) the last segment stays as a
-/// killed recorder would leave it.
+/// Writes a run of imported samples. Without a call of [`finish`](Self::finish) the last segment
+/// stays unsealed, like the segment of a killed recorder.
 #[derive(Debug)]
 pub struct RunWriter<'s> {
     storage: &'s dyn Storage,
@@ -109,7 +109,8 @@ impl<'s> RunWriter<'s> {
     /// Begins a run in this storage. Writes nothing before the first frame.
     ///
     /// # Errors
-    /// [`ImportError::Write`]: the storage cannot be listed, or its segment numbers are exhausted.
+    /// [`ImportError::Write`] if the storage cannot be listed, or if its segment numbers are
+    /// exhausted.
     pub fn begin(storage: &'s dyn Storage, plan: ImportLimits) -> Result<Self, ImportError> {
         let entries = storage.entries().map_err(ImportError::Write)?;
         let next_number = SegmentName::next_free_number(entries.iter().map(|entry| entry.name.as_str()))
@@ -117,7 +118,7 @@ impl<'s> RunWriter<'s> {
         let header = SegmentHeader {
             segment: next_number,
             run_id: random_u64().map_err(ImportError::Write)?,
-            // No boot id: the times are not times of this host.
+            // Without a boot id, because the times are not times of this host.
             host: HostName { boot_id: None, ..host_name(&HostRoot::new("/")) },
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: ChecksumKind::Xxh3,
@@ -141,15 +142,15 @@ impl<'s> RunWriter<'s> {
         })
     }
 
-    /// Says which host the input is of. Must be called before the first frame.
+    /// Sets the host from which the input comes. Must be called before the first frame.
     pub fn set_host(&mut self, host: HostName) {
         self.header.host = host;
     }
 
-    /// Adds a source. Returns its id.
+    /// Adds a source and returns its id.
     ///
     /// # Errors
-    /// Too many sources, or the source's description cannot be written.
+    /// There are too many sources, or the source's description cannot be written.
     pub fn add_source(&mut self, source: ImportSource) -> Result<u16, ImportError> {
         let too_many = || ImportError::Sources { limit: SOURCES_MAX };
         if self.sources.len() >= SOURCES_MAX {
@@ -195,15 +196,16 @@ impl<'s> RunWriter<'s> {
         self.totals.sources.iter().map(|source| source.recorded).sum()
     }
 
-    /// Records one sample. `fill` writes the payload of `payload_bytes` and must overwrite all of
-    /// the buffer, which may hold zeros or older bytes. `wall_ns` is the sample's time in
-    /// nanoseconds since 1970, UTC; 0 if unknown.
+    /// Records one sample. `fill` writes the payload of `payload_bytes` bytes. It must overwrite
+    /// the whole buffer, because the buffer may contain zeros or older bytes. `wall_ns` is the
+    /// sample's time in nanoseconds since 1970, UTC, or 0 if the time is unknown.
     ///
     /// # Errors
     /// [`ImportError::Write`].
     ///
     /// # Panics
-    /// The source does not exist or the payload does not [fit](Self::fits): mistakes of the caller.
+    /// If the source does not exist or the payload does not [fit](Self::fits). Both are mistakes of
+    /// the caller.
     #[inline]
     pub fn append(
         &mut self,
@@ -245,23 +247,23 @@ impl<'s> RunWriter<'s> {
     }
 
     /// Skips `count` numbers of a source that are missing in the input. The skipped samples become
-    /// part of one Gap before its next frame.
+    /// part of one Gap before the source's next frame.
     ///
     /// # Panics
-    /// The source does not exist: a mistake of the caller.
+    /// If the source does not exist, which is a mistake of the caller.
     pub fn skip(&mut self, source: u16, count: u64, cause: GapCause) {
         let state = self.sources.get_mut(usize::from(source)).expect("a source of this recording");
-        // A damaged input can claim any number: keep the sum from overflowing.
+        // A damaged input can claim any number, so the sum must be kept from overflowing.
         let count = count.min(u64::MAX / 2 - state.next_seq.min(u64::MAX / 2));
         state.skipped += count;
         state.next_seq += count;
         if count > 0 {
-            // A cause that lost nothing is not a cause of the next gap.
+            // If nothing was lost, the cause must not be reported as a cause of the next gap.
             state.causes |= cause.bits();
         }
     }
 
-    /// Writes the rest; seals and publishes the last segment.
+    /// Writes the rest, seals the last segment and gives it its final name.
     ///
     /// # Errors
     /// [`ImportError::Write`].
@@ -280,7 +282,7 @@ impl<'s> RunWriter<'s> {
         Ok(self.totals)
     }
 
-    /// Pairs the clocks anew: at the first frame, and if the foreign clock stepped back.
+    /// Pairs the clocks again if this is the first frame or if the foreign clock stepped back.
     #[cold]
     fn pair_clocks(&mut self, wall_ns: i64) -> Result<(), ImportError> {
         self.flush()?;
@@ -303,8 +305,8 @@ impl<'s> RunWriter<'s> {
     /// Writes the gap before a source's next frame, if there is one.
     #[cold]
     fn close_gap(&mut self, source: u16, before_mono_ns: u64) -> Result<(), ImportError> {
-        // The batch is written first. If that ends a segment, neither it nor the next one contains
-        // the gap yet.
+        // The batch is written first. If this write ends a segment, the gap is not yet in that
+        // segment, nor in the header of the next one.
         self.flush()?;
         let Some(state) = self.sources.get_mut(usize::from(source)).filter(|state| state.skipped > 0) else {
             return Ok(());
@@ -325,7 +327,7 @@ impl<'s> RunWriter<'s> {
         writer.append_gaps(&[gap]).map_err(|error| self.fail(error))
     }
 
-    /// Writes the batch. Afterwards writes an Index frame or seals the segment if it is time to.
+    /// Writes the batch. Then writes an Index frame or seals the segment if one of them is due.
     #[cold]
     fn flush(&mut self) -> Result<(), ImportError> {
         if self.batch.is_empty() {
@@ -337,8 +339,9 @@ impl<'s> RunWriter<'s> {
         result.and_then(|()| self.maintain()).map_err(|error| self.fail(error))
     }
 
-    /// Handles an error of the storage. If the disk is full, seals what is written. After any other
-    /// failed write, which may be partial, the segment stays as a killed recorder would leave it.
+    /// Handles an error of the storage. If the disk is full, seals the segment with the frames that
+    /// are written. Any other failed write may be partial, so the segment then stays unsealed, like
+    /// the segment of a killed recorder.
     #[cold]
     fn fail(&mut self, error: io::Error) -> ImportError {
         let writer = self.writer.take().filter(|_| error.kind() == io::ErrorKind::StorageFull);
@@ -424,8 +427,8 @@ mod tests {
     }
 
     // Proves that all appended samples are in the segments, numbered after the skipped ones,
-    // whatever the foreign clock does. Three sources, one of which starts later; gaps of all sizes,
-    // times before 1970, clocks set back.
+    // whatever the foreign clock does. Method: three sources, one of which starts later; gaps of
+    // all sizes, times before 1970, and clocks that were set back.
     #[test]
     fn appended_samples_are_in_the_segments() {
         for seed in 1..6_u64 {

@@ -7,8 +7,9 @@ use flatcap_os::file_name::{sanitized_name, unique_name};
 
 use super::error::ImportError;
 
-/// Returns a distinct name for each file, derived from the file's name: `a.bin` becomes `a`; a
-/// second `a`, or `a.bin.gz`, becomes `a-2`. `nameless` is for a name without any letter.
+/// Returns a distinct name for each file, derived from the file's name. For example, `a.bin`
+/// becomes `a`, and a second `a`, or `a.bin.gz`, becomes `a-2`. `nameless` is the name for a file
+/// whose name has no letter.
 pub(super) fn source_names(files: &[PathBuf], nameless: &str) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let name = |file: &PathBuf| source_name(file, nameless);
@@ -18,7 +19,8 @@ pub(super) fn source_names(files: &[PathBuf], nameless: &str) -> Vec<String> {
 /// Returns the names that a user gave, one per file.
 ///
 /// # Errors
-/// [`ImportError::Options`] for another number of names, or one that is invalid or given twice.
+/// [`ImportError::Options`] if the number of names differs from the number of files, or if a name
+/// is invalid or given twice.
 pub(super) fn given_names(given: &[String], files: usize) -> Result<Vec<String>, ImportError> {
     if given.len() != files {
         let names = given.len();
@@ -37,7 +39,8 @@ pub(super) fn given_names(given: &[String], files: usize) -> Result<Vec<String>,
     }
 }
 
-/// Returns whether a name is valid for a source: it is also used as a file name and as an argument.
+/// Returns whether a name is valid for a source. The name must also be usable as a file name and as
+/// an argument.
 fn is_valid(name: &str) -> bool {
     !name.is_empty() && sanitized_name(name) == name
 }
@@ -56,7 +59,7 @@ fn source_name(file: &Path, nameless: &str) -> String {
 mod tests {
     use super::*;
 
-    // Proves that derived names are valid and distinct, whatever the files are called.
+    // Proves that derived names are valid and distinct, whatever the names of the files are.
     #[test]
     fn names_are_valid_and_distinct() {
         let files = [

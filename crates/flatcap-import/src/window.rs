@@ -1,4 +1,4 @@
-//! A window on an input: the bytes that were read but not consumed yet, with their offset.
+//! A window on an input, which has the bytes that were read but not consumed yet, and their offset.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -9,8 +9,8 @@ use super::input::Input;
 /// Read size, in bytes.
 const READ_BYTES: usize = 512 << 10;
 
-/// The unconsumed bytes of an input. Its memory follows the requested length, never the input's
-/// length.
+/// The unconsumed bytes of an input. The memory depends on the requested lengths, never on the
+/// input's length.
 #[derive(Debug)]
 pub(super) struct InputWindow {
     input: Input,
@@ -37,7 +37,7 @@ impl InputWindow {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Returns their offset in the decompressed content.
+    /// Returns the offset of the unconsumed bytes in the decompressed content.
     #[inline]
     pub(super) fn offset(&self) -> u64 {
         self.offset
@@ -48,13 +48,14 @@ impl InputWindow {
         self.has_ended
     }
 
-    /// Returns, once, the reason why a compressed input ended early.
+    /// Returns the reason why a compressed input ended early. Only the first call returns the
+    /// reason.
     pub(super) fn take_damage(&mut self) -> Option<String> {
         let error = self.damage.take()?;
         Some(format!("the gzip data is truncated or damaged here: {error}"))
     }
 
-    /// Reads until this many bytes are available or the input ends. Returns whether the bytes are
+    /// Reads until `bytes` bytes are available or the input ends. Returns whether the bytes are
     /// available.
     #[inline]
     pub(super) fn fill(&mut self, bytes: usize) -> Result<bool, ImportError> {
@@ -72,8 +73,8 @@ impl InputWindow {
         self.offset += bytes as u64;
     }
 
-    /// Consumes `end` bytes. Returns the range `at` of them in the form that
-    /// [`consumed`](Self::consumed) takes.
+    /// Consumes `end` bytes. Returns the range `at` of these bytes in the form that
+    /// [`consumed`](Self::consumed) accepts.
     #[inline]
     pub(super) fn consume_over(&mut self, at: Range<usize>, end: usize) -> Range<usize> {
         let at = self.start + at.start..self.start + at.end;
@@ -81,13 +82,14 @@ impl InputWindow {
         at
     }
 
-    /// Returns consumed bytes; valid until more are read.
+    /// Returns consumed bytes. The range is valid until more bytes are read.
     #[inline]
     pub(super) fn consumed(&self, at: Range<usize>) -> &[u8] {
         self.bytes.get(at).unwrap_or_default()
     }
 
-    /// Consumes bytes that need not be available. Returns how many there were.
+    /// Consumes bytes that need not be available. Returns the number of consumed bytes, which is
+    /// smaller if the input ends.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<u64, ImportError> {
         let begin = self.offset;
         loop {
@@ -103,8 +105,8 @@ impl InputWindow {
     fn read(&mut self, bytes: usize) -> Result<bool, ImportError> {
         while self.end - self.start < bytes && !self.has_ended {
             let available = self.end - self.start;
-            // Free the consumed bytes once they are the larger part, so that each byte is moved at
-            // most once.
+            // Free the consumed bytes when they are the larger part, so that each byte is moved at
+            // most one time.
             if self.start >= available {
                 self.bytes.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, available);

@@ -120,7 +120,7 @@ pub fn stated_zone(word: &str) -> Result<TimeZone, String> {
 }
 
 /// Converts a local time with an abbreviation or offset to nanoseconds since 1970. Also returns
-/// whether the name could mean another zone. Returns `None` if the name is unknown.
+/// whether the name could stand for another zone. Returns `None` if the name is unknown.
 ///
 /// The likely zones have priority if they use the abbreviation at this time. The abbreviations of a
 /// zone for summer and winter distinguish the two times of a repeated hour.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     // Proves that an abbreviation distinguishes the two times of a repeated hour, and that an
-    // ambiguous one selects the likely zone.
+    // ambiguous abbreviation selects the likely zone.
     #[test]
     fn words_select_instants() {
         let berlin = TimeZone::get("Europe/Berlin").unwrap();

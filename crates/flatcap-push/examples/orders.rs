@@ -1,7 +1,8 @@
-//! An application that pushes its spans: it handles orders, and each order is a frame with its
-//! duration. `scripts/push_demo.sh` shows them beside the pressure on the host.
+//! An application that pushes its spans. It handles orders, and each order becomes a frame with the
+//! order's duration. `scripts/push_demo.sh` shows these durations together with the pressure on the
+//! host.
 //!
-//! Arguments: the push socket, and how many orders to handle.
+//! The arguments are the push socket and the number of orders to handle.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "an application, not the recorder")]
 
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use flatcap_push::{ClientOptions, PushClient, PushLayer};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// Time that an order takes on a host with nothing else to do.
+/// Time that an order takes on an otherwise idle host.
 const ORDER: Duration = Duration::from_micros(300);
 /// Time from one order to the next.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -30,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Handles an order: computes for a while. On a busy host it takes longer.
+/// Handles an order by computing for some time. On a busy host this takes longer.
 fn handle(number: u64) {
     let span = tracing::info_span!("order", number);
     span.in_scope(|| {

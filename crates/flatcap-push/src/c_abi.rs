@@ -1,4 +1,4 @@
-//! The C interface: `include/flatcap_push.h` documents each function.
+//! The C interface. `include/flatcap_push.h` documents each function.
 
 #![allow(unsafe_code, reason = "the interface of C: pointers of the caller")]
 
@@ -23,7 +23,7 @@ thread_local! {
     static BUILDING: Cell<Option<(Box<ThreadLane>, BegunSample)>> = const { Cell::new(None) };
 }
 
-/// `flatcap_t`: a client, and its sources, which live as long as the client.
+/// `flatcap_t`, which is a client with its sources. The sources live as long as the client.
 #[derive(Debug)]
 struct CClient {
     client: PushClient,
@@ -53,7 +53,7 @@ struct CBudget {
     user_bytes_per_second: u64,
 }
 
-/// Returns the text of a C string; none for null and for what is not UTF-8.
+/// Returns the text of a C string, or `None` for null and for bytes that are not UTF-8.
 fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
     if pointer.is_null() {
         return None;
@@ -62,7 +62,7 @@ fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(pointer) }.to_str().ok()
 }
 
-/// Returns the bytes at a pointer, or `None` for null with a length.
+/// Returns the bytes at a pointer, or `None` for null with a length above 0.
 fn bytes<'a>(pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
     if length == 0 {
         return Some(&[]);
@@ -215,7 +215,7 @@ extern "C" fn flatcap_begin(source: *const PushSource, length: usize) -> *mut c_
         return null_mut();
     };
     let place = sample.place.cast();
-    // If the thread ends, no further samples are pushed.
+    // If this fails, the thread ends, and no further samples are pushed.
     let _ends = BUILDING.try_with(|building| building.set(Some((lane, sample))));
     place
 }
@@ -328,7 +328,8 @@ mod tests {
         assert_eq!((object::<u64>(null()), object(&raw const content)), (None, Some(&content)));
     }
 
-    // Proves that each function refuses null, and that a text is cut to the caller's buffer.
+    // Proves that each function refuses null, and that a text is cut to the size of the caller's
+    // buffer.
     #[test]
     fn null_is_refused() {
         assert!(flatcap_open(null(), null()).is_null());

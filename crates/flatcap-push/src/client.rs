@@ -1,4 +1,4 @@
-//! A client: opens, sets up sources, fires triggers.
+//! A client, which connects to a recorder, sets up sources and fires triggers.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use super::source::PushSource;
 
 /// The socket of the service.
 const SOCKET: &str = "/run/flatcap/push.sock";
-/// Sets another socket.
+/// The environment variable that sets another socket.
 const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
 /// Maximum length of the path of a Unix socket (`sun_path` minus the zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -27,8 +27,8 @@ pub struct PushClient {
 }
 
 impl PushClient {
-    /// Opens a client. Connects if there is a recorder. Succeeds without one, too: the threads that
-    /// push look for a recorder once a second.
+    /// Opens a client. Connects if there is a recorder. The call also succeeds without a recorder,
+    /// because the threads that push search for a recorder once a second.
     ///
     /// # Errors
     /// The name or the socket's path is not valid.
@@ -93,22 +93,23 @@ impl PushClient {
         self.handle.shared.process().registry.is_connected()
     }
 
-    /// Returns the recorder's budget for pushed frames. The first push of a connection gets it.
-    /// Returns `None` before, and if the recorder is a version that does not state it.
+    /// Returns the recorder's budget for pushed frames. The client gets the budget with the first
+    /// push of a connection. Returns `None` before this push, and if the version of the recorder
+    /// does not state a budget.
     pub fn budget(&self) -> Option<PushBudget> {
         self.handle.shared.process().registry.budget()
     }
 
-    /// Returns the first refusal of the recorder on this connection with its reason, and the last
-    /// one if that is another. Without a connection, returns why each socket that was tried failed.
-    /// Returns an empty string if nothing was refused.
+    /// Returns the first refusal of the recorder on this connection with its reason, and also the
+    /// last refusal if it differs. Without a connection, returns the reason why each socket that
+    /// was tried failed. Returns an empty string if nothing was refused.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }
 }
 
-/// Returns the sockets on which recorders listen by default: the socket of the service, and of a
-/// recorder that this user has started.
+/// Returns the sockets on which recorders listen by default. These are the socket of the service,
+/// and the socket of a recorder that this user has started.
 fn default_places() -> Vec<SocketPlace> {
     let uid = rustix::process::geteuid().as_raw();
     vec![
@@ -121,8 +122,8 @@ fn default_places() -> Vec<SocketPlace> {
 mod tests {
     use super::*;
 
-    // Proves that the error of a client names the sockets that it has tried and why each failed,
-    // and that it does not connect to one in a directory of another user.
+    // Proves that the error of a client names each socket that it has tried, with the reason of the
+    // failure. The client does not connect to a socket in a directory of another user.
     #[test]
     fn missing_recorders_are_named() {
         let own = default_places();

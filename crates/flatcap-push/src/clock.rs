@@ -9,8 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds per second.
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
-/// Minimum distance of the points, in nanoseconds, for a sufficiently known speed: an error of 40
-/// ns is 4 ppm.
+/// Minimum distance of the points, in nanoseconds. At this distance, an error of 40 ns changes the
+/// speed by 4 ppm, which is accurate enough.
 const CALIBRATION_MIN_NS: u64 = 10_000_000;
 /// Maximum time between two points, in nanoseconds.
 pub(crate) const CALIBRATION_MAX_NS: u64 = NS_PER_S;
@@ -19,7 +19,7 @@ pub(crate) const CALIBRATION_MAX_NS: u64 = NS_PER_S;
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
-    // The clock counts from the boot: never negative, and 2^64 ns are 584 years.
+    // The clock counts from the boot, so it is never negative, and 2^64 ns are 584 years.
     time.tv_sec.cast_unsigned().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
@@ -73,7 +73,8 @@ impl ClockPoint {
         (cfg!(target_arch = "x86_64") && source.trim() == "tsc").then(Self::now)
     }
 
-    /// Reads both clocks several times, and returns the attempt that took the shortest time.
+    /// Reads both clocks several times, and returns the result of the attempt that took the
+    /// shortest time.
     fn now() -> Self {
         let attempt = |_| {
             let before = ticks();
@@ -88,7 +89,8 @@ impl ClockPoint {
         best.map_or(Self { ticks: 0, mono_ns: 0 }, |(_, point)| point)
     }
 
-    /// Returns the line through this point and now; waits until both are far enough apart.
+    /// Returns the line through this point and the current point. Waits until the two points are
+    /// far enough apart.
     pub(crate) fn clock(self) -> CounterClock {
         let mut clock = CounterClock { point: self, ns_per_tick: 0 };
         while clock.calibrate() == 0 {
@@ -107,8 +109,8 @@ impl CounterClock {
         self.point.mono_ns + ((u128::from(passed) * u128::from(self.ns_per_tick)) >> 32) as u64
     }
 
-    /// Returns for how long the line is valid, in nanoseconds: the distance between its two points,
-    /// at most `CALIBRATION_MAX_NS`, or 0 if they are too close.
+    /// Returns the time for which the line is valid, in nanoseconds. This is the distance between
+    /// its two points, but at most `CALIBRATION_MAX_NS`, or 0 if the points are too close.
     fn calibrate(&mut self) -> u64 {
         let now = ClockPoint::now();
         let ns = now.mono_ns.saturating_sub(self.point.mono_ns);

@@ -1,4 +1,4 @@
-//! The push socket: one message a packet, with descriptors.
+//! The push socket. Each packet has one message, and may carry descriptors.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Write as _};
@@ -18,7 +18,7 @@ use rustix::net::{
 
 use crate::clock::monotonic_ns;
 
-/// Minimum timeout: the kernel treats a timeout of 0 as no timeout.
+/// Minimum timeout. A shorter one could become 0, which the kernel treats as no timeout.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// An open connection to a recorder.
@@ -26,16 +26,16 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Connection {
     socket: OwnedFd,
     reply_limit: Duration,
-    /// Messages that the recorder has sent unrequested while a reply was awaited.
+    /// Messages that the recorder has sent without a request while the client waited for a reply.
     unasked: Vec<PushReply>,
 }
 
-/// A message of the recorder, with its descriptor.
+/// A message of the recorder, with its descriptor if it has one.
 type Received = (PushReply, Option<OwnedFd>);
 
 impl Connection {
-    /// Connects. Fails immediately if no recorder listens. A reply that takes longer than the limit
-    /// is an error.
+    /// Connects. Fails immediately if no recorder listens. A reply that takes longer than
+    /// `reply_limit` is later an error.
     pub(crate) fn open(path: &Path, reply_limit: Duration) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         for timeout in [Timeout::Recv, Timeout::Send] {
@@ -79,13 +79,13 @@ impl Connection {
         }
     }
 
-    /// Sends a request without a reply. The message is dropped if the recorder does not read.
+    /// Sends a request that has no reply. The request is dropped if the recorder does not read.
     pub(crate) fn tell(&self, request: &PushRequest) {
-        // `poll` detects a closed connection.
+        // An error needs no handling here, because `poll` detects a closed connection.
         let _closed = send(&self.socket, &request.encode(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 
-    /// Returns the next message that the recorder has sent unrequested. Does not wait.
+    /// Returns the next message that the recorder has sent without a request. Does not wait.
     ///
     /// # Errors
     /// The connection is closed.
@@ -119,7 +119,7 @@ impl Connection {
     }
 }
 
-/// Returns sealed memory with these bytes, which no process can change.
+/// Returns sealed memory with these bytes. No process can change sealed memory.
 pub(crate) fn sealed_memory(bytes: &[u8]) -> io::Result<OwnedFd> {
     let memory = memfd_create("flatcap-schema", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(memory);

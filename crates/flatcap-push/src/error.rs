@@ -1,10 +1,10 @@
-//! Errors of pushing. No error stops an application: a push that fails is counted.
+//! Errors of pushing. No error stops an application, because a push that fails is only counted.
 
 /// The reason why a sample was not pushed. The sample is counted as dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PushError {
-    /// There is no recorder, or it takes no samples from this client, source or thread.
+    /// There is no recorder, or the recorder accepts no samples from this client, source or thread.
     #[error("no recorder takes samples of this source")]
     NoRecorder,
     /// The lane is full.
@@ -13,10 +13,11 @@ pub enum PushError {
     /// The payload is longer than the recorder's limit.
     #[error("the payload is longer than the recorder takes")]
     TooLarge,
-    /// The recorder currently takes no samples, because the client exceeds its limits.
+    /// The recorder currently accepts no samples, because the client exceeds its limits.
     #[error("the recorder has paused this client: it is above its limits")]
     Paused,
-    /// The thread is in the middle of another push: a signal handler, or a sample that was begun.
+    /// The thread is in the middle of another push. The caller is a signal handler, or the thread
+    /// has begun another sample.
     #[error("this thread is in the middle of another push")]
     Busy,
     /// The source of a gauge cannot be set up.

@@ -1,8 +1,7 @@
 //! Single values of an application, pushed with one call.
 //!
-//! Each name is a source of its own. Its schema (`schemas/gauge.fbs`) is compiled with a
-//! placeholder for the unit, which is replaced here, so that the library needs no compiler for
-//! schemas.
+//! Each name is a separate source. Its schema (`schemas/gauge.fbs`) is compiled with a placeholder
+//! for the unit, which is replaced here, so that the library needs no compiler for schemas.
 
 use std::sync::Arc;
 
@@ -13,21 +12,23 @@ use super::source::PushSource;
 
 const SCHEMA: &[u8] = include_bytes!("../generated/gauge.bfbs");
 const ROOT: &str = "flatcap.push.Gauge";
-/// Maximum length of a unit, in bytes: the length of the placeholder.
+/// Maximum length of a unit, in bytes, which is the length of the placeholder.
 const UNIT_BYTES_MAX: usize = 32;
 const PLACEHOLDER: [u8; UNIT_BYTES_MAX] = [b'*'; UNIT_BYTES_MAX];
-/// A payload with the value 0: offset of the table, vtable with one field, table, value.
+/// A payload with the value 0. It consists of the offset of the table, the vtable with one field,
+/// the table, and the value.
 const PAYLOAD: [u8; 24] = [12, 0, 0, 0, 6, 0, 12, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const VALUE_AT: usize = 16;
 
 impl PushClient {
-    /// Pushes one value, stamped now. It is the field `NAME.value` in recordings, and its unit is
-    /// `unit`, which may be empty. The first push of a name sets up a source. Each client can have
-    /// 64 of them.
+    /// Pushes one value with the current time. In recordings, the value is the field `NAME.value`,
+    /// and its unit is `unit`, which may be empty. The first push of a name sets up a source. Each
+    /// client can have 64 sources.
     ///
     /// # Errors
-    /// The reason why the value was dropped. It is counted, except if the name or the unit is not
-    /// valid: [`PushError::Setup`].
+    /// The reason why the value was dropped. A dropped value is counted, except if the source
+    /// cannot be set up ([`PushError::Setup`]), for example because the name or the unit is not
+    /// valid.
     pub fn gauge(&self, name: &str, unit: &str, value: f64) -> Result<(), PushError> {
         let source = match self.known_gauge(name, unit) {
             Some(source) => source,
@@ -59,18 +60,18 @@ impl PushClient {
     }
 }
 
-/// Returns whether a source has the values of this name and unit.
+/// Returns whether a source is the gauge with this name and unit.
 fn is_gauge(source: &ClientSource, name: &str, unit: &str) -> bool {
     let registration = &source.registration;
     registration.name == name && registration.root == ROOT && unit_of(&source.schema) == Some(unit.as_bytes())
 }
 
-/// Returns the place of the unit's length in the schema.
+/// Returns the offset of the unit's length in the schema.
 fn unit_at() -> Option<usize> {
     SCHEMA.windows(PLACEHOLDER.len()).position(|window| window == PLACEHOLDER)?.checked_sub(size_of::<u32>())
 }
 
-/// Returns the schema with this unit. `None` if the unit is too long or has control characters.
+/// Returns the schema with this unit, or `None` if the unit is too long or has control characters.
 fn schema_with_unit(unit: &str) -> Option<Vec<u8>> {
     if unit.len() > UNIT_BYTES_MAX || unit.chars().any(char::is_control) {
         return None;
@@ -114,7 +115,8 @@ mod tests {
         }
     }
 
-    // Proves that the schema is valid with each length of unit, and that the payload has its value.
+    // Proves that the schema is valid for units of every length, and that the payload has the
+    // pushed value.
     #[test]
     fn schemas_and_payload_are_valid() {
         for length in 0..=UNIT_BYTES_MAX {

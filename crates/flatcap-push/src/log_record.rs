@@ -11,12 +11,12 @@ use super::source::PushSource;
 
 const SCHEMA: &[u8] = include_bytes!("../generated/log_record.bfbs");
 const ROOT: &str = "flatcap.push.LogRecord";
-/// Maximum number of fields of a record; further ones are left out.
+/// Maximum number of fields of a record. Further fields are left out.
 const FIELDS_MAX: usize = 32;
-/// Maximum length of a text. The rest is cut, so that one record does not fill a lane.
+/// Maximum length of a string, in bytes. The rest is cut, so that one record does not fill a lane.
 const TEXT_BYTES_MAX: usize = 8192;
 
-/// Returns the offset in a vtable of the field with this number.
+/// Returns the offset of the field with this number in a vtable.
 const fn slot(number: u16) -> u16 {
     4 + 2 * number
 }
@@ -74,7 +74,7 @@ impl LogRecord<'_> {
             self.build(&mut builder);
             let _counted = source.push(builder.finished_data());
         });
-        // The thread ends, and its builder no longer exists.
+        // The thread is ending, and its builder no longer exists.
         if pushed.is_err() {
             source.count_busy();
         }

@@ -1,4 +1,4 @@
-//! A sink of the crate `log`: every record becomes a sample.
+//! A sink of the crate `log`. Every record becomes a sample.
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -15,8 +15,8 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// Creates a sink for records of at least this level. They become samples of the source `name`
-    /// of a client.
+    /// Creates a sink for records of at least this level. The records become samples of the source
+    /// `name` of a client.
     ///
     /// # Errors
     /// The same errors as [`PushClient::source`].

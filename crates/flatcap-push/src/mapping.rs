@@ -1,5 +1,5 @@
-//! The mapped memory of a lane. Only this module accesses it, through a raw pointer: Rust has no
-//! safe way to share memory with another process.
+//! The mapped memory of a lane. Only this module accesses the memory, through a raw pointer,
+//! because Rust has no safe way to share memory with another process.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,8 @@ use crate::process_mark::ProcessMark;
 #[derive(Debug)]
 pub(crate) struct Mapping {
     map: ManuallyDrop<MmapRaw>, // longer than CONTROL_BYTES
-    /// The process that made the mapping, identified by its id if the kernel has no marks.
+    /// The mark of the process that made the mapping. If the kernel has no marks, the process is
+    /// identified by its id.
     mark: Option<ProcessMark>,
     process: u32,
 }
@@ -46,7 +47,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let is_own =
             self.mark.map_or_else(|| std::process::id() == self.process, ProcessMark::is_own_process);
-        // A child does not have this mapping. At its address there may be another one.
+        // A child does not have this mapping. At the same address there may be another mapping.
         if is_own {
             // SAFETY: the mapping is dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.map) };
@@ -89,7 +90,7 @@ mod tests {
 
     const SLAB_BYTES: usize = 4096;
 
-    /// A lane in private memory of this process, which miri's memory model supports.
+    /// Returns a lane in private memory of this process, which miri's memory model supports.
     fn lane() -> (Mapping, LaneHeader) {
         let header = LaneHeader {
             slabs: 2,
@@ -110,8 +111,8 @@ mod tests {
     }
 
     // Proves that frames are written one after the other into the slabs, and numbers into the first
-    // page, through the raw pointer. Under miri, also proves that no access is out of bounds or
-    // aliased.
+    // page, through the raw pointer. Under miri, the test also proves that no access is out of
+    // bounds or violates the aliasing rules.
     #[test]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     fn a_lane_is_written() {

@@ -1,6 +1,6 @@
-//! The state of a process: its connection to the recorder, and its lanes. This module sends and
-//! receives all messages, under one lock. A push takes the lock only when it opens a slab, and once
-//! a second.
+//! The state of a process, that is, its connection to the recorder and its lanes. This module sends
+//! and receives all messages, under one lock. A push takes the lock only when it needs a lane, a
+//! source in the lane or a slab, and once a second.
 
 use std::fs::File;
 use std::io;
@@ -17,13 +17,12 @@ use super::setup::{ClientSetup, PushBudget, SOURCES_MAX};
 
 /// Time between two attempts to find a recorder.
 const ATTEMPT_EVERY_NS: u64 = NS_PER_S;
-/// Maximum number of lanes that are kept for a recorder. If there are more, the oldest one without
-/// a writer is dropped, so that memory does not grow with a recorder that never reports a rescued
-/// lane.
+/// Maximum number of lanes that are kept for a recorder. If there are more, the oldest lane without
+/// a writer is dropped. Memory therefore does not grow if a recorder never reports a rescued lane.
 const HELD_LANES_MAX: usize = 1024;
 
-/// Dropped samples of each source, counted by threads that use the same counters one after the
-/// other. One thread writes at a time.
+/// Numbers of dropped samples of each source. Several threads may use the same counters one after
+/// the other, but only one thread writes at a time.
 #[derive(Debug)]
 pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
 
@@ -31,7 +30,7 @@ pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
 #[derive(Debug)]
 pub(crate) struct LaneEnd {
     pub(crate) writer: LaneWriter<Mapping>,
-    /// The connection to which it belongs.
+    /// The number of the connection to which the lane belongs.
     pub(crate) connection: u64,
     memory: Arc<File>,
 }
@@ -56,14 +55,14 @@ struct RegistryState {
     budget: LaneBudget,    // as this recorder has stated it
 }
 
-/// Refusals of a recorder. The first text is mostly the cause of later ones.
+/// Refusals of a recorder. The first refusal is mostly the cause of later ones.
 #[derive(Debug, Default)]
 struct RefusalTexts {
     first: String,
     last: String,
 }
 
-/// A lane to which threads write.
+/// A lane that may have frames that no recorder has in its files.
 #[derive(Debug)]
 struct HeldLane {
     resumption: LaneResumption,
@@ -78,7 +77,8 @@ impl Default for DropCounters {
 }
 
 impl DropCounters {
-    /// Counts one sample. No read-modify-write is needed, because only one thread counts.
+    /// Counts one sample. No atomic read-modify-write operation is needed, because only one thread
+    /// counts.
     #[inline]
     pub(crate) fn add(&self, slot: u8) {
         if let Some(count) = self.0.get(usize::from(slot)) {
@@ -92,8 +92,8 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the messages of the recorder. If there is no connection, connects when the next
-    /// attempt is due. Returns the number of the connection.
+    /// Reads the messages of the recorder. If there is no connection and the next attempt is due,
+    /// connects. Returns the number of the connection.
     pub(crate) fn check(&self, client: &ClientSetup, now_ns: u64) -> u64 {
         let mut state = self.lock();
         state.poll();
@@ -142,7 +142,7 @@ impl Registry {
         bound.is_some()
     }
 
-    /// Takes back the lane of a thread that ends.
+    /// Takes back the lane of a thread that ends, so that another thread can use it.
     pub(crate) fn release(&self, end: LaneEnd) {
         let mut state = self.lock();
         if end.connection == state.connections {
@@ -152,8 +152,8 @@ impl Registry {
         }
     }
 
-    /// Hands over a lane whose thread has stopped writing to it, because there is another recorder,
-    /// or because this one has ended the lane.
+    /// Hands over a lane to which its thread has stopped writing. The thread stops because there is
+    /// another recorder, or because the current recorder has ended the lane.
     pub(crate) fn hand_over(&self, end: &LaneEnd) {
         self.lock().hand_over(end);
     }
@@ -179,7 +179,7 @@ impl Registry {
         }
     }
 
-    /// Closes the connection for good.
+    /// Closes the connection permanently.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -214,13 +214,13 @@ impl Registry {
         }
     }
 
-    /// Returns counters for one more thread.
+    /// Returns drop counters for another thread.
     pub(crate) fn new_counters(&self) -> Arc<DropCounters> {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a thread has ended, only this list refers to its counters. The counts of the thread
-        // stay in the sum.
+        // After a thread has ended, only this list refers to its counters, so another thread can
+        // use them. The counts of the ended thread stay in the sum.
         if let Some(free) = counters.iter().find(|own| Arc::strong_count(own) == 1) {
-            // Synchronizes with the release of that thread's reference.
+            // Synchronizes with the release of the ended thread's reference.
             fence(Ordering::Acquire);
             return Arc::clone(free);
         }
@@ -271,7 +271,7 @@ impl RegistryState {
         }
     }
 
-    /// Begins a connection: sends the name of the client, its sources, and the lanes that earlier
+    /// Begins a connection. Sends the name of the client, its sources, and the lanes that earlier
     /// recorders have not read.
     fn begin(&mut self, client: &ClientSetup) {
         let hello = PushRequest::Hello { version: VERSION, client: client.name.clone() };
@@ -293,8 +293,9 @@ impl RegistryState {
                 lane.resumption.is_final = true;
             }
         }
-        // These include lanes that are still written to, whose threads hand them over once they
-        // have stopped, and lanes that an earlier recorder was given and has not rescued.
+        // These include lanes to which threads still write. Such a thread hands over its lane after
+        // it has stopped. They also include lanes that an earlier recorder was given and has not
+        // rescued.
         for lane in std::mem::take(&mut self.lanes) {
             if self.resume(&lane) {
                 self.lanes.push(lane);
@@ -354,15 +355,15 @@ impl RegistryState {
     fn hand_over(&mut self, end: &LaneEnd) {
         let Some(mut lane) = self.find_held(end).map(|index| self.lanes.remove(index)) else { return };
         lane.resumption.is_final = true;
-        // A lane of this connection was ended by the recorder, which knows it.
+        // A lane of this connection was ended by the recorder itself, so it is not offered again.
         if lane.connection != self.connections && self.resume(&lane) {
             self.lanes.push(lane);
         }
     }
 
-    /// Offers a lane of an earlier connection. Returns whether to keep the lane. The lane is kept
-    /// until the recorder has rescued it, because that recorder may be killed too. If the recorder
-    /// refuses a lane without a writer, the lane is not kept.
+    /// Offers a lane of an earlier connection to the recorder. Returns whether the lane must be
+    /// kept. It is kept until the recorder has rescued it, because this recorder may be killed too.
+    /// If the recorder refuses a lane without a writer, the lane is not kept.
     fn resume(&mut self, lane: &HeldLane) -> bool {
         let request = PushRequest::Resume(lane.resumption);
         let is_taken = |reply, _| matches!(reply, PushReply::Resume).then_some(());
@@ -370,9 +371,9 @@ impl RegistryState {
         taken.is_some() || self.connection.is_none() || !lane.resumption.is_final
     }
 
-    /// Sends a request. Returns the wanted part of the reply, or `None` if there is no recorder, or
-    /// it refuses, or does not reply in time. After a missing reply or a fatal refusal, the
-    /// connection is closed.
+    /// Sends a request. Returns the wanted part of the reply. Returns `None` if there is no
+    /// recorder, or if the recorder refuses or does not reply in time. After a missing reply or a
+    /// fatal refusal, the connection is closed.
     fn ask<R>(
         &mut self,
         request: &PushRequest,
@@ -419,8 +420,8 @@ impl RegistryState {
 mod tests {
     use super::*;
 
-    // Proves that the counters of a thread that has ended are reused, and that no count is lost by
-    // this.
+    // Proves that the counters of a thread that has ended are reused, and that the reuse loses no
+    // count.
     #[test]
     fn counters_are_reused() {
         let registry = Registry::default();

@@ -25,16 +25,16 @@ pub enum OnFullLane {
     /// Drops the sample.
     #[default]
     DropNewest,
-    /// Drops the oldest samples of the lane, of any source: one slab of them.
+    /// Drops the oldest slab of the lane, with samples of any source.
     DropOldest,
     /// Waits for space, up to a limit.
     Block,
 }
 
-/// A source of a client: the data that a push needs.
+/// The data of a source that a push needs.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceSlot {
-    /// The client's number of the source, which is its slot in each lane.
+    /// The number of the source in the client, which is also its slot in each lane.
     pub(crate) number: u8,
     pub(crate) on_full: OnFullLane,
 }
@@ -42,20 +42,21 @@ pub(crate) struct SourceSlot {
 /// The options of a client.
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
-    /// The push socket. By default the value of the environment variable `FLATCAP_PUSH_SOCKET`,
-    /// otherwise the socket of the service (/run/flatcap/push.sock) or of a recorder that this user
-    /// has started (/dev/shm/flatcap-UID/push.sock).
+    /// The push socket. If `None`, the value of the environment variable `FLATCAP_PUSH_SOCKET` is
+    /// used. Without this variable, the client tries the socket of the service
+    /// (/run/flatcap/push.sock) and of a recorder that this user has started
+    /// (/dev/shm/flatcap-UID/push.sock).
     pub socket: Option<PathBuf>,
-    /// Bytes of a thread's ring; 0 for the recorder's default.
+    /// Number of bytes of a thread's ring, or 0 for the recorder's default.
     pub ring_bytes: u64,
     /// Whether samples are stamped with the processor's timestamp counter, if the kernel uses it
     /// for its own clock.
     pub use_counter: bool,
     /// Maximum time that a push waits for space, with [`OnFullLane::Block`].
     pub block_limit: Duration,
-    /// Maximum time that a thread waits for the recorder's reply, when a source or a lane is new.
-    /// The recorder replies within microseconds. A recorder that does not reply in time is stuck,
-    /// and counts as gone.
+    /// Maximum time that a thread waits for the recorder's reply when it sets up a source or a
+    /// lane. The recorder replies within microseconds. A recorder that does not reply in time is
+    /// stuck, and counts as gone.
     pub reply_limit: Duration,
 }
 
@@ -71,16 +72,17 @@ impl Default for ClientOptions {
     }
 }
 
-/// The options of a source. The default is opaque: its payloads are any bytes.
+/// The options of a source. By default a source is opaque, that is, its payloads are any bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceOptions<'a> {
     /// The source's name.
     pub name: &'a str,
-    /// Full name of its payload's root table; empty if it is opaque.
+    /// Full name of the payload's root table, or an empty string if the source is opaque.
     pub root: &'a str,
-    /// The binary schema of its payload (`flatc --binary --schema`); empty if it is opaque.
+    /// The binary schema of the payload (`flatc --binary --schema`), or empty if the source is
+    /// opaque.
     pub schema: &'a [u8],
-    /// Names and values that describe it.
+    /// Names and values that describe the source.
     pub labels: &'a [(&'a str, &'a str)],
     /// Nominal period, if the source has one.
     pub period: Duration,
@@ -89,15 +91,15 @@ pub struct SourceOptions<'a> {
 }
 
 /// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames above
-/// them wait in the lanes. If a lane is full, [`OnFullLane`] decides.
+/// the limits wait in the lanes. If a lane is full, [`OnFullLane`] decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushBudget {
-    /// CPU time for the frames of all users, in nanoseconds per second: 1,000,000,000 is one core.
+    /// CPU time for the frames of all users, in nanoseconds per second. 1,000,000,000 is one core.
     pub cpu_ns_per_second: u64,
-    /// Frames per second of this user; `None` is unlimited.
+    /// Maximum number of frames per second of this user, or `None` if it is unlimited.
     pub user_frames_per_second: Option<u64>,
-    /// Bytes per second of this user; `None` is unlimited.
+    /// Maximum number of bytes per second of this user, or `None` if it is unlimited.
     pub user_bytes_per_second: Option<u64>,
 }
 
@@ -113,7 +115,7 @@ impl PushBudget {
     }
 }
 
-/// A client as it was opened.
+/// The setup of a client, as it was opened.
 #[derive(Debug)]
 pub(crate) struct ClientSetup {
     pub(crate) name: String,
@@ -129,8 +131,8 @@ pub(crate) struct ClientSetup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocketPlace {
     pub(crate) path: PathBuf,
-    /// The user who must own the socket's directory, if required. Any user can create a directory
-    /// with this name in /dev/shm.
+    /// The user who must own the socket's directory, if the owner matters. It matters in /dev/shm,
+    /// because any user can create a directory with this name there.
     pub(crate) owner: Option<u32>,
 }
 

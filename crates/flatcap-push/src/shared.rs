@@ -1,11 +1,13 @@
-//! The part of a client that its threads share: the setup, and for each process its registry.
+//! The part of a client that its threads share, that is, the setup, and the registry of each
+//! process.
 
 use std::sync::{Arc, OnceLock};
 
 use super::registry::Registry;
 use super::setup::ClientSetup;
 
-/// Closes the client with its last handle. Threads keep the shared part for as long as they live.
+/// A handle of a client. Dropping the last handle closes the client. Threads keep the shared part
+/// as long as they live.
 #[derive(Debug)]
 pub(crate) struct ClientHandle {
     pub(crate) shared: Arc<ClientShared>,

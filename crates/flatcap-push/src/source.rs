@@ -1,4 +1,4 @@
-//! A source of a client, pushed by any thread.
+//! A source of a client, to which any thread can push samples.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::setup::{ClientSource, SourceSlot};
 use super::shared::ClientHandle;
 use super::thread_lane::push;
 
-/// A source. It is cheap to clone, and any thread may push.
+/// A source. It is cheap to clone, and any thread may push samples to it.
 #[derive(Debug, Clone)]
 pub struct PushSource {
     client: Arc<ClientHandle>,
@@ -31,8 +31,8 @@ impl PushSource {
         self.push_with(payload.len(), |place| copy(place, payload))
     }
 
-    /// Pushes a sample. `fill` writes its payload of `bytes` bytes in place. The memory has any
-    /// content and alignment.
+    /// Pushes a sample. `fill` writes the payload of `bytes` bytes in place. Before the call, the
+    /// memory has arbitrary content. It may have any alignment.
     ///
     /// # Errors
     /// The reason why the sample was dropped. A dropped sample is counted.

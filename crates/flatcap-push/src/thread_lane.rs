@@ -15,22 +15,23 @@ use super::registry::{DropCounters, LaneEnd};
 use super::setup::{OnFullLane, SourceSlot};
 use super::shared::ClientShared;
 
-/// Maximum number of pushes without a recorder for each reading of the clock. The actual number is
-/// the number of pushes in [`LOOK_EVERY_NS`]: reading the clock takes as long as twenty pushes that
-/// drop.
+/// Maximum number of pushes without a recorder between two readings of the clock. The actual number
+/// is about the number of pushes in [`LOOK_EVERY_NS`]. The clock is not read at each push, because
+/// reading it takes as long as twenty pushes that drop.
 const UNTIMED_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = NS_PER_S / 10;
-/// Minimum and maximum pause of a push that waits for space.
+/// Minimum pause of a push that waits for space, in nanoseconds. The next constant is the maximum.
 const PAUSE_MIN_NS: u64 = 50_000;
 const PAUSE_MAX_NS: u64 = 1_000_000;
-/// Maximum number of steps to prepare for one sample: a new lane, a slot, the next slab.
+/// Maximum number of steps of the preparation for one sample. A step gets a new lane, a slot or the
+/// next slab.
 const STEPS_MAX: u32 = 8;
 
 thread_local! {
     /// The lane that was used last. Empty while it is being used, so that a signal handler does not
     /// find it.
     static CURRENT: LaneCell = const { Cell::new(None) };
-    /// Whether this thread has had a lane.
+    /// Whether this thread has already had a lane.
     static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
     /// The lanes of other clients.
     #[allow(clippy::vec_box, reason = "boxes move between here and `CURRENT`")]
@@ -64,7 +65,7 @@ pub(crate) fn push(
     bytes: usize,
     fill: impl FnOnce(&mut [u8]),
 ) -> Result<(), PushError> {
-    // When the thread ends, no lane is left.
+    // While the thread ends, there is no lane any more.
     let pushed = CURRENT.try_with(|current| match current.take() {
         Some(lane) if Arc::ptr_eq(&lane.client, client) => push_by(current, lane, source, bytes, fill),
         other => {
@@ -110,7 +111,7 @@ fn push_to_lane(
 /// Takes the lane of this thread. Returns `None` if the lane is in use.
 #[inline]
 pub(crate) fn take_lane(client: &Arc<ClientShared>) -> Option<Box<ThreadLane>> {
-    // When the thread ends, no lane is left.
+    // While the thread ends, there is no lane any more.
     match CURRENT.try_with(Cell::take).ok()? {
         Some(lane) if Arc::ptr_eq(&lane.client, client) => Some(lane),
         other => find_lane(client, other),
@@ -137,7 +138,7 @@ impl Drop for HeldLane<'_> {
     }
 }
 
-/// Finds or makes the lane for a client that was not the last one.
+/// Finds or creates the lane for a client that is not the client of the last push.
 #[cold]
 fn find_lane(client: &Arc<ClientShared>, other: Option<Box<ThreadLane>>) -> Option<Box<ThreadLane>> {
     let is_first = !IS_KNOWN.try_with(|is_known| is_known.replace(true)).ok()?;
@@ -152,8 +153,8 @@ fn find_lane(client: &Arc<ClientShared>, other: Option<Box<ThreadLane>>) -> Opti
             // Closed clients push no further samples, so their lanes need not wait for the end of
             // the thread.
             others.retain(|lane| !lane.client.process().registry.is_closed());
-            // This is not the first use, and there is no lane: a caller further up the stack is
-            // using it.
+            // If this is not the first use and there is no lane, a caller further up the stack is
+            // using the lane.
             (is_first || is_at_hand).then(|| Box::new(ThreadLane::new(client)))
         })
         .ok()?
@@ -178,8 +179,8 @@ impl ThreadLane {
         }
     }
 
-    /// The fast path without a recorder: drops a sample, unless it is time to look for one. Returns
-    /// whether the sample was dropped.
+    /// The fast path without a recorder. Drops a sample, unless it is time to search for a
+    /// recorder. Returns whether the sample was dropped.
     #[inline]
     fn drops_fast(&mut self, slot: u8) -> bool {
         let is_dropped = self.end.is_none() && self.untimed > 1;
@@ -190,7 +191,7 @@ impl ThreadLane {
         is_dropped
     }
 
-    /// Pushes a sample; `fill` writes its payload.
+    /// Pushes a sample, whose payload `fill` writes.
     #[inline]
     fn push(
         &mut self,
@@ -225,7 +226,7 @@ impl ThreadLane {
         Ok(())
     }
 
-    /// Begins a sample: returns the place of its payload of up to `bytes`.
+    /// Begins a sample. Returns the place for its payload of up to `bytes` bytes.
     pub(crate) fn begin(&mut self, source: &SourceSlot, bytes: usize) -> Result<BegunSample, PushError> {
         self.prepare(source, bytes)?;
         let mono_ns = self.clock.now_ns();
@@ -234,7 +235,7 @@ impl ThreadLane {
         Ok(BegunSample { slot: source.number, bytes, mono_ns, place })
     }
 
-    /// Completes a sample with the first `bytes` of its payload.
+    /// Completes a sample whose payload is the first `bytes` bytes of its place.
     pub(crate) fn commit(&mut self, sample: &BegunSample, bytes: usize) -> Result<(), PushError> {
         let is_own = self.mark.is_some_and(ProcessMark::is_own_process);
         match &mut self.end {
@@ -268,7 +269,7 @@ impl ThreadLane {
         Err(self.drop_sample(slot, PushError::NoRecorder))
     }
 
-    /// Counts a sample for which the recorder must account.
+    /// Counts a dropped sample in the lane, so that the recorder accounts for it.
     fn lose(&mut self, slot: u8, why: PushError) -> PushError {
         self.end.as_mut().into_iter().for_each(|end| end.writer.lose(slot));
         self.drop_sample(slot, why)
@@ -279,8 +280,8 @@ impl ThreadLane {
         why
     }
 
-    /// Drops the lane in a child of the process that had it. The memory is not mapped in the child,
-    /// and must not be unmapped.
+    /// Drops the lane in a child of the process that owned the lane. The memory is not mapped in
+    /// the child, and must not be unmapped.
     fn abandon_in_child(&mut self) {
         if self.mark.is_some_and(ProcessMark::is_own_process) {
             return;
@@ -291,8 +292,8 @@ impl ThreadLane {
         self.next_check_ns = 0;
     }
 
-    /// Once a second: reads the messages of the recorder. Looks for a recorder if none is
-    /// connected, and changes the lane if the recorder is another one.
+    /// Called once a second. Reads the messages of the recorder. If no recorder is connected,
+    /// searches for one. If another recorder is connected, changes the lane.
     fn check(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.choose_untimed(now_ns);
@@ -318,7 +319,7 @@ impl ThreadLane {
         self.untimed = self.untimed_from;
     }
 
-    /// Hands over the lane and requests another one. Requests a lane at most once a second from the
+    /// Hands over the lane and requests a new one. Requests at most one lane per second from the
     /// same recorder.
     fn renew(&mut self, now_ns: u64) {
         let registry = &self.client.process().registry;
@@ -376,7 +377,7 @@ impl Drop for ThreadLane {
     }
 }
 
-/// A sample that was begun: the place of its payload.
+/// A sample that was begun, with the place of its payload.
 #[derive(Debug)]
 pub(crate) struct BegunSample {
     slot: u8,

@@ -1,4 +1,5 @@
-//! A layer of `tracing-subscriber`: every event becomes a sample, and every span once it has ended.
+//! A layer of `tracing-subscriber`. Every event becomes a sample, and every span becomes a sample
+//! when it has ended.
 
 use std::fmt::Debug;
 
@@ -84,7 +85,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for PushLayer {
     }
 }
 
-/// The fields of an event or a span; a later value of a field replaces the one before.
+/// The fields of an event or a span. A later value of a field replaces the previous value.
 #[derive(Debug, Default)]
 struct FieldList {
     message: String,

@@ -1,5 +1,5 @@
-//! Adapters around framers and deframers: bounds, observers and validators, nested in each other. A
-//! payload that is refused on writing never reaches the sink.
+//! Adapters around framers and deframers. They are bounds, observers and validators, nested in each
+//! other. A payload that is refused on writing never reaches the sink.
 //!
 //! How to run: `cargo run --example adapters`
 
@@ -12,7 +12,7 @@ use flatcap_stream::{
     SizeValidator, SliceReader, StreamReader, StreamWriter, TypedValidator,
 };
 
-/// Longest payload that either side allows.
+/// Maximum length of a payload, in bytes, on both sides.
 const PAYLOAD_BYTES_MAX: usize = 64;
 
 /// Accepts payloads whose root is a string, checked by the verifier of `flatbuffers`. For a
@@ -24,8 +24,8 @@ fn texts() -> TypedValidator {
 }
 
 fn main() -> Result<()> {
-    // The outermost adapter runs first: length, then content. The observer sees only payloads that
-    // pass both.
+    // The outermost adapter runs first, so the length is checked before the content. The observer
+    // sees only payloads that pass both checks.
     let written = Cell::new(0);
     let framer = ChecksumFramer::new(Crc32)
         .observed(|payload| written.set(written.get() + payload.len()))
@@ -48,8 +48,8 @@ fn main() -> Result<()> {
     writer.write(&"another")?;
     let bytes = writer.into_inner();
 
-    // On reading, a validator sees intact frames only. A frame that it refuses has been consumed,
-    // so reading continues with the next one.
+    // On reading, a validator sees only intact frames. A refused frame has been consumed, so
+    // reading continues with the next frame.
     let rules = || CompositeValidator::new().add(SizeValidator::new(1, 20)).add(texts());
     let read = Cell::new(0);
     let deframer = ChecksumDeframer::new(Crc32)
@@ -64,8 +64,8 @@ fn main() -> Result<()> {
     assert_eq!(read.get(), 2, "the observer is inside the validator: it saw both");
     println!("read: one message refused by its size, one accepted");
 
-    // The same adapters work on a slice. A bound refuses a length before it reads a byte of the
-    // payload.
+    // The same adapters work on a slice. A bound refuses a length before a byte of the payload is
+    // read.
     let bounded = ChecksumDeframer::new(Crc32).with_validator(texts()).bounded(8);
     let first = SliceReader::new(&bytes, bounded).next();
     assert!(first.is_some_and(|payload| payload.is_err_and(|error| error.is_frame_too_large())));

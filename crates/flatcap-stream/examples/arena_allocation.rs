@@ -1,6 +1,6 @@
-//! Messages built in one arena: a batch shares one block of memory until it is written in a few
-//! calls; then the block is free again. From the second batch on, no message allocates from the
-//! heap.
+//! Messages built in one arena. The messages of a batch share one block of memory until the batch
+//! is written in a few calls. Then the block is free again. From the second batch on, no message
+//! allocates from the heap.
 //!
 //! How to run: `cargo run --example arena_allocation`
 
@@ -16,7 +16,7 @@ use flatcap_stream::{DefaultDeframer, DefaultFramer, Result, SliceReader, Stream
 
 /// Space for one batch, including the buffers that its builders outgrow.
 const ARENA_BYTES: usize = 64 * 1024;
-/// Initial size of a builder; most messages fit.
+/// Initial size of a builder, in bytes. Most messages fit.
 const MESSAGE_BYTES: usize = 64;
 
 /// A builder's buffer inside an arena.
@@ -51,7 +51,8 @@ unsafe impl Allocator for ArenaBuffer<'_> {
     type Error = Infallible;
 
     fn grow_downwards(&mut self) -> std::result::Result<(), Infallible> {
-        // The outgrown slice stays allocated until the arena is reset: the price of an arena.
+        // The outgrown slice stays allocated until the arena is reset. This is the cost of an
+        // arena.
         let grown = self.arena.alloc_slice_fill_copy(2 * self.bytes.len(), 0);
         let (_, end) = grown.split_at_mut(self.bytes.len());
         end.copy_from_slice(self.bytes);
@@ -64,8 +65,8 @@ unsafe impl Allocator for ArenaBuffer<'_> {
     }
 }
 
-/// Builds a message in the arena. The result borrows the arena, not the builder, which is dropped
-/// here.
+/// Builds a message in the arena. The result borrows the arena and not the builder, because the
+/// builder is dropped here.
 fn build<'arena>(arena: &'arena Bump, text: &str) -> &'arena [u8] {
     let mut builder = FlatBufferBuilder::new_in(ArenaBuffer::new(arena));
     let root = builder.create_string(text);
@@ -91,7 +92,7 @@ fn main() -> Result<()> {
     assert_eq!(arena.allocated_bytes(), bytes_at_start, "fifty batches used the memory of one");
     println!("5000 messages were built in {bytes_at_start} bytes");
 
-    // A message may outgrow its first buffer; the reset frees the outgrown slices too.
+    // A message may outgrow its first buffer. The reset frees the outgrown slices too.
     let long = "long ".repeat(1000);
     writer.write_payload(build(&arena, &long))?;
     arena.reset();

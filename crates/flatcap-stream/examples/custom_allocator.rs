@@ -1,5 +1,5 @@
-//! A builder with a custom allocator: it grows by whole pages instead of doubling, and counts the
-//! bytes that it holds. A memory policy with a factory releases the pages of a burst.
+//! A builder with a custom allocator. The allocator grows by whole pages instead of doubling, and
+//! counts the bytes that it holds. A memory policy with a factory releases the pages of a burst.
 //!
 //! How to run: `cargo run --example custom_allocator`
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use flatbuffers::{Allocator, FlatBufferBuilder};
 use flatcap_stream::{AdaptiveWatermarkPolicy, DefaultFramer, Result, StreamWriter};
 
-/// Growth of the buffer per step.
+/// Growth of the buffer per step, in bytes.
 const PAGE_BYTES: usize = 4096;
 
 /// A buffer that grows page by page and reports its size to a counter.
@@ -87,7 +87,7 @@ fn main() -> Result<()> {
     let plain_bytes = writer.into_inner();
     assert_eq!(held.load(Relaxed), 0);
 
-    // With a policy: after three small messages in a row the factory makes a builder of one page.
+    // With a policy, the factory makes a builder of one page after three small messages in a row.
     let builder = FlatBufferBuilder::new_in(Pages::new(PAGE_BYTES, &held));
     let policy = AdaptiveWatermarkPolicy::new(4, 3).with_baseline(PAGE_BYTES);
     let mut writer = StreamWriter::with_builder_alloc(Vec::new(), DefaultFramer, builder)

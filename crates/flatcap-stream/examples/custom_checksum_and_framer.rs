@@ -1,8 +1,8 @@
-//! A custom checksum of three bytes, and a custom format: a marker between length and payload.
+//! A custom checksum of three bytes, and a custom format with a marker between length and payload.
 //!
-//! A checksum is a width and a function; framers, deframers and readers accept it like any other. A
-//! format implements `Framer` for writing, `Deframer` for reading from a source and `SliceDeframer`
-//! for reading from memory.
+//! A checksum is a width and a function. Framers, deframers and readers accept a custom checksum
+//! like any other. A format implements `Framer` for writing, `Deframer` for reading from a source
+//! and `SliceDeframer` for reading from memory.
 //!
 //! How to run: `cargo run --example custom_checksum_and_framer`
 
@@ -51,8 +51,8 @@ impl Framer for MarkedFormat {
 }
 
 impl Deframer for MarkedFormat {
-    // The length has been read; the marker comes next. The rest is the default format, which checks
-    // the limit and allocates no faster than bytes arrive.
+    // The length has been read, and the marker comes next. The rest is read by the default format,
+    // which checks the limit and allocates memory no faster than bytes arrive.
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,

@@ -1,5 +1,6 @@
-//! Reading with custom control flow: skip frames, stop early, continue after a refused frame; seek
-//! in a slice and split it among threads; salvage the intact frames of a damaged copy.
+//! Reading with custom control flow. The example skips frames, stops early, and continues after a
+//! refused frame. It seeks in a slice, splits the slice among threads, and salvages the intact
+//! frames of a damaged copy.
 //!
 //! How to run: `cargo run --example expert_processing`
 
@@ -10,7 +11,7 @@ use flatcap_stream::{
     XxHash64, salvage,
 };
 
-/// Frames in the stream; frame i has the payload "event i".
+/// Number of frames in the stream. Frame i has the payload "event i".
 const FRAMES: usize = 1000;
 
 /// Returns the stream and the offset of each frame in it.
@@ -39,7 +40,7 @@ fn read_with_custom_control_flow(bytes: &[u8]) -> Result<()> {
             Ok(None | Some(b"event 500")) => break,
             Ok(Some(payload)) if !payload.ends_with(b"0") => {}
             Ok(Some(_)) => tens += 1,
-            // The refused frame has been consumed: the source is at the next one.
+            // The refused frame has been consumed, so the source is at the next frame.
             Err(error) if error.is_checksum_mismatch() => refused += 1,
             Err(error) => return Err(error),
         }
@@ -54,7 +55,7 @@ fn read_in_any_order(bytes: &[u8], offsets: &[usize]) -> Result<()> {
     let mut reader = SliceReader::new(bytes, ChecksumDeframer::new(XxHash64));
     reader.seek(offsets.get(700).copied().unwrap_or_default());
     assert_eq!(reader.next().transpose()?, Some(&b"event 700"[..]));
-    // Advances by the header alone: the checksum of event 701 is not verified.
+    // Only the header is read, so the checksum of event 701 is not verified.
     assert_eq!(reader.skip_frame()?, offsets.get(701).copied());
     assert_eq!(reader.next().transpose()?, Some(&b"event 702"[..]));
 
@@ -69,7 +70,7 @@ fn read_in_any_order(bytes: &[u8], offsets: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Reads past damage, which neither reader does: a damaged length hides the start of the next
+/// Reads past damage. No reader does this, because a damaged length hides the start of the next
 /// frame.
 fn salvage_the_rest(bytes: &[u8], offsets: &[usize]) {
     let offset = offsets.get(300).copied().unwrap_or_default();

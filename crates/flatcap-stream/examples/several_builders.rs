@@ -2,7 +2,7 @@
 //! every small one.
 //!
 //! A builder keeps the size of its largest message. With a single builder, each reset for a small
-//! message keeps a buffer of megabytes. Expert mode, `write_finished`, lets the program choose the
+//! message keeps a buffer of megabytes. In expert mode (`write_finished`), the program chooses the
 //! builder.
 //!
 //! How to run: `cargo run --example several_builders`
@@ -12,13 +12,13 @@
 use flatbuffers::FlatBufferBuilder;
 use flatcap_stream::{DefaultDeframer, DefaultFramer, Result, SliceReader, StreamWriter};
 
-/// Space for the heartbeats, of about twenty bytes each.
+/// Initial size of the builder for heartbeats, of about twenty bytes each.
 const SMALL_BYTES: usize = 256;
-/// Space for the snapshots, of 300,000 bytes each.
+/// Initial size of the builder for snapshots, of 300,000 bytes each.
 const LARGE_BYTES: usize = 512 * 1024;
 
-/// Returns the bytes that a builder holds, used or not. A builder has no getter for it; the length
-/// of its whole buffer shows it.
+/// Returns the number of bytes that a builder holds, used or not. A builder has no getter for this
+/// number, but the length of its whole buffer shows it.
 fn bytes_held(builder: &mut FlatBufferBuilder<'_>) -> usize {
     let (buffer, _start) = builder.mut_finished_buffer();
     buffer.len()
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     assert_eq!(bytes_held(&mut snapshots), LARGE_BYTES, "nor did the large one: it was made large enough");
     println!("heartbeats took {SMALL_BYTES} bytes of memory, snapshots {LARGE_BYTES}");
 
-    // For comparison: a single builder stays as large as its largest message.
+    // For comparison, a single builder stays as large as its largest message.
     let mut shared = FlatBufferBuilder::with_capacity(SMALL_BYTES);
     build(&mut shared, &snapshot);
     build(&mut shared, "beat");

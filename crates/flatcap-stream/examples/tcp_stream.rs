@@ -1,5 +1,5 @@
-//! Frames over TCP, read in two ways: a non-blocking socket, whose bytes arrive in pieces, through
-//! `FrameDecoder`; a blocking socket through `StreamReader`.
+//! Frames over TCP, read in two ways. A non-blocking socket, whose bytes arrive in pieces, is read
+//! with `FrameDecoder`, and a blocking socket with `StreamReader`.
 //!
 //! How to run: `cargo run --example tcp_stream`
 
@@ -12,9 +12,10 @@ use flatcap_stream::{
     ChecksumDeframer, ChecksumFramer, Crc32, Error, FrameDecoder, Result, StreamReader, StreamWriter,
 };
 
-/// Frames that the server sends to each client.
+/// Number of frames that the server sends to each client.
 const FRAMES: usize = 2000;
-/// Longest payload that a client accepts: a peer may claim any length.
+/// Maximum length of a payload that a client accepts, in bytes. A limit is needed because a peer
+/// may declare any length.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Returns payloads of very different lengths, so that frame and packet boundaries differ.
@@ -27,12 +28,12 @@ fn payload(index: usize) -> Vec<u8> {
 fn serve(connection: TcpStream) -> Result<()> {
     let mut writer = StreamWriter::new(connection, ChecksumFramer::new(Crc32));
     let payloads: Vec<Vec<u8>> = (0..FRAMES).map(payload).collect();
-    // Up to 32 frames per call, none of them copied.
+    // Writes up to 32 frames per call to the socket, without copying any.
     writer.write_payloads(payloads.iter().map(Vec::as_slice))?;
     writer.flush()
 }
 
-/// Reads the available bytes; a real program does other work when there are none.
+/// Reads the available bytes. A real program does other work when no bytes are available.
 fn read_without_blocking(mut connection: TcpStream) -> Result<(usize, usize)> {
     connection.set_nonblocking(true)?;
     let mut decoder = FrameDecoder::new(ChecksumDeframer::new(Crc32).with_max_frame_len(PAYLOAD_BYTES_MAX));

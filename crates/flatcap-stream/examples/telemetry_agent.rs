@@ -1,5 +1,5 @@
-//! A telemetry agent in a few lines: writes samples of /proc/loadavg to a file of frames, each with
-//! an XXH3 checksum, then reads the file back and continues it as after a crash.
+//! A telemetry agent in a few lines. It writes samples of /proc/loadavg to a file of frames, each
+//! with an XXH3 checksum. Then it reads the file back and continues the file as after a crash.
 //!
 //! How to run: `cargo run --example telemetry_agent`
 
@@ -17,7 +17,7 @@ use flatcap_stream::{
 
 const SAMPLES: usize = 100;
 
-/// The load averages over 1, 5 and 15 minutes. On the wire: a vector of three numbers.
+/// The load averages over 1, 5 and 15 minutes. On the wire they are a vector of three numbers.
 struct Loads([f64; 3]);
 
 impl Loads {
@@ -50,7 +50,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("loads.bin");
     let file = File::options().write(true).create_new(true).open(&path)?;
-    // Buffered, because the frames are small: one system call carries some hundred of them.
+    // The writer is buffered, because the frames are small. One system call writes some hundred
+    // frames.
     let mut writer = StreamWriter::new(BufWriter::new(file), ChecksumFramer::new(XxHash64))
         .with_memory_policy(AdaptiveWatermarkPolicy::default());
     let mut sampled = Vec::new();
@@ -59,7 +60,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         writer.write(&loads)?;
         sampled.push(loads.0);
     }
-    // Without the flush the last frames would still be in the buffer; a real agent also syncs the
+    // Without the flush the last frames would still be in the buffer. A real agent also syncs the
     // file from time to time.
     writer.flush()?;
 

@@ -1,9 +1,9 @@
 //! Adapters that add limits, observers and validators to any framer or deframer, by static
 //! dispatch.
 //!
-//! They nest: `DefaultFramer.with_validator(v).bounded(4096)` checks the length, then validates,
-//! then frames. A payload that is rejected on writing does not reach the sink; one that a validator
-//! rejects on reading has been consumed from the source.
+//! Adapters nest. For example, `DefaultFramer.with_validator(v).bounded(4096)` checks the length,
+//! then validates, then frames. A payload that is rejected on writing does not reach the sink. A
+//! payload that a validator rejects on reading has already been consumed from the source.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -35,8 +35,9 @@ impl<F: Framer> FramerExt for F {}
 
 /// Methods that add adapters to deframers.
 pub trait DeframerExt: Deframer + Sized {
-    /// Rejects payloads above `max` bytes before memory is allocated for them. For formats whose
-    /// frames begin with a 4-byte length, which the adapter reads itself.
+    /// Rejects payloads above `max` bytes before memory is allocated for them. Works only for
+    /// formats whose frames begin with a 4-byte length, because the adapter itself reads this
+    /// length.
     fn bounded(self, max: usize) -> BoundedDeframer<Self> {
         BoundedDeframer::new(self, max)
     }
@@ -54,7 +55,7 @@ pub trait DeframerExt: Deframer + Sized {
 
 impl<D: Deframer> DeframerExt for D {}
 
-/// Looks at each payload on its way through a framer or deframer, and may reject it.
+/// Inspects each payload on its way through a framer or deframer, and may reject the payload.
 pub trait PayloadCheck {
     /// Accepts or rejects a payload.
     ///
@@ -285,8 +286,8 @@ impl<D: Deframer> Deframer for BoundedDeframer<D> {
 impl<D: SliceDeframer> SliceDeframer for BoundedDeframer<D> {
     #[inline]
     fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
-        // Checks the header alone, so that an oversized frame is rejected before it is hashed or
-        // awaited.
+        // Checks only the header, so that an oversized frame is rejected before its payload is
+        // hashed and before the rest of its bytes is awaited.
         self.frame_length(bytes).checked()?;
         self.inner.deframe(bytes)
     }
@@ -332,8 +333,9 @@ mod tests {
     use crate::validation::SizeValidator;
     use crate::{SliceReader, XxHash64};
 
-    // Proves that adapters frame in memory as they do to a sink, apply each rule once, and reject
-    // before anything is written; and the same for reading by slice.
+    // Proves that adapters give the same frames in memory as to a sink, apply each rule exactly
+    // once, and reject a payload before anything is written. The test proves the same for reading
+    // from a slice.
     #[test]
     fn adapters_in_memory() {
         let seen = Cell::new(0);

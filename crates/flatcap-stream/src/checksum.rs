@@ -14,12 +14,13 @@ use super::short_bytes::copy;
 /// Widest checksum of the wire format, in bytes.
 pub const CHECKSUM_BYTES_MAX: usize = 8;
 
-/// A checksum of payloads. Its width is known at compile time, so framing needs no branch for it.
+/// A checksum of payloads. The width is known at compile time, so framing needs no branch for the
+/// width.
 ///
 /// An algorithm of your own needs only [`SIZE`](Self::SIZE) and [`calculate`](Self::calculate).
 pub trait Checksum {
-    /// Bytes on the wire, 0 to 8 (checked when a framer or deframer with it is compiled): the low
-    /// bytes of the value, little-endian.
+    /// Number of bytes on the wire, 0 to 8. These are the low bytes of the value, little-endian.
+    /// The limit is checked when a framer or deframer with this checksum is compiled.
     const SIZE: usize;
 
     /// Returns the checksum of a payload. Only its low [`SIZE`](Self::SIZE) bytes are written.
@@ -36,7 +37,8 @@ pub trait Checksum {
         self.calculate(payload)
     }
 
-    /// Compares the checksum of `payload` with `expected`, only the bytes on the wire.
+    /// Compares the checksum of `payload` with `expected`. Only the bytes that are on the wire are
+    /// compared.
     ///
     /// # Errors
     /// `ChecksumMismatch`.
@@ -51,7 +53,7 @@ pub trait Checksum {
         }
     }
 
-    /// Encodes `value` at the start of `out` and returns its bytes on the wire.
+    /// Encodes `value` at the start of `out` and returns the bytes that go on the wire.
     #[inline]
     fn write_bytes<'a>(&self, value: u64, out: &'a mut [u8; 8]) -> &'a [u8] {
         *out = value.to_le_bytes();
@@ -82,7 +84,7 @@ pub(super) const fn width_mask(size: usize) -> u64 {
     }
 }
 
-/// No checksum: damage is found only where it breaks the framing.
+/// No checksum. Damage is found only if it breaks the framing.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct NoChecksum;
 
@@ -133,7 +135,7 @@ impl Checksum for Crc16 {
     }
 }
 
-/// CRC-32/ISO-HDLC, as in zlib and Ethernet; not Castagnoli.
+/// CRC-32/ISO-HDLC, as in zlib and Ethernet. This is not the Castagnoli CRC.
 #[cfg(feature = "crc32")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Crc32;
@@ -156,7 +158,8 @@ impl Checksum for Crc32 {
     }
 }
 
-/// XXH3-64 with seed 0, by the widest vectors of the processor; the value does not depend on them.
+/// XXH3-64 with seed 0, computed with the widest vectors of the processor. The value does not
+/// depend on the width of the vectors.
 #[cfg(feature = "xxhash")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct XxHash64;
@@ -188,7 +191,8 @@ impl Checksum for XxHash64 {
 mod tests {
     use super::*;
 
-    // Proves that each type is the algorithm of its name, by the published check values.
+    // Proves that each type implements the algorithm that it is named after. Method: the published
+    // check values.
     #[test]
     fn known_answers() {
         let check = b"123456789";
@@ -202,8 +206,8 @@ mod tests {
     }
 
     // Proves that XXH3 is correct on every code path. The expected values come from the reference
-    // implementation (xxhsum 0.8.1) for bytes 0, 1, 2, ... 250, 0, ... at lengths around the limits
-    // of each path.
+    // implementation (xxhsum 0.8.1). The input is the bytes 0, 1, 2, ... 250, 0, ... at lengths
+    // around the limits of each path.
     #[cfg(feature = "xxhash")]
     #[test]
     fn xxh3_at_every_path() {
@@ -253,7 +257,8 @@ mod tests {
         assert!(WideChecksum::<SIZE>.verify(WideChecksum::<SIZE>.read_bytes(&wire), b"").is_ok());
     }
 
-    // Proves that a value wider than its wire form agrees with it, at every width.
+    // Proves that a 64-bit value is verified against its truncated form on the wire, at every
+    // width.
     #[test]
     fn every_width_round_trips() {
         round_trip::<0>();

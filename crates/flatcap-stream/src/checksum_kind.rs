@@ -1,4 +1,5 @@
-//! Framing with a checksum that is known at run time: from a file header, a setting, an argument.
+//! Framing with a checksum that is known only at run time, for example from a file header, a
+//! setting or an argument.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -18,7 +19,8 @@ use super::deframer::{
 use super::error::Result;
 use super::framer::{ChecksumFramer, FrameHeader, Framer, LENGTH_BYTES, SliceFramer};
 
-/// The checksum of a stream, the same for all its payloads. Also a framer that uses it.
+/// The checksum of a stream, which is the same for all its payloads. The kind is also a framer that
+/// uses this checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChecksumKind {
     /// [`NoChecksum`].
@@ -34,7 +36,8 @@ pub enum ChecksumKind {
     Xxh3,
 }
 
-/// Evaluates `$body` with `$checksum` bound to the checksum type of a kind, compiled once per kind.
+/// Evaluates `$body` with `$checksum` bound to the checksum type of a kind. `$body` is compiled
+/// separately for each kind.
 macro_rules! with_checksum {
     ($kind:expr, $checksum:ident => $body:expr) => {
         match $kind {
@@ -62,7 +65,8 @@ macro_rules! with_checksum {
 }
 
 impl ChecksumKind {
-    /// All kinds of this build, the widest first: the order in which an unknown stream is probed.
+    /// All kinds of this build, from the widest to the narrowest. An unknown stream is probed in
+    /// this order.
     pub const ALL: &'static [Self] = &[
         #[cfg(feature = "xxhash")]
         Self::Xxh3,
@@ -73,7 +77,7 @@ impl ChecksumKind {
         Self::None,
     ];
 
-    /// Returns the bytes of the checksum in each frame: 0, 2, 4 or 8.
+    /// Returns the number of bytes of the checksum in each frame, which is 0, 2, 4 or 8.
     #[inline]
     pub const fn size(self) -> usize {
         match self {
@@ -115,8 +119,8 @@ impl ChecksumKind {
 
 impl ChecksumKind {
     /// Like [`frame_in_place`](SliceFramer::frame_in_place), but also writes the header to the
-    /// start of `header_copy`. Copying it afterwards in differently sized pieces would stall the
-    /// processor until the stores have completed.
+    /// start of `header_copy`. A copy of the header made afterwards, in pieces of other sizes than
+    /// the stores, would stall the processor until the stores have completed.
     ///
     /// # Errors
     /// `InvalidFrame` if the format cannot express the payload, or if `frame` or `header_copy` is
@@ -169,7 +173,8 @@ impl KindDeframer {
         Self { kind, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
+    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
+    /// allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
@@ -180,7 +185,7 @@ impl KindDeframer {
         self.max_frame_len
     }
 
-    /// Returns the checksum that is verified.
+    /// Returns the kind of checksum that this deframer verifies.
     pub const fn kind(&self) -> ChecksumKind {
         self.kind
     }
@@ -231,7 +236,7 @@ impl fmt::Display for ChecksumKind {
     }
 }
 
-/// A name that is not a checksum of this build.
+/// The error for a name that is not the name of a checksum of this build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownChecksum;
 
@@ -256,7 +261,7 @@ impl FromStr for ChecksumKind {
 mod tests {
     use super::*;
 
-    // Proves that names are parsed as they are printed.
+    // Proves that each printed name is parsed to the same kind.
     #[test]
     fn names_are_read_back() {
         for kind in ChecksumKind::ALL {

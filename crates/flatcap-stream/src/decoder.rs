@@ -1,17 +1,18 @@
-//! Decodes frames from bytes that arrive in chunks: non-blocking sockets, pipes, packets.
+//! Decodes frames from bytes that arrive in chunks, for example from non-blocking sockets, pipes or
+//! packets.
 
 use super::deframer::{DeframeStatus, FrameLength, SliceDeframer};
 use super::error::Result;
 
-/// Bytes allocated ahead of the data for a declared length, at most.
+/// Maximum number of bytes that are allocated for a declared length before the data arrives.
 const GROWTH_BYTES_MAX: usize = 64 << 10;
 
-/// Decodes frames without I/O: takes bytes as they arrive and returns payloads when they are whole.
-/// The state survives any split of the input.
+/// Decodes frames without I/O. The decoder accepts bytes as they arrive and returns each payload
+/// when it is whole. The input may be split at any byte.
 ///
-/// A frame that is whole in the input is returned in place; only a frame that is split between
-/// chunks is assembled in a buffer. Memory is bounded by the deframer's limit and by the bytes that
-/// have arrived.
+/// A frame that is whole in one chunk is returned without a copy. Only a frame that is split
+/// between chunks is assembled in a buffer. The memory is bounded by the deframer's limit and by
+/// the number of bytes that have arrived.
 ///
 /// ```
 /// use flatcap_stream::{DefaultDeframer, FrameDecoder};
@@ -32,7 +33,7 @@ const GROWTH_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub struct FrameDecoder<D> {
     deframer: D,
-    /// The bytes of an incomplete frame so far.
+    /// The bytes of an incomplete frame that have arrived so far.
     partial: Vec<u8>,
     /// Whether `partial` is a complete frame that has been returned.
     is_complete: bool,
@@ -40,19 +41,19 @@ pub struct FrameDecoder<D> {
 }
 
 impl<D: SliceDeframer> FrameDecoder<D> {
-    /// Creates a decoder between frames.
+    /// Creates a decoder whose next byte is the first byte of a frame.
     pub const fn new(deframer: D) -> Self {
         Self { deframer, partial: Vec::new(), is_complete: false, consumed: 0 }
     }
 
-    /// Consumes bytes from the start of `input`. Returns the number of consumed bytes, and the
-    /// payload that they complete, if any. The rest of the input is for the next call. Without a
-    /// payload all input was consumed.
+    /// Consumes bytes from the start of `input`. Returns the number of consumed bytes and, if these
+    /// bytes complete a frame, its payload. The caller passes the rest of the input to the next
+    /// call. If no payload is returned, all input was consumed.
     ///
     /// # Errors
-    /// `ChecksumMismatch` and the errors of validators: the frame was whole, and decoding may
-    /// continue after the [`consumed`](Self::consumed) bytes of the input. `InvalidFrame`: the rest
-    /// of the stream cannot be decoded. The decoder is then between frames.
+    /// After `ChecksumMismatch` and the errors of validators the frame was whole, and decoding may
+    /// continue after the [`consumed`](Self::consumed) bytes of the input. After `InvalidFrame` the
+    /// rest of the stream cannot be decoded. After every error the decoder is between frames.
     pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<&'a [u8]>)> {
         if std::mem::take(&mut self.is_complete) {
             self.partial.clear();
@@ -90,7 +91,7 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         self.consumed
     }
 
-    /// Returns whether no frame has begun: the stream may end here.
+    /// Returns whether no frame has begun, so that the stream may end here.
     pub fn is_between_frames(&self) -> bool {
         self.partial.is_empty() || self.is_complete
     }
@@ -106,8 +107,9 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         self.is_complete = false;
     }
 
-    /// Returns the number of bytes that the current frame needs next: first its header, so that its
-    /// length is checked before more is buffered, then all of it.
+    /// Returns the number of bytes of the current frame that must be buffered next. At first this
+    /// is the length of the header, so that the length of the frame is checked before more is
+    /// buffered. Then it is the length of the whole frame.
     fn needed_bytes(&mut self) -> Result<usize> {
         match self.deframer.frame_length(&self.partial).checked() {
             Ok(whole) => Ok(whole.unwrap_or(self.deframer.header_bytes())),
@@ -132,8 +134,8 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         Ok((self.consumed, self.partial.get(self.partial.len() - payload_bytes..)))
     }
 
-    /// Buffers a chunk of a frame of `needed` bytes. Memory grows with the bytes that arrive, one
-    /// step ahead at most.
+    /// Buffers a chunk of a frame of `needed` bytes. The memory grows with the bytes that arrive,
+    /// and is at most one step larger.
     fn buffer_chunk(&mut self, chunk: &[u8], needed: usize) {
         let buffered = self.partial.len() + chunk.len();
         let ahead = needed.min(buffered.saturating_mul(2).max(GROWTH_BYTES_MAX));
@@ -144,7 +146,7 @@ impl<D: SliceDeframer> FrameDecoder<D> {
     }
 }
 
-/// Returns the length of the frame at the start of `input` if it is whole, else 0.
+/// Returns the length of the frame at the start of `input` if the frame is whole, else 0.
 #[inline]
 fn whole_bytes<D: SliceDeframer>(deframer: &D, input: &[u8]) -> usize {
     match deframer.frame_length(input) {
@@ -174,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the division of the input changes nothing, under all checksums.
+        // Proves that the payloads do not depend on how the input is split, under all checksums.
         #[test]
         fn any_division_gives_the_same_payloads(
             payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..20),
@@ -201,8 +203,8 @@ mod tests {
         }
     }
 
-    // Proves that a length above the limit is rejected before anything is buffered for it, whole or
-    // byte by byte, and that the decoder works afterwards.
+    // Proves that a length above the limit is rejected before anything is buffered for it, and that
+    // the decoder works afterwards. Method: input in one piece, and byte by byte.
     #[test]
     fn a_length_meets_its_limit_first() {
         let deframer = KindDeframer::new(ChecksumKind::None).with_max_frame_len(16);
@@ -218,7 +220,8 @@ mod tests {
         assert_eq!(decoder.decode(b"\x01\0\0\0x").unwrap(), (5, Some(&b"x"[..])));
     }
 
-    // Proves that memory grows with the bytes that arrived: 1 GiB declared, 100 bytes pushed.
+    // Proves that memory grows with the bytes that arrived. Method: a length of 1 GiB is declared
+    // and 100 bytes are pushed.
     #[test]
     fn memory_follows_the_bytes_not_the_length() {
         let mut decoder = FrameDecoder::new(KindDeframer::new(ChecksumKind::None));
@@ -227,7 +230,8 @@ mod tests {
         assert!(decoder.partial.capacity() <= 2 * GROWTH_BYTES_MAX);
     }
 
-    // Proves that a damaged frame is found, whole and byte by byte, and that decoding continues.
+    // Proves that a damaged frame is found, in one piece and byte by byte, and that decoding
+    // continues.
     #[cfg(feature = "crc32")]
     #[test]
     fn damage_is_found() {

@@ -1,4 +1,4 @@
-//! Deframers: read payloads from any `Read` into a buffer, or from a slice without copying.
+//! Deframers, which read payloads from any `Read` into a buffer, or from a slice without copying.
 
 use std::io::{ErrorKind, Read};
 
@@ -6,22 +6,24 @@ use super::checksum::{CHECKSUM_BYTES_MAX, Checksum, NoChecksum};
 use super::error::{Error, Result};
 use super::framer::LENGTH_BYTES;
 
-/// Default limit on the length of a payload: the maximum length of a FlatBuffer, 2 GiB.
+/// Default limit on the length of a payload. It is the maximum length of a FlatBuffer, 2 GiB.
 pub const DEFAULT_MAX_FRAME_LEN: usize = flatbuffers::FLATBUFFERS_MAX_BUFFER_SIZE;
-/// Maximum number of bytes that are allocated for a declared length before the data is read: a
-/// damaged length then takes only this much memory.
+/// Maximum number of bytes that are allocated for a declared length before the data is read. A
+/// damaged length therefore takes only this much memory.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// Reads frames from a source.
 ///
-/// A deframer takes exactly the bytes of one frame and never reads past it. Its buffer only grows:
-/// the payload is at its start.
+/// A deframer consumes exactly the bytes of one frame and never reads past the frame. The payload
+/// is at the start of the caller's buffer. A deframer never shrinks that buffer, so the buffer may
+/// be longer than the payload.
 pub trait Deframer {
     /// Reads one frame and returns the length of its payload, which is then at the start of
     /// `buffer`. Returns `None` at a clean end.
     ///
     /// # Errors
-    /// `UnexpectedEof` for an end within the frame; `InvalidFrame`, `ChecksumMismatch`, `Io`.
+    /// `UnexpectedEof` if the source ends within the frame; `InvalidFrame`, `ChecksumMismatch`,
+    /// `Io`.
     #[inline]
     fn read_and_deframe<R: Read>(&self, reader: &mut R, buffer: &mut Vec<u8>) -> Result<Option<usize>> {
         match read_length(reader)? {
@@ -45,20 +47,21 @@ pub trait Deframer {
 
 /// Reads frames from bytes in memory.
 pub trait SliceDeframer {
-    /// Reads the frame at the start of `bytes`. Allocates nothing, whatever its length field says.
+    /// Reads the frame at the start of `bytes`. Allocates nothing, whatever the length field of the
+    /// frame says.
     ///
     /// # Errors
     /// `InvalidFrame`, `ChecksumMismatch`.
     fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>>;
 
-    /// Returns the length of the frame at the start of `bytes` by its header alone: the frame may
-    /// be damaged or incomplete. Allocates nothing and is cheap enough to be called at every byte
-    /// of a search.
+    /// Returns the length of the frame at the start of `bytes` according to its header alone. The
+    /// frame itself may be damaged or incomplete. The method allocates nothing and is cheap enough
+    /// to be called at every byte of a search.
     fn frame_length(&self, bytes: &[u8]) -> FrameLength;
 
-    /// Returns whether the checksum in a frame's `header` is the checksum of `payload`, independent
-    /// of the length field. This identifies a frame whose length was damaged. Always false without
-    /// a checksum.
+    /// Returns whether the checksum in a frame's `header` is the checksum of `payload`. The length
+    /// field is ignored, so that a frame whose length was damaged can be identified. Always returns
+    /// false for a format without a checksum.
     fn checksum_matches(&self, _header: &[u8], _payload: &[u8]) -> bool {
         false
     }
@@ -66,7 +69,7 @@ pub trait SliceDeframer {
     /// Returns the length of the header.
     fn header_bytes(&self) -> usize;
 
-    /// Returns the number of header bytes that are the checksum.
+    /// Returns the number of header bytes that belong to the checksum.
     fn checksum_bytes(&self) -> usize {
         0
     }
@@ -79,15 +82,16 @@ pub enum DeframeStatus<'a> {
     Frame(Frame<'a>),
     /// The bytes end within a frame.
     Incomplete {
-        /// Bytes that the frame needs in total, as far as known: its header, or header and payload.
+        /// Total number of bytes that the frame needs, as far as known. This is the length of the
+        /// header alone, or of header and payload.
         needed: usize,
     },
 }
 
-/// The length of a frame by its header.
+/// The length of a frame according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameLength {
-    /// The frame has this many bytes, header included.
+    /// The frame has this number of bytes, including the header.
     Bytes(usize),
     /// Too few bytes for a length field.
     Unknown,
@@ -115,7 +119,7 @@ impl FrameLength {
     }
 }
 
-/// A whole frame, borrowed from the bytes it was read from.
+/// A whole frame that borrows the bytes from which it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     bytes: &'a [u8],
@@ -130,7 +134,7 @@ impl<'a> Frame<'a> {
         Some(Self { bytes, payload: bytes.get(header_bytes..)? })
     }
 
-    /// Returns the frame as in the stream: header and payload.
+    /// Returns the bytes of the frame as they are in the stream, that is, header and payload.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -162,7 +166,8 @@ impl DefaultDeframer {
         Self { max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
+    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
+    /// allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max }
@@ -183,7 +188,8 @@ impl<C: Checksum> ChecksumDeframer<C> {
         Self { checksum: checksum_alg, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit: payloads above `max` bytes are rejected before memory is allocated for them.
+    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
+    /// allocated for them.
     #[must_use]
     pub fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
@@ -266,7 +272,7 @@ impl<C: Checksum> SliceDeframer for ChecksumDeframer<C> {
     }
 }
 
-/// Deframes the start of `bytes` under one checksum and one limit.
+/// Deframes the start of `bytes` with the given checksum and limit.
 #[inline]
 pub(super) fn deframe_slice<'a, C: Checksum>(
     checksum: &C,
@@ -305,11 +311,12 @@ pub(super) fn checksum_matches<C: Checksum>(checksum: &C, header: &[u8], payload
 
 /// Reads the length of a payload. Returns `None` if the source ends before its first byte.
 ///
-/// The first byte is requested alone: a request for one byte cannot be answered in part, so its
-/// failure separates an end between frames from one within a frame. Requests of a length that the
-/// compiler knows become plain moves from a buffered source. The length is assembled from the same
-/// pieces that were moved (one, two and one bytes), because a load that spans pieces waits until
-/// the stores have left the store buffer, longer than the rest of a small frame takes.
+/// The first byte is requested alone, because a request for one byte cannot be answered in part.
+/// The failure of this request therefore distinguishes an end between frames from an end within a
+/// frame. If the compiler knows the length of a request, reading from a buffered source becomes a
+/// plain move. The length is assembled from the same pieces that were moved (one, two and one
+/// bytes). A load that spans several pieces would wait until the stores have left the store buffer,
+/// and this wait takes longer than the rest of a small frame.
 #[inline]
 fn read_length<R: Read>(reader: &mut R) -> Result<Option<u32>> {
     let (mut first, mut rest) = ([0; 1], [0; LENGTH_BYTES - 1]);
@@ -349,7 +356,7 @@ pub(super) fn read_rest<C: Checksum, R: Read>(
     Ok(Some(payload_len))
 }
 
-/// Reads a payload that is longer than any before and allocates memory as its bytes arrive.
+/// Reads a payload that is longer than the buffer, and allocates memory as the bytes arrive.
 #[cold]
 #[inline(never)]
 fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usize) -> Result<()> {
@@ -367,7 +374,7 @@ fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usiz
     Ok(())
 }
 
-/// Treats an end of the source before the first byte of a frame as a clean end.
+/// Converts an end of the source before the first byte of a frame to a clean end.
 #[cold]
 #[inline(never)]
 fn eof_between_frames(error: std::io::Error) -> Result<Option<u32>> {
@@ -400,8 +407,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a frame is read back from slice and source, and that every cut is reported as
-        // incomplete.
+        // Proves that a frame is read back from a slice and from a source, and that a frame cut at
+        // any byte is reported as incomplete.
         #[test]
         fn round_trip_and_every_cut(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
             for &kind in ChecksumKind::ALL {
@@ -428,8 +435,8 @@ mod tests {
             }
         }
 
-        // Proves that arbitrary bytes give a frame, an end or an error, the same from slice and
-        // source, and no more memory than the limit.
+        // Proves that arbitrary bytes give a frame, an end or an error, with the same result from a
+        // slice and from a source. The test also proves that the memory does not exceed the limit.
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             for &kind in ChecksumKind::ALL {
@@ -462,7 +469,8 @@ mod tests {
         }
     }
 
-    // Proves that a damaged length costs little memory: 2 GiB declared before 5 MiB of data.
+    // Proves that a damaged length costs little memory. Method: a length of 2 GiB is declared
+    // before 5 MiB of data.
     #[test]
     fn memory_follows_the_bytes_not_the_length() {
         let mut bytes = u32::try_from(DEFAULT_MAX_FRAME_LEN).unwrap().to_le_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Errors of the stream library: one pointer in size, with all details behind it.
+//! Errors of the stream library. An error has the size of one pointer, which points to all details.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,8 +20,8 @@ pub enum ErrorKind {
     /// The sink or the source failed.
     #[error("I/O error: {0}")]
     Io(#[from] io::Error),
-    /// The payload is not the one that was written: its bytes, its checksum or its length changed,
-    /// or the stream has another checksum than the deframer.
+    /// The payload differs from the payload that was written. Its bytes, its checksum or its length
+    /// changed, or the stream uses another checksum than the deframer.
     #[error("checksum mismatch: stored {expected:#x}, computed {calculated:#x}")]
     ChecksumMismatch {
         /// The checksum stored in the stream.
@@ -29,15 +29,16 @@ pub enum ErrorKind {
         /// The checksum computed from the payload.
         calculated: u64,
     },
-    /// A frame that the format or a limit does not allow. On reading: a damaged length, another
-    /// format, or too low a limit. On writing: split the payload or raise the limit.
+    /// A frame that the format or a limit does not allow. On reading, the length is damaged, the
+    /// stream has another format, or the limit is too low. On writing, split the payload or raise
+    /// the limit.
     #[error("invalid frame: {message}{}", known_lengths([*declared_len, *buffer_len, *limit]))]
     InvalidFrame {
         /// The problem.
         message: Cow<'static, str>,
-        /// Declared length of the payload in bytes, if known.
+        /// Declared length of the payload in bytes, if it is known.
         declared_len: Option<usize>,
-        /// Available bytes, if relevant.
+        /// Number of available bytes, if it is relevant.
         buffer_len: Option<usize>,
         /// The limit in bytes, if one was exceeded.
         limit: Option<usize>,
@@ -51,7 +52,7 @@ pub enum ErrorKind {
     ValidationFailed {
         /// Name of the validator.
         validator: &'static str,
-        /// Reason of the validator.
+        /// The reason that the validator gives.
         reason: Cow<'static, str>,
     },
     /// The stream ends within a frame.
@@ -106,7 +107,7 @@ impl Error {
         ErrorKind::UnexpectedEof.into()
     }
 
-    /// Creates the error for a length above `limit`, on reading.
+    /// Creates the error for a length above `limit` that was found on reading.
     #[cold]
     #[inline(never)]
     pub(super) fn frame_too_long(declared: usize, limit: usize) -> Self {
@@ -171,7 +172,7 @@ impl From<flatbuffers::InvalidFlatbuffer> for Error {
     }
 }
 
-/// Returns the lengths that are known, as the end of a message.
+/// Returns the known lengths as the last part of an error message.
 fn known_lengths(lengths: [Option<usize>; 3]) -> String {
     let known = ["declared", "available", "limit"].into_iter().zip(lengths);
     let known: Vec<String> =
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 
-    // Proves that a message has the known values and no others.
+    // Proves that a message contains the known values and no others.
     #[test]
     fn messages_name_the_values() {
         assert_eq!(Error::invalid_frame("odd").to_string(), "invalid frame: odd");

@@ -1,4 +1,4 @@
-//! Framers: write a payload with its header to a sink or into a buffer.
+//! Framers, which write a payload with its header to a sink or into a buffer.
 
 use std::io::{ErrorKind, IoSlice, Write};
 
@@ -8,20 +8,20 @@ use super::short_bytes::copy;
 
 /// Size of the length field, in bytes.
 pub const LENGTH_BYTES: usize = 4;
-/// Maximum size of a header: the length and the widest checksum, in bytes.
+/// Maximum size of a header in bytes, which is the length field and the widest checksum.
 pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
-/// Maximum length of a payload that the length field can express.
+/// Maximum length in bytes of a payload, because the length field cannot express more.
 pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
 
 /// Writes payloads as frames.
 ///
-/// A format of your own implements this one method. [`SliceFramer`] is for formats that can also
-/// frame in memory.
+/// A custom format needs to implement only this method. [`SliceFramer`] is for formats that can
+/// also frame in memory.
 pub trait Framer {
     /// Writes one frame.
     ///
     /// # Errors
-    /// `InvalidFrame` if the format cannot express the payload, before anything is written; `Io`.
+    /// `InvalidFrame` if the format cannot express the payload, with nothing written; `Io`.
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()>;
 }
 
@@ -36,8 +36,8 @@ pub trait SliceFramer: Framer {
     /// `InvalidFrame` if the format cannot express the payload.
     fn header(&self, payload: &[u8]) -> Result<FrameHeader>;
 
-    /// Completes a frame in place: `frame` is space for the header followed by the finished
-    /// payload.
+    /// Completes a frame in place. `frame` consists of free space for the header, followed by the
+    /// finished payload.
     ///
     /// # Errors
     /// `InvalidFrame` if the format cannot express the payload, or `frame` is shorter than a
@@ -70,12 +70,12 @@ pub trait SliceFramer: Framer {
     }
 }
 
-/// Frames with the length alone: `[u32 LE: length][payload]`.
+/// A framer that writes only the length before the payload: `[u32 LE: length][payload]`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultFramer;
 
-/// Frames with length and checksum: `[u32 LE: length][C::SIZE bytes LE: checksum of the
-/// payload][payload]`.
+/// A framer that writes length and checksum before the payload: `[u32 LE: length][C::SIZE bytes LE:
+/// checksum of the payload][payload]`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct ChecksumFramer<C: Checksum> {
     checksum: C,
@@ -179,7 +179,7 @@ impl<C: Checksum> SliceFramer for ChecksumFramer<C> {
     }
 }
 
-/// The header of a frame: length and checksum.
+/// The header of a frame, which is the length and the checksum.
 #[derive(Debug, Clone, Copy)]
 pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
@@ -195,8 +195,8 @@ impl FrameHeader {
     pub fn new<C: Checksum>(checksum: &C, payload: &[u8]) -> Result<Self> {
         let length = wire_length(payload)?;
         let mut bytes = [0; HEADER_BYTES_MAX];
-        // Does not call `write_header`: with arrays of known lengths this is two stores, while
-        // slices cost 14 % more instructions when small frames are written to a vector.
+        // Does not call `write_header`, because with arrays of known lengths the header takes only
+        // two stores. With slices, writing small frames to a vector takes 14 % more instructions.
         if let Some((front, back)) = bytes.split_first_chunk_mut::<LENGTH_BYTES>() {
             *front = length.to_le_bytes();
             if let Some(back) = back.first_chunk_mut::<CHECKSUM_BYTES_MAX>() {
@@ -220,8 +220,8 @@ impl FrameHeader {
     }
 }
 
-/// Writes header and payload in one vectored call if the sink supports it: one system call and no
-/// copy.
+/// Writes header and payload in one vectored call if the sink supports vectored writes. This takes
+/// one system call and no copy.
 #[inline]
 fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[u8]) -> Result<()> {
     let header = framer.header(payload)?;
@@ -233,7 +233,7 @@ fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[
     }
 }
 
-/// Writes the rest after a first call that was short, interrupted or failed.
+/// Writes the remaining bytes after a first call that wrote only a part, was interrupted or failed.
 #[cold]
 fn write_rest<W: Write>(
     writer: &mut W,
@@ -275,8 +275,8 @@ fn wire_length(payload: &[u8]) -> Result<u32> {
 fn write_header<C: Checksum>(checksum: &C, output: &mut [u8], length: u32, value: u64) {
     let mut bytes = [0; CHECKSUM_BYTES_MAX];
     let (length_bytes, rest) = output.split_at_mut(LENGTH_BYTES);
-    // Both lengths are known here. With a call of `memcpy` for each, a sample takes 13 % more
-    // instructions.
+    // The compiler knows both lengths here. With a call of `memcpy` for each, framing a sample
+    // takes 13 % more instructions.
     copy(length_bytes, &length.to_le_bytes());
     copy(rest.split_at_mut(C::SIZE).0, checksum.write_bytes(value, &mut bytes));
 }
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     // Proves that framing in place, into a slice and to a sink gives the header followed by the
-    // payload, at lengths around the limits of the copying and hashing paths.
+    // payload. Method: lengths around the limits of the code paths for copying and hashing.
     #[test]
     fn all_framing_methods_give_the_same_bytes() {
         fn check<F: SliceFramer>(framer: &F) {

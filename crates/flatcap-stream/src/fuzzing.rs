@@ -1,7 +1,7 @@
-//! Fuzz targets of the stream library, also run over the corpus by tests.
+//! Fuzz targets of the stream library. Tests also run them over the corpus.
 //!
-//! Each takes arbitrary bytes and panics if the library breaks a guarantee. Not in releases: the
-//! module exists for tests and under the feature `fuzzing`.
+//! Each target accepts arbitrary bytes and panics if the library breaks a guarantee. Releases do
+//! not contain this module. It is compiled only for tests and with the feature `fuzzing`.
 
 use super::checksum_kind::{ChecksumKind, KindDeframer};
 use super::decoder::FrameDecoder;
@@ -13,10 +13,10 @@ use super::recover::{self, RecoveryEnd};
 use super::salvage::{RegionContent, salvage};
 use super::slice::SliceReader;
 
-/// Limit on payloads: small, so that a fuzzer reaches both sides of it.
+/// Limit on payloads in bytes. It is small, so that a fuzzer produces payloads below and above it.
 const PAYLOAD_BYTES_MAX: usize = 4_096;
 
-/// The results of reading a stream, in order.
+/// One result of reading a stream. The results of a reader are compared in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReadEvent {
     Payload(Vec<u8>),
@@ -44,8 +44,8 @@ impl ReadEvent {
     }
 }
 
-/// Reads `data` under each checksum and frames the payloads again: the bytes must be the same.
-/// Afterwards frames `data` itself and reads it back.
+/// Reads `data` with each checksum and frames the payloads again. The bytes must be the same. Then
+/// frames `data` itself as one payload and reads it back.
 ///
 /// # Panics
 /// If readers or framers break a guarantee.
@@ -77,8 +77,8 @@ pub fn deframe(data: &[u8]) {
     }
 }
 
-/// Reads `data` by source, by slice, by skipping, in parts, and in chunks whose lengths the data
-/// choose: all must agree.
+/// Reads `data` from a source, from a slice, by skipping, in parts, and in chunks whose lengths are
+/// derived from the data. The results of all methods must agree.
 ///
 /// # Panics
 /// If two readers disagree.
@@ -119,17 +119,17 @@ pub fn slice(data: &[u8]) {
     }
 }
 
-/// Recovers the intact start of `data`, and salvages all of it.
+/// Recovers the intact prefix of `data`, and salvages all of `data`.
 ///
 /// # Panics
 /// If the regions leave a gap or overlap, if a region is wrong, or if recovery and salvage disagree
-/// on the intact start.
+/// on the intact prefix.
 pub fn recover(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
         let header_bytes = deframer.header_bytes();
         let mut end = 0;
-        let mut front = Some((0, 0)); // frames and bytes, until anything else follows
+        let mut front = Some((0, 0)); // frames and bytes, `None` after anything else
         for region in salvage(data, deframer) {
             assert_eq!(region.offset, end, "{kind}: pieces follow one another");
             assert!(region.length > 0, "{kind}: a piece has bytes");
@@ -165,7 +165,7 @@ pub fn recover(data: &[u8]) {
     }
 }
 
-/// Checks that recovery ends where the leading frames end.
+/// Checks that recovery ends at the offset at which the leading frames end.
 fn check_recovered_front(front: &mut Option<(u64, u64)>, data: &[u8], deframer: KindDeframer) {
     let Some((frames, bytes)) = front.take() else { return };
     if let Ok(report) = recover::recover(data, deframer) {
@@ -176,7 +176,7 @@ fn check_recovered_front(front: &mut Option<(u64, u64)>, data: &[u8], deframer: 
     }
 }
 
-/// Reads by source and continues after wrong checksums.
+/// Reads from a source and continues after wrong checksums.
 fn by_source(data: &[u8], deframer: KindDeframer) -> Vec<ReadEvent> {
     let mut reader = StreamReader::new(data, deframer);
     let mut events = Vec::new();
@@ -215,7 +215,7 @@ fn by_slice(data: &[u8], deframer: KindDeframer) -> Vec<ReadEvent> {
     }
 }
 
-/// Pushes chunks of the given lengths in turn, or all bytes at once without lengths.
+/// Pushes chunks of the given lengths in turn, or all bytes in one call if there are no lengths.
 fn by_pieces(data: &[u8], deframer: KindDeframer, lengths: &[u8]) -> Vec<ReadEvent> {
     let mut decoder = FrameDecoder::new(deframer);
     let mut events = Vec::new();
@@ -262,8 +262,8 @@ mod tests {
     use super::*;
 
     const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// Mutations of each file. All files and targets together take less than ten seconds in a debug
-    /// build.
+    /// Number of mutations of each file. All files and targets together take less than ten seconds
+    /// in a debug build.
     const MUTATIONS: u64 = 2_000;
 
     struct MutationRng(u64);
@@ -276,7 +276,8 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// Applies one to four changes: bits, bytes, lengths, cuts, removals, repetitions, zeros.
+        /// Applies one to four changes, which are changed bits, bytes and lengths, cuts, removals,
+        /// repetitions and zeros.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 if bytes.is_empty() {
@@ -315,8 +316,8 @@ mod tests {
 
     fn run(target: &str, entry: fn(&[u8])) {
         let files = corpus(target);
-        // Longer files get fewer mutations to bound the time; short ones get thousands.
-        // scripts/damage.sh has time for all.
+        // Longer files get fewer mutations, to bound the time of the test. Short files get
+        // thousands. scripts/damage.sh has time for all mutations.
         let is_full = std::env::var_os("FLATCAP_FULL").is_some();
         let rounds = if is_full { MUTATIONS } else { MUTATIONS / 4 };
         for (seed, file) in (SEED..).zip(&files) {
@@ -336,8 +337,8 @@ mod tests {
         }
     }
 
-    // Proves that the readers keep their guarantees on the corpus and on mutations of it, the same
-    // in every run.
+    // Proves that the readers keep their guarantees on the corpus and on mutations of it. The
+    // mutations are the same in every run.
     #[test]
     fn deframe_holds_near_its_corpus() {
         run("deframe", deframe);
@@ -349,8 +350,8 @@ mod tests {
         run("slice", slice);
     }
 
-    // Proves that salvage covers every byte once and agrees with recovery, on the corpus and on
-    // mutations of it.
+    // Proves that salvage covers every byte exactly once and agrees with recovery, on the corpus
+    // and on mutations of it.
     #[test]
     fn recover_holds_near_its_corpus() {
         run("recover", recover);

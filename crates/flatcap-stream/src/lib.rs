@@ -4,7 +4,7 @@
 //! [u32 LE: payload length][N bytes LE: checksum of the payload, N = 0, 2, 4 or 8][payload]
 //! ```
 //!
-//! The wire format and the names are the same as in flatstream 0.2.7, byte for byte: see
+//! The wire format is the same as in flatstream 0.2.7, byte for byte, and so are the names. See
 //! MIGRATION.md.
 //!
 //! | to | use |
@@ -20,9 +20,9 @@
 //! | continue a stream that was cut off | [`recover()`] |
 //! | read a damaged stream | [`salvage()`] |
 //!
-//! The library knows no files, segments, sources or threads. It opens, seeks and truncates nothing
-//! (except `recover_file`, which seeks), and allocates nothing for a length that has not been
-//! checked against its limit. It runs on every platform that Rust's standard library supports.
+//! The library knows no files, segments, sources or threads. It opens and truncates nothing, and
+//! only `recover_file` seeks. It allocates nothing for a length that has not been checked against
+//! its limit. It runs on every platform that Rust's standard library supports.
 //!
 //! ```
 //! use flatcap_stream::{DefaultDeframer, DefaultFramer, SliceReader, StreamWriter};

@@ -7,19 +7,20 @@ use super::error::Result;
 /// A type that can be written as a FlatBuffer.
 ///
 /// The builder functions that flatc generates require an allocator that outlives the builder's
-/// lifetime. The signature below, kept from flatstream, does not promise that. Write fields with
-/// `push_slot` here; with generated builders, build outside and use
+/// lifetime. The signature of `serialize` is the one of flatstream and does not promise that.
+/// Therefore an implementation writes fields with `push_slot`. To use generated builders, build the
+/// message outside this trait and write it with
 /// [`write_finished`](super::StreamWriter::write_finished).
 pub trait StreamSerialize {
-    /// Builds the FlatBuffer and finishes it (`builder.finish(..)`). The builder is empty at the
-    /// call.
+    /// Builds the FlatBuffer and finishes it (`builder.finish(..)`). The builder is empty when this
+    /// method is called.
     ///
     /// # Errors
     /// The errors of the implementation; the writer returns them and writes nothing.
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()>;
 }
 
-/// A string becomes a payload whose root is that string.
+/// Writes a string as a payload whose root is that string.
 impl StreamSerialize for &str {
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()> {
         let root = builder.create_string(self);
@@ -28,7 +29,7 @@ impl StreamSerialize for &str {
     }
 }
 
-/// As `&str`.
+/// The same as for `&str`.
 impl StreamSerialize for String {
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()> {
         self.as_str().serialize(builder)
@@ -43,6 +44,6 @@ pub trait StreamDeserialize<'a>: Sized {
     /// Verifies the payload and returns its root, usually by `flatbuffers::root`.
     ///
     /// # Errors
-    /// `FlatbuffersError` for a payload that is not such a FlatBuffer.
+    /// `FlatbuffersError` for a payload that is not a FlatBuffer of this type.
     fn from_payload(payload: &'a [u8]) -> Result<Self::Root>;
 }

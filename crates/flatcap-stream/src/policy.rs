@@ -1,7 +1,7 @@
-//! Memory policies: when a buffer that one large message has grown shrinks again.
+//! Memory policies, which decide when a buffer that grew for one large message shrinks again.
 //!
 //! A reader's buffer and a writer's builder keep the size of their largest message. A policy
-//! watches message sizes and decides when that memory is released down to a baseline. The policy is
+//! observes the message sizes and decides when the buffer shrinks to a baseline. The policy is
 //! called once per message, and only while the buffer exceeds the baseline.
 
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub const DEFAULT_BASELINE_CAPACITY: usize = 16 * 1024;
 pub enum ReclamationReason {
     /// Enough messages in a row were far smaller than the buffer.
     MessageCount,
-    /// The buffer was too large for long enough.
+    /// The buffer was too large for at least the cool-down time.
     TimeCooldown,
     /// Enough small messages followed a large one.
     SizeThreshold,
@@ -25,19 +25,19 @@ pub enum ReclamationReason {
 pub struct ReclamationInfo {
     /// The reason.
     pub reason: ReclamationReason,
-    /// Size of the message that triggered it.
+    /// Size of the message that triggered the release.
     pub last_message_size: usize,
-    /// Size of the buffer before.
+    /// Size of the buffer before the release.
     pub capacity_before: usize,
-    /// Size of the buffer afterwards. A reader shrinks at its next read, so that the last payload
-    /// stays valid.
+    /// Size of the buffer after the release. A reader shrinks its buffer at the next read, so that
+    /// the last payload stays valid.
     pub capacity_after: usize,
 }
 
 /// Decides when memory is released.
 pub trait MemoryPolicy: Send {
-    /// Called after each message of `last_message_size` bytes while the buffer exceeds the
-    /// baseline. Returns a reason to release memory.
+    /// Called after each message, of `last_message_size` bytes, while the buffer exceeds the
+    /// baseline. Returns a reason if memory is to be released.
     fn should_reset(
         &mut self,
         last_message_size: usize,
@@ -47,7 +47,7 @@ pub trait MemoryPolicy: Send {
     /// Called after each release.
     fn on_reclaim(&mut self, _info: &ReclamationInfo) {}
 
-    /// Returns the size to which the buffer shrinks, in bytes. Called once, when the policy is
+    /// Returns the size to which the buffer shrinks, in bytes. Called only once, when the policy is
     /// installed.
     fn baseline_capacity(&self) -> usize {
         DEFAULT_BASELINE_CAPACITY
@@ -96,16 +96,17 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// Releases memory once the buffer has been a multiple of the messages for several messages in a
-/// row, or for some time. A message that needs the buffer restarts the count, so that the memory
-/// does not follow an oscillating load.
+/// Releases memory after the buffer was several times as large as the messages, for a number of
+/// messages in a row or for some time. A message that needs the size of the buffer restarts the
+/// count, so that the memory does not follow an oscillating load.
 #[derive(Debug, Clone)]
 pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
-    /// The buffer is too large for a message from this multiple of it on.
+    /// The buffer is too large for a message if it has at least this many times the size of the
+    /// message.
     pub size_ratio_threshold: usize,
     /// Number of such messages in a row.
     pub messages_to_wait: u32,
-    /// Alternatively, time since the first of them.
+    /// Alternatively, the time since the first of these messages.
     pub cooldown: Option<Duration>,
     /// Size to which the buffer shrinks, in bytes.
     pub baseline_capacity: usize,
@@ -115,20 +116,21 @@ pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
 }
 
 impl AdaptiveWatermarkPolicy {
-    /// A buffer that doubles as it grows is up to twice as large as needed; four times is left over
-    /// from a larger message.
+    /// Default ratio. A buffer that doubles when it grows is up to twice as large as needed. A
+    /// buffer four times as large as needed is left over from a larger message.
     pub const DEFAULT_SIZE_RATIO_THRESHOLD: usize = 4;
-    /// The default: one small message among large ones is not a change of load; five are.
+    /// Default number of messages. One small message among large ones is not a change of load, but
+    /// five in a row are.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 5;
 
-    /// Releases by message count, down to the default baseline.
+    /// Creates a policy that releases memory by message count, down to the default baseline.
     pub fn new(size_ratio_threshold: usize, messages_to_wait: u32) -> Self {
         Self::with_clock(size_ratio_threshold, messages_to_wait, MonotonicClock::new())
     }
 }
 
 impl<C: Clock> AdaptiveWatermarkPolicy<C> {
-    /// Uses a clock of your own.
+    /// Like `new`, but with the given clock.
     pub fn with_clock(size_ratio_threshold: usize, messages_to_wait: u32, clock: C) -> Self {
         Self {
             size_ratio_threshold,
@@ -174,7 +176,8 @@ impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
         current_capacity: usize,
     ) -> Option<ReclamationReason> {
         let needed = last_message_size.saturating_mul(self.size_ratio_threshold);
-        // Any buffer is a multiple of zero: an empty message says nothing about the load.
+        // A buffer of any size is too large for an empty message, so such a message says nothing
+        // about the load.
         if last_message_size == 0 || current_capacity < needed {
             self.restart_count();
             return None;
@@ -200,7 +203,7 @@ impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
     }
 }
 
-/// Releases memory once enough small messages in a row have followed a large one.
+/// Releases memory after enough small messages in a row have followed a large one.
 #[derive(Debug, Clone, Copy)]
 pub struct SizeThresholdPolicy {
     /// A message above this many bytes is large.
@@ -216,14 +219,14 @@ pub struct SizeThresholdPolicy {
 }
 
 impl SizeThresholdPolicy {
-    /// Default: above 1 MiB is large.
+    /// Default limit of 1 MiB above which a message is large.
     pub const DEFAULT_GROW_ABOVE_BYTES: usize = 1 << 20;
-    /// Default: below 1 KiB is small.
+    /// Default limit of 1 KiB below which a message is small.
     pub const DEFAULT_SHRINK_BELOW_BYTES: usize = 1 << 10;
-    /// Default: eight small messages end a burst.
+    /// Default number of small messages in a row that end a burst, which is eight.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 8;
 
-    /// Releases down to the default baseline.
+    /// Creates a policy that releases memory down to the default baseline.
     pub const fn new(grow_above_bytes: usize, shrink_below_bytes: usize, messages_to_wait: u32) -> Self {
         Self {
             grow_above_bytes,
@@ -279,7 +282,7 @@ impl MemoryPolicy for SizeThresholdPolicy {
     }
 }
 
-/// A policy of a reader or writer, with its baseline cached.
+/// The policy of a reader or writer, with the baseline of the policy cached.
 pub(super) struct InstalledPolicy {
     policy: Box<dyn MemoryPolicy>,
     baseline: usize,
@@ -347,8 +350,8 @@ mod tests {
         assert_eq!(reclaimed, [7]);
     }
 
-    // Proves that the cool-down runs from the first oversized message and restarts after each
-    // release.
+    // Proves that the cool-down begins at the first message for which the buffer is too large, and
+    // restarts after each release.
     #[test]
     fn the_cooldown_runs_from_the_first_oversized_message() {
         let clock = ManualClock::default();
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!(ask(146, 10), Some(ReclamationReason::TimeCooldown));
     }
 
-    // Proves that small messages count only in a row and only after a large one.
+    // Proves that small messages are counted only if they are in a row and follow a large one.
     #[test]
     fn thresholds() {
         let mut policy = SizeThresholdPolicy::new(1000, 10, 2);

@@ -9,10 +9,10 @@ use super::error::Result;
 use super::message::StreamDeserialize;
 use super::policy::{InstalledPolicy, MemoryPolicy};
 
-/// Reads frames from a source, one at a time and never past the current one.
+/// Reads frames from a source, one at a time, and never reads past the current frame.
 ///
-/// Payloads are in a buffer that is reused: each is valid until the next read. Reading allocates
-/// nothing once the buffer has held the longest payload. For bytes in memory,
+/// The buffer for payloads is reused, so each payload is valid until the next read. Reading
+/// allocates nothing after the buffer has held the longest payload. For bytes in memory,
 /// [`SliceReader`](super::SliceReader) is faster and does not copy.
 pub struct StreamReader<R: Read, D: Deframer> {
     source: R,
@@ -23,7 +23,8 @@ pub struct StreamReader<R: Read, D: Deframer> {
 
 struct BufferReclaim {
     policy: InstalledPolicy,
-    /// The buffer shrinks at the next read, because the last payload is still in it.
+    /// Whether the buffer shrinks at the next read. It cannot shrink earlier, because it still
+    /// contains the last payload.
     is_due: bool,
 }
 
@@ -123,7 +124,8 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         &self.source
     }
 
-    /// Returns the source mutably. Bytes read from it are missing for this reader.
+    /// Returns the source mutably. This reader does not get the bytes that the caller reads from
+    /// the source.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.source
     }
@@ -138,7 +140,8 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         self.buffer.capacity()
     }
 
-    /// Reserves capacity for payloads `additional` bytes longer than the longest so far.
+    /// Reserves capacity for payloads that are `additional` bytes longer than the longest payload
+    /// so far.
     pub fn reserve(&mut self, additional: usize) {
         self.buffer.reserve(additional);
     }
@@ -179,8 +182,8 @@ impl<R: Read + fmt::Debug, D: Deframer + fmt::Debug> fmt::Debug for StreamReader
     }
 }
 
-/// A lending iterator over payloads: each is valid until the next call, which an `Iterator` cannot
-/// express.
+/// A lending iterator over payloads. Each payload is valid until the next call, which an `Iterator`
+/// cannot express.
 #[derive(Debug)]
 pub struct Messages<'a, R: Read, D: Deframer> {
     reader: &'a mut StreamReader<R, D>,
@@ -207,7 +210,7 @@ impl<R: Read, D: Deframer> Messages<'_, R, D> {
     }
 }
 
-/// A lending iterator over verified roots: each is valid until the next call.
+/// A lending iterator over verified roots. Each root is valid until the next call.
 #[derive(Debug)]
 pub struct TypedMessages<'a, R: Read, D: Deframer, T> {
     reader: &'a mut StreamReader<R, D>,
@@ -256,7 +259,7 @@ mod tests {
         writer.into_inner()
     }
 
-    /// Returns one byte per call and is interrupted before each.
+    /// A source that returns one byte per call and is interrupted before each byte.
     struct OneByteReader<'a> {
         bytes: &'a [u8],
         interrupted: bool,
@@ -293,7 +296,7 @@ mod tests {
         }
     }
 
-    // Proves that the reader takes the bytes of its frames and no more.
+    // Proves that the reader consumes the bytes of its frames and no more.
     #[test]
     fn nothing_is_read_past_a_frame() {
         for &kind in ChecksumKind::ALL {
@@ -345,7 +348,8 @@ mod tests {
         }
     }
 
-    // Proves that typed reading returns verified roots and rejects other bytes.
+    // Proves that typed reading returns verified roots, and rejects payloads that are not of the
+    // type.
     #[test]
     fn typed_reading() {
         let mut writer = StreamWriter::new(Vec::new(), ChecksumKind::None);

@@ -1,8 +1,9 @@
-//! Crash recovery: finds the offset at which an interrupted stream may be cut and continued.
+//! Crash recovery, which finds the offset at which an interrupted stream may be cut and continued.
 //!
 //! Only an end within a frame is a sign of an interrupted write. Anything else may be damage in the
-//! middle of good data, a wrong checksum kind or a wrong limit, and is an error. A damaged length
-//! can also look like a torn tail: use [`salvage`](super::salvage()) to read the data after it.
+//! middle of good data, a wrong checksum kind or a wrong limit, and is therefore an error. A
+//! damaged length can also look like a torn tail. Use [`salvage`](super::salvage()) to read the
+//! data after a damaged length.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -18,7 +19,7 @@ pub enum RecoveryEnd {
     TornTail,
 }
 
-/// The intact start of a stream.
+/// The intact prefix of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Number of intact frames.
@@ -29,12 +30,13 @@ pub struct RecoveryReport {
     pub end: RecoveryEnd,
 }
 
-/// Reads to the end and reports the intact start. Offsets are relative to the current position of
-/// `reader`. The deframer must take exactly one frame per call, as all in this crate do.
+/// Reads to the end and reports the intact prefix. Offsets are relative to the current position of
+/// `reader`. The deframer must consume exactly one frame per call, as all deframers of this crate
+/// do.
 ///
 /// # Errors
-/// All except a torn tail: `ChecksumMismatch`, `InvalidFrame`, `Io`, and the errors of adapters.
-/// The stream must not be cut after an error.
+/// `ChecksumMismatch`, `InvalidFrame`, `Io`, and the errors of adapters. A torn tail is not an
+/// error. The stream must not be cut after an error.
 #[allow(clippy::needless_pass_by_value, reason = "the signature of flatstream")]
 pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryReport> {
     let mut source = CountingReader { source: reader, bytes: 0 };
@@ -55,8 +57,9 @@ pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryR
     }
 }
 
-/// As [`recover`], from the start of a file. Leaves the position after the last intact frame, where
-/// a torn tail may be cut off and writing may continue. Does not truncate the file.
+/// Like [`recover`], but reads from the start of a file. Afterwards the position of the file is
+/// after the last intact frame. At this position a torn tail may be cut off and writing may
+/// continue. Does not truncate the file.
 ///
 /// # Errors
 /// The same errors as [`recover`]. The position is then unspecified.
@@ -89,7 +92,8 @@ mod tests {
     use crate::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::framer::Framer;
 
-    // Proves that the report is exact at every cut and that writing may continue at the position.
+    // Proves that the report is exact for a stream cut at any byte, and that writing may continue
+    // at the reported position.
     #[test]
     fn every_cut_can_be_continued() {
         for &kind in ChecksumKind::ALL {

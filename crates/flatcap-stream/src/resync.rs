@@ -1,29 +1,31 @@
-//! Resynchronization: at an offset where no intact frame begins, the reader of a damaged stream
-//! finds the next intact frame, or repairs a frame if only its length is damaged.
+//! Resynchronization. At an offset where no intact frame begins, the reader of a damaged stream
+//! finds the next intact frame, or repairs a frame of which only the length is damaged.
 //!
-//! The procedure is the same for streams in memory and in files. A [`DamagedStream`] has the rules
-//! of the format: which frames are intact, and how they are found.
+//! The procedure is the same for streams in memory and in files. A [`DamagedStream`] implements the
+//! rules of the format. These rules define which frames are intact and how they are found.
 
 use super::framer::LENGTH_BYTES;
 
-/// From this many zero bytes on, an expected frame is unwritten space. Under CRC-16, CRC-32 and
-/// without a checksum zeros read as empty frames; this many in a row are taken as unwritten space.
+/// Minimum number of zero bytes, at the place of an expected frame, that are unwritten space. With
+/// CRC-16, with CRC-32 and without a checksum, zeros can be read as empty frames. This many zeros
+/// in a row count as unwritten space nevertheless.
 pub const ZEROS_MIN: usize = 64;
 /// Maximum length of a frame that is hashed without regard to the budget during a search.
 pub const SHORT_BYTES_SEARCHED: u64 = 256;
-/// Maximum length of a frame that is hashed without regard to the budget where one is expected:
-/// after another frame.
+/// Maximum length of a frame that is hashed without regard to the budget at an offset where a frame
+/// is expected, that is, after another frame.
 pub const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
-/// Number of frame ends after a damaged frame that are tried as its end.
+/// Maximum number of ends of later frames that are tried as the end of a damaged frame.
 pub(super) const REPAIR_ATTEMPTS_MAX: usize = 16;
-/// Bytes that may be hashed without result before the search has advanced...
+/// Number of bytes that a search may hash without result before it has advanced.
 const HASH_BUDGET_MIN: u64 = 64 << 20;
-/// ...and per byte it has advanced.
+/// Number of further bytes that a search may hash without result for each byte that it has
+/// advanced.
 const HASH_BUDGET_PER_BYTE: u64 = 8;
 
-/// The bytes that searches have hashed without finding an intact frame. The limit of hashed bytes
-/// keeps the work linear on hostile input, where every byte claims to begin a long frame. Beyond it
-/// only short frames are hashed, which cost little.
+/// The number of bytes that searches have hashed without finding an intact frame. The limit on this
+/// number keeps the work linear on hostile input, where every byte seems to begin a long frame.
+/// Above the limit only short frames are hashed, because they cost little.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HashBudget {
     /// Bytes hashed so far.
@@ -31,23 +33,24 @@ pub struct HashBudget {
 }
 
 impl HashBudget {
-    /// Returns the limit after `passed` bytes of the stream.
+    /// Returns the limit after the search has advanced `passed` bytes in the stream.
     pub fn limit(passed: u64) -> u64 {
         HASH_BUDGET_MIN.saturating_add(passed.saturating_mul(HASH_BUDGET_PER_BYTE))
     }
 
-    /// Charges this many bytes.
+    /// Adds `bytes` to the bytes hashed so far.
     pub fn spend(&mut self, bytes: u64) {
         self.spent = self.spent.saturating_add(bytes);
     }
 
-    /// Returns whether this many more bytes stay within a limit.
+    /// Returns whether `limit` still allows hashing `bytes` more bytes.
     pub fn allows(self, bytes: u64, limit: u64) -> bool {
         self.spent.saturating_add(bytes) <= limit
     }
 }
 
-/// A stream with damage, and the rules of its format. Offsets count from the begin of the stream.
+/// A stream with damage, and the rules of its format. Offsets are relative to the start of the
+/// stream.
 pub trait DamagedStream {
     /// The reason why the stream cannot be read.
     type Error;
@@ -64,7 +67,8 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn zeros(&mut self, offset: u64) -> Result<u64, Self::Error>;
 
-    /// Returns whether an intact frame begins at `offset`. Everything up to `passed` was read.
+    /// Returns whether an intact frame begins at `offset`. The stream was read up to offset
+    /// `passed`.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -76,15 +80,17 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn next_intact(&mut self, from: u64, limit: u64) -> Result<Option<u64>, Self::Error>;
 
-    /// Returns the end of the damaged frame at `offset` according to its own length, and the offset
-    /// of the intact frame or the end of the stream that follows, possibly after empty frames.
-    /// Returns `None` if neither follows.
+    /// Returns the end of the damaged frame at `offset` according to its own length, and a second
+    /// offset. The second is the offset of the intact frame that follows, or the end of the stream.
+    /// Empty frames may lie between the two offsets. Returns `None` if neither an intact frame nor
+    /// the end of the stream follows.
     ///
     /// # Errors
     /// The stream cannot be read.
     fn declared_end(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Self::Error>;
 
-    /// Returns the end of the intact frame at `at`, during the repair of the frame at `offset`.
+    /// Returns the end of the intact frame at `at`. Called during the repair of the frame at
+    /// `offset`.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -96,8 +102,8 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn is_proven(&mut self, offset: u64, end: u64) -> Result<bool, Self::Error>;
 
-    /// Returns the end of the damaged frame at `offset`, if it ends at `end` or before empty frames
-    /// that end there.
+    /// Returns the end of the damaged frame at `offset`, if that frame ends at `end` or before
+    /// empty frames that end at `end`.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -109,15 +115,16 @@ pub trait DamagedStream {
 /// The bytes at an offset where no intact frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResyncRange {
-    /// A frame of which only the length was damaged. Holds its end.
+    /// A frame of which only the length was damaged, with the offset of its end.
     Repaired(u64),
-    /// Damage up to an intact frame, whose offset it holds.
+    /// Damage up to an intact frame, with the offset of that frame.
     Damaged(u64),
     /// Damage without an intact frame in it.
     DamagedTo {
-        /// The frame's end by its own length, or the end of the stream.
+        /// The end of the damaged frame according to its own length, or the end of the stream.
         end: u64,
-        /// The same, or the offset of the next frame if there are empty frames before it.
+        /// The offset of the next frame if there are empty frames before it, otherwise the same as
+        /// `end`.
         next: u64,
     },
 }
@@ -131,7 +138,7 @@ pub fn zeros_end<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<Option
     if zeros < ZEROS_MIN as u64 {
         return Ok(None);
     }
-    // The length of the following frame may itself begin with zeros.
+    // The length field of the following frame may itself begin with zeros.
     let end = offset + zeros;
     for at in end + 1 - LENGTH_BYTES as u64..end {
         if stream.is_intact(at, offset)? {
@@ -158,8 +165,8 @@ pub fn resync<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<ResyncRan
         if let Some(end) = repaired {
             return Ok(ResyncRange::Repaired(end));
         }
-        // If an intact frame begins where the damaged one ends by its own length, frames between
-        // the two are its payload.
+        // If an intact frame begins where the damaged frame ends according to its own length, all
+        // frames before that end are part of the damaged frame's payload.
         if declared.is_none() {
             return Ok(ResyncRange::Damaged(at));
         }
@@ -168,8 +175,8 @@ pub fn resync<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<ResyncRan
     Ok(ResyncRange::DamagedTo { end, next })
 }
 
-/// Returns the end of the damaged frame at `offset`, if its checksum proves that it ends after one
-/// of the frames from `end` on. Those frames are then part of its payload.
+/// Returns the end of the damaged frame at `offset`, if its checksum proves that the frame ends
+/// after one of the frames at or after `end`. The frames up to there are then part of its payload.
 fn repaired_beyond<S: DamagedStream>(
     stream: &mut S,
     offset: u64,

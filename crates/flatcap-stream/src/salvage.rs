@@ -1,9 +1,10 @@
-//! Salvage: reads a damaged stream and resynchronizes after every damaged range.
+//! Salvage, which reads a damaged stream and resynchronizes after every damaged range.
 //!
 //! A frame's checksum covers its payload, not its length, so after a damaged frame the start of the
-//! next one is unknown. The search tries every offset, cheap tests first, and accepts a candidate
-//! when the evidence for it is strong enough ([`EVIDENCE_BITS`]): its checksum, its FlatBuffers
-//! identifier, and frames that follow it without a gap.
+//! next frame is unknown. The search tries every offset, with cheap tests first. It accepts a
+//! candidate when the evidence for a frame is strong enough ([`EVIDENCE_BITS`]). The evidence
+//! consists of the checksum of the candidate, its FlatBuffers identifier, and the frames that
+//! follow it without a gap.
 
 use std::convert::Infallible;
 
@@ -13,11 +14,13 @@ use super::resync::{
     resync, zeros_end,
 };
 
-/// Evidence that a candidate needs: by chance it would occur once in 2^32 offsets.
+/// Bits of evidence that a candidate needs. By chance, so much evidence occurs at one of 2^32
+/// offsets.
 const EVIDENCE_BITS: usize = 32;
-/// Bits of evidence in a known FlatBuffers identifier: its four bytes.
+/// Bits of evidence in a known FlatBuffers identifier, which has four bytes.
 const IDENTIFIER_BITS: usize = 32;
-/// Bits of evidence in a possible length: with limits of 16 MiB, one random number in 256 is.
+/// Bits of evidence in a possible length. With a limit of 16 MiB, one of 256 random numbers is a
+/// possible length.
 const LENGTH_BITS: usize = 8;
 /// Bits of evidence in a frame that ends exactly where the stream ends.
 const END_BITS: usize = 16;
@@ -25,9 +28,9 @@ const END_BITS: usize = 16;
 const IDENTIFIER_OFFSET: usize = 4;
 /// Length of a FlatBuffer's identifier.
 const IDENTIFIER_BYTES: usize = 4;
-/// Without identifiers, hashing longer candidates may use only half of the budget, except for
-/// candidates after which another frame could begin: payloads are full of small numbers that could
-/// be lengths.
+/// Length in bytes above which candidates are restricted if there are no identifiers. Hashing
+/// longer candidates may then use only half of the budget, because payloads are full of small
+/// numbers that could be lengths. Candidates after which another frame could begin are exempt.
 const ISOLATED_BYTES_MAX: u64 = 4 << 10;
 
 /// A region of a damaged stream. The regions of a stream follow one another without a gap.
@@ -44,14 +47,14 @@ pub struct SalvagedRegion<'a> {
 /// The content of a region of a damaged stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionContent<'a> {
-    /// An intact frame: its payload.
+    /// The payload of an intact frame.
     Frame(&'a [u8]),
-    /// A frame of which only the length was damaged, as its checksum proves: its payload.
+    /// The payload of a frame of which only the length was damaged, as the checksum proves.
     Repaired(&'a [u8]),
-    /// Bytes that are not an intact frame. At the end of a stream that was being written this may
-    /// be a torn tail.
+    /// Bytes that are not an intact frame. At the end of a stream that was being written, these
+    /// bytes may be a torn tail.
     Damaged,
-    /// Zeros: space that was never written.
+    /// Zeros in space that was never written.
     Zeros,
 }
 
@@ -65,7 +68,7 @@ impl<'a> RegionContent<'a> {
     }
 }
 
-/// Reads a stream to its end, whatever it contains: see [`Salvage`].
+/// Reads a stream to its end, whatever it contains. See [`Salvage`].
 ///
 /// ```
 /// use flatcap_stream::{DefaultDeframer, DefaultFramer, Framer, RegionContent, salvage};
@@ -86,11 +89,11 @@ pub fn salvage<D: SliceDeframer>(bytes: &[u8], deframer: D) -> Salvage<'_, D> {
     Salvage::new(bytes, deframer)
 }
 
-/// Iterates over the regions of a damaged stream. Reads only; the time is linear in the length of
-/// the stream, the memory constant.
+/// Iterates over the regions of a damaged stream. The iteration never modifies the stream. Its time
+/// is linear in the length of the stream, and its memory is constant.
 ///
-/// Without identifiers, a single intact frame between two damaged ones is found under XXH3 and
-/// CRC-32 if it has at most 64 KiB; under CRC-16 it takes two frames in a row, and without a
+/// Without identifiers, XXH3 and CRC-32 are enough to find a single intact frame of at most 64 KiB
+/// between two damaged ones. With CRC-16 two intact frames in a row are needed, and without a
 /// checksum four. With identifiers, one frame of any length is found under any checksum.
 #[derive(Debug, Clone)]
 pub struct Salvage<'a, D> {
@@ -117,7 +120,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         }
     }
 
-    /// Requires one of these FlatBuffers identifiers in every payload. Other payloads are damage.
+    /// Requires one of these FlatBuffers identifiers in every payload. Payloads without one count
+    /// as damage.
     #[must_use]
     pub fn with_identifiers(mut self, identifiers: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
         self.identifiers = identifiers;
@@ -127,15 +131,15 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         self.with_payload_bytes_min(IDENTIFIER_OFFSET + IDENTIFIER_BYTES)
     }
 
-    /// Requires that `plausible`, for example a verifier, accepts every payload. Other payloads are
-    /// damage.
+    /// Requires that `plausible`, for example a verifier, accepts every payload. Rejected payloads
+    /// count as damage.
     #[must_use]
     pub fn with_plausibility_check(mut self, plausible: fn(&[u8]) -> bool) -> Self {
         self.plausible = plausible;
         self
     }
 
-    /// Requires at least this many bytes of every payload. Shorter payloads are damage.
+    /// Requires that every payload has at least `bytes` bytes. Shorter payloads count as damage.
     #[must_use]
     pub fn with_payload_bytes_min(mut self, bytes: usize) -> Self {
         self.payload_bytes_min = self.payload_bytes_min.max(bytes);
@@ -150,7 +154,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     }
 
     /// Returns the frame at `offset`, if there is one. Frames of up to `short` bytes are always
-    /// hashed, longer ones only within the budget.
+    /// hashed. Longer frames are hashed only if the budget allows it.
     fn frame_at(&mut self, offset: u64, short: u64) -> Option<Frame<'a>> {
         let rest = self.rest(offset)?;
         let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
@@ -166,7 +170,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         }
     }
 
-    /// Returns the bytes from `offset` on.
+    /// Returns the bytes from `offset` to the end of the stream.
     fn rest(&self, offset: u64) -> Option<&'a [u8]> {
         self.bytes.get(usize::try_from(offset).ok()?..)
     }
@@ -183,13 +187,13 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
                 .is_some_and(|found| self.identifiers.contains(found))
     }
 
-    /// Returns whether the budget allows hashing this many bytes.
+    /// Returns whether the budget allows hashing `bytes` bytes.
     fn may_hash(&self, bytes: u64) -> bool {
         self.hash_budget.allows(bytes, HashBudget::limit(self.offset as u64))
     }
 
-    /// Returns the end of the frame that could begin at `offset`, by its header and identifier
-    /// alone.
+    /// Returns the end of the frame that could begin at `offset`. Checks only its header and
+    /// identifier.
     fn candidate_end(&self, offset: u64) -> Option<u64> {
         let rest = self.rest(offset)?;
         let payload = rest.get(self.deframer.header_bytes()..)?;
@@ -197,14 +201,14 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
             return None;
         }
         let FrameLength::Bytes(length) = self.deframer.frame_length(rest) else { return None };
-        // Under most checksums an empty frame is a row of zeros, which is no evidence.
+        // With most checksums an empty frame consists of zeros only, and zeros are no evidence.
         let header = rest.get(..self.deframer.header_bytes())?;
         let is_nonzero = header.iter().any(|&byte| byte != 0);
         let least = header.len() + self.payload_bytes_min;
         (is_nonzero && length >= least && length <= rest.len()).then_some(offset + length as u64)
     }
 
-    /// Returns whether a frame begins at `offset`, by strong enough evidence.
+    /// Returns whether there is strong enough evidence that a frame begins at `offset`.
     fn has_evidence(&mut self, offset: u64) -> bool {
         self.evidence_end(offset).is_some()
     }
@@ -214,7 +218,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         let checksum_bits = 8 * self.deframer.checksum_bytes();
         let identifier_bits = if self.identifiers.is_empty() { 0 } else { IDENTIFIER_BITS };
         let frame_bits = (checksum_bits + identifier_bits).max(LENGTH_BITS);
-        // Headers first, because they cost almost nothing.
+        // Checks the headers first, because this costs almost nothing.
         let whole = self.bytes.len() as u64;
         let mut end = self.candidate_end(offset)?;
         let is_isolated = end != whole && self.candidate_end(end).is_none();
@@ -244,7 +248,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         for _ in 0..=followers {
             next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len() as u64;
         }
-        // A true candidate is charged as well: the caller may still not use it.
+        // A true candidate is charged to the budget too, because the caller may still reject it.
         self.hash_budget.spend(next - offset);
         Some(next)
     }
@@ -360,7 +364,7 @@ impl<'a, D: SliceDeframer> Iterator for Salvage<'a, D> {
                 None => self.damaged_region(from),
             },
         };
-        // No region ends after the stream, whose length is a usize.
+        // No region ends after the end of the stream, so its end fits into a usize.
         self.offset = usize::try_from(end).unwrap_or(self.bytes.len());
         Some(SalvagedRegion { offset, length: self.offset - offset, content })
     }
@@ -415,7 +419,7 @@ mod tests {
         KindDeframer::new(kind).with_max_frame_len(LIMIT)
     }
 
-    /// Returns the regions after checking that they cover the stream without gap or overlap.
+    /// Checks that the regions cover the stream without gap or overlap, and returns them.
     fn regions<'a, D: SliceDeframer>(salvage: Salvage<'a, D>) -> Vec<SalvagedRegion<'a>> {
         let (mut end, whole) = (salvage.offset, salvage.bytes.len());
         let pieces: Vec<SalvagedRegion<'a>> = salvage.collect();
@@ -442,9 +446,9 @@ mod tests {
         }
     }
 
-    // Proves that a flipped bit costs at most the frame it hits, and a flipped length nothing:
-    // every bit of streams of mixed sizes and of equal frames of 64 bytes, whose flipped lengths
-    // point at later frames.
+    // Proves that a flipped bit costs at most the frame it hits, and that a flipped bit in a length
+    // costs nothing. Method: every bit of streams of mixed sizes and of equal frames of 64 bytes.
+    // In the latter, flipped lengths point at later frames.
     #[test]
     fn every_flip_costs_at_most_its_frame() {
         for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
@@ -461,8 +465,8 @@ mod tests {
                     let hit = stream.frames.iter().rposition(|(at, _)| *at <= bit / 8).unwrap();
                     let is_length = bit / 8 < stream.frames[hit].0 + LENGTH_BYTES;
                     let found = payloads(&pieces);
-                    // Under CRC-32 an empty frame is eight zeros: neither it nor a frame that ends
-                    // before it can be proven.
+                    // With CRC-32 an empty frame is eight zeros. There is no proof for this frame,
+                    // nor for a frame that ends before it.
                     let is_empty =
                         |frame: usize| stream.frames.get(frame).is_some_and(|frame| frame.1.is_empty());
                     let is_proven = kind == ChecksumKind::Xxh3 || !is_empty(hit) && !is_empty(hit + 1);
@@ -481,8 +485,8 @@ mod tests {
         }
     }
 
-    // Proves that a cut gives the whole frames before it, and a removed or repeated range the
-    // frames that are still whole.
+    // Proves that a stream that was cut gives the whole frames before the cut. After a range was
+    // removed or repeated, the stream gives the frames that are still whole.
     #[test]
     fn cuts_and_removed_ranges() {
         let kind = ChecksumKind::Xxh3;
@@ -503,7 +507,7 @@ mod tests {
     }
 
     // Proves that zeros are distinguished from damage, and that the next frame is found although
-    // its length begins with zeros.
+    // its length field begins with zeros.
     #[test]
     fn zeros_are_no_damage() {
         for &kind in ChecksumKind::ALL {
@@ -517,8 +521,8 @@ mod tests {
                     1,
                     "{kind}"
                 );
-                // The last frames lack followers as evidence after a damaged range, but not after
-                // zeros alone.
+                // After a damaged range, no frames follow the last frames as evidence. After a
+                // range of zeros this evidence is not needed.
                 let lost = stream.frames.len() - payloads(&found).len();
                 assert!(lost <= usize::from(kind != ChecksumKind::Xxh3) * 3, "{kind}: {lost} lost at {at}");
             }
@@ -549,8 +553,8 @@ mod tests {
             let expected = stream.untouched(|at| at == byte);
             let is_length = byte < at + LENGTH_BYTES;
             if is_length {
-                // The first candidate is within the payload, and no checksum proves the bytes up to
-                // it: inner and outer frames cannot be distinguished here.
+                // The first candidate is within the payload, and no checksum proves the bytes
+                // before it. Inner and outer frames can therefore not be distinguished here.
                 assert!(expected.iter().all(|payload| payloads(&found).contains(payload)), "byte {byte}");
             } else {
                 assert_eq!(payloads(&found), expected, "byte {byte}");
@@ -599,8 +603,8 @@ mod tests {
         assert_eq!(payloads(&found).len(), 6);
     }
 
-    // Proves that scattered damage costs only the frames it touches: 1,000 flips in 50,000 frames
-    // of several sizes.
+    // Proves that scattered damage costs only the frames it touches. Method: 1,000 flipped bits in
+    // 50,000 frames of several sizes.
     #[test]
     fn a_thousand_flips() {
         let kind = ChecksumKind::Xxh3;
@@ -621,7 +625,7 @@ mod tests {
         assert_eq!(missing, 0, "of {}", untouched.len());
     }
 
-    /// Counts the bytes that it hashes.
+    /// A checksum that counts the bytes that it hashes.
     struct CountingChecksum<'c>(&'c Cell<usize>);
 
     impl Checksum for CountingChecksum<'_> {
@@ -633,8 +637,9 @@ mod tests {
         }
     }
 
-    // Proves that the work is linear on hostile input: a long frame claimed at every byte, intact
-    // small frames between headers that declare long ones, and identifiers everywhere.
+    // Proves that the work is linear on hostile input. Method: a length of a long frame at every
+    // byte, intact small frames between headers that declare long frames, and identifiers
+    // everywhere.
     #[test]
     fn hostile_input_costs_linear_work() {
         const BYTES: usize = 2 << 20;
@@ -656,8 +661,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that regions cover arbitrary bytes without gap or overlap and that every frame
-        // region is a frame.
+        // Proves that regions cover arbitrary bytes without gap or overlap, and that every region
+        // of a frame contains exactly one frame.
         #[test]
         fn any_bytes_are_tiled(bytes in proptest::collection::vec(prop_oneof![Just(0_u8), 0..9_u8, any::<u8>()], 0..400)) {
             for &kind in ChecksumKind::ALL {
@@ -676,7 +681,7 @@ mod tests {
             }
         }
 
-        // Proves that an intact stream gives its frames and nothing else, under all checksums.
+        // Proves that an intact stream gives its frames and nothing else, with all checksums.
         #[test]
         fn an_intact_stream_is_its_frames(
             lengths in proptest::collection::vec(1..80_usize, 0..30),

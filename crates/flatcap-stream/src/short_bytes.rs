@@ -1,6 +1,8 @@
-//! Copies and comparisons of short payloads without the call that an unknown length costs.
+//! Copies and comparisons of short payloads without the function call that the compiler makes for
+//! an unknown length.
 
-/// Maximum length of a copy that is inlined. A longer one takes longer than the call.
+/// Maximum length of a copy that is inlined, in bytes. Above it, the inlined copy takes longer than
+/// the call.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Copies `from` to `to`.
@@ -36,8 +38,8 @@ fn copy_other(to: &mut [u8], from: &[u8]) {
     copy(to, from);
 }
 
-/// Copies N to 2 N bytes as their first N and their last N, which may overlap: two moves of known
-/// length.
+/// Copies N to 2 N bytes with two moves of known length. The first N bytes and the last N bytes may
+/// overlap.
 #[inline]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "source and destination of a copy must have the same length");
@@ -51,7 +53,7 @@ fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Appends `from`.
+/// Appends `from` to `to`.
 #[inline]
 pub fn append(to: &mut Vec<u8>, from: &[u8]) {
     match from.len() {
@@ -62,7 +64,7 @@ pub fn append(to: &mut Vec<u8>, from: &[u8]) {
     }
 }
 
-/// As [`copy_ends`].
+/// Like [`copy_ends`], but appends.
 #[inline]
 fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
     let end = to.len() + from.len();
@@ -73,7 +75,7 @@ fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
     }
 }
 
-/// Returns whether both are equal.
+/// Returns whether both slices are equal.
 #[inline]
 pub fn equal(ours: &[u8], theirs: &[u8]) -> bool {
     ours.len() == theirs.len()
@@ -86,10 +88,10 @@ pub fn equal(ours: &[u8], theirs: &[u8]) -> bool {
         }
 }
 
-/// Compares N to 2 N bytes by their first N and their last N.
+/// Compares N to 2 N bytes by the first N bytes and the last N bytes, which may overlap.
 #[inline]
 fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
-    // `&` instead of `&&`: no branch between the two.
+    // `&` instead of `&&` avoids a branch between the two comparisons.
     (ours.first_chunk::<N>() == theirs.first_chunk()) & (ours.last_chunk::<N>() == theirs.last_chunk())
 }
 

@@ -3,18 +3,18 @@
 use super::deframer::{DeframeStatus, Frame, SliceDeframer};
 use super::error::{Error, Result};
 
-/// Iterates over the payloads of a slice. The payloads borrow the slice, not the reader, and
-/// outlive the iteration. The iteration ends after the last frame or with one error.
+/// Iterates over the payloads of a slice. The payloads borrow the slice, not the reader, so they
+/// may outlive the iteration. The iteration ends after the last frame, or after the first error.
 ///
-/// Reading may start at any frame ([`seek`](Self::seek)) and be divided among threads
+/// Reading may start at any frame ([`seek`](Self::seek)) and may be divided among threads
 /// ([`split`](Self::split)).
 #[derive(Debug, Clone)]
 pub struct SliceReader<'a, D> {
     bytes: &'a [u8],
-    /// From the next frame to the end; empty after an error.
+    /// The bytes from the next frame to the end. Empty after an error.
     rest: &'a [u8],
     deframer: D,
-    /// Length of the previous frame. The next one is expected to be as long: see
+    /// Length of the previous frame. The next frame probably has the same length, see
     /// [`advance`](Self::advance).
     stride: usize,
     /// Offset of the frame that failed.
@@ -32,8 +32,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         self.failed_at.unwrap_or(self.bytes.len() - self.rest.len())
     }
 
-    /// Continues at `offset`, which must be the offset of a frame or the end. There are no frames
-    /// past the end.
+    /// Continues at `offset`, which must be the offset of a frame or the end. After the end there
+    /// are no frames.
     pub fn seek(&mut self, offset: usize) {
         self.rest = self.bytes.get(offset..).unwrap_or_default();
         self.failed_at = None;
@@ -60,8 +60,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         }
     }
 
-    /// Skips the next frame by its header alone and returns its offset, or `None` at the end. Does
-    /// not verify the checksum.
+    /// Skips the next frame and returns its offset, or `None` at the end. Reads only the header.
+    /// Does not verify the checksum.
     ///
     /// # Errors
     /// `UnexpectedEof`, `InvalidFrame`.
@@ -81,8 +81,9 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         }
     }
 
-    /// Skips the frame that failed, by its length, and returns its offset. Reading may then
-    /// continue after a whole frame that was rejected for its checksum or by a validator.
+    /// Skips the frame that failed according to its length field, and returns its offset. Reading
+    /// may then continue after a whole frame that was rejected because of its checksum or by a
+    /// validator.
     ///
     /// # Errors
     /// `UnexpectedEof`, `InvalidFrame`: reading cannot continue after such a frame.
@@ -91,9 +92,10 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         self.skip_frame()
     }
 
-    /// Divides the remaining frames into at most `parts` readers of about equal numbers of bytes,
-    /// in order, one per thread; fewer if there are few frames. Reads all headers once. A frame
-    /// that cannot be skipped ends up in the last part, whose reader returns the error.
+    /// Divides the remaining frames into at most `parts` readers, for example one per thread. The
+    /// readers are in order and have about equal numbers of bytes. If there are few frames, there
+    /// are fewer readers. Reads each header exactly once. A frame that cannot be skipped belongs to
+    /// the last part, whose reader returns the error.
     pub fn split(mut self, parts: usize) -> Vec<Self>
     where
         D: Clone,
@@ -122,12 +124,13 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         part
     }
 
-    /// Advances by a frame of `length` bytes.
+    /// Advances past a frame of `length` bytes.
     ///
-    /// The position of the next header depends on the length in this one, which must arrive from
-    /// memory first: one cache miss per frame, each waiting for the one before. Frames of one
-    /// source mostly have the same length, so the length of the previous frame is added instead,
-    /// after a comparison. The processor predicts the comparison and fetches ahead.
+    /// The position of the next header depends on the length in this header, which must arrive from
+    /// memory first. The processor would therefore wait for one cache miss per frame, one after the
+    /// other. Frames of one source mostly have the same length. So this method compares the length
+    /// with the length of the previous frame and, if they are equal, adds the latter. The processor
+    /// predicts the result of the comparison and fetches the next header ahead.
     #[inline]
     fn advance(&mut self, length: usize) {
         if length != self.stride {
@@ -136,7 +139,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         self.rest = self.rest.get(self.stride..).unwrap_or_default();
     }
 
-    /// Not inlined, so that the compiler does not see that both branches add the same number.
+    /// Stores the length. Not inlined, so that the compiler does not see that both branches add the
+    /// same number.
     #[inline(never)]
     fn set_stride(&mut self, length: usize) {
         self.stride = length;
@@ -179,7 +183,8 @@ mod tests {
         (writer.into_inner(), ends)
     }
 
-    // Proves that a stream cut at any byte gives its whole frames, then one error, then ends.
+    // Proves that a stream cut at any byte gives its whole frames, then one error, and then the
+    // end.
     #[test]
     fn a_cut_gives_whole_frames_then_one_error() {
         for &kind in ChecksumKind::ALL {
@@ -196,8 +201,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any division has every frame once and in order, with offsets of the whole
-        // stream.
+        // Proves that the parts of any division contain every frame exactly once and in order, and
+        // that offsets are relative to the whole stream.
         #[test]
         fn parts_add_up(lengths in proptest::collection::vec(0..60_usize, 0..40), parts in 0..9_usize) {
             for &kind in ChecksumKind::ALL {
@@ -218,7 +223,7 @@ mod tests {
         }
     }
 
-    // Proves that reading restarts at any frame, also after an error.
+    // Proves that reading can continue at any frame, also after an error.
     #[cfg(feature = "xxhash")]
     #[test]
     fn seeking() {

@@ -6,8 +6,8 @@ use flatbuffers::{InvalidFlatbuffer, Verifier, VerifierOptions};
 
 use super::error::{Error, Result};
 
-/// A rule for payloads. It checks the bytes in place without a copy; only a rejection allocates,
-/// for its reason.
+/// A rule for payloads. A validator checks the bytes in place without a copy. Only a rejection
+/// allocates memory, for its reason.
 pub trait Validator: Send + Sync {
     /// Accepts or rejects a payload.
     ///
@@ -15,7 +15,7 @@ pub trait Validator: Send + Sync {
     /// `ValidationFailed` with the name of the rule and the reason.
     fn validate(&self, payload: &[u8]) -> Result<()>;
 
-    /// Returns the name of the rule, for errors.
+    /// Returns the name of the rule for error messages.
     fn name(&self) -> &'static str;
 }
 
@@ -67,8 +67,8 @@ impl Validator for SizeValidator {
     }
 }
 
-/// Accepts FlatBuffers whose root table lies within the payload, without a schema. Checks the root
-/// table's offset, vtable and length, not its fields; [`TypedValidator`] checks those.
+/// Accepts FlatBuffers whose root table lies within the payload. Needs no schema. Checks the root
+/// table's offset, vtable and length, but not its fields. [`TypedValidator`] checks the fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableRootValidator {
     max_depth: usize,
@@ -91,7 +91,8 @@ impl TableRootValidator {
         Self { max_depth, max_tables }
     }
 
-    /// Returns why a payload is refused: what the verifier finds, or the end of the table.
+    /// Returns the error for a rejected payload. The error has the verifier's message, or says that
+    /// the payload is too short or that the table ends outside the payload.
     #[cold]
     fn refusal(&self, payload: &[u8]) -> Error {
         let Some(root) = payload.first_chunk::<4>() else {
@@ -114,7 +115,8 @@ impl Default for TableRootValidator {
 impl Validator for TableRootValidator {
     #[inline]
     fn validate(&self, payload: &[u8]) -> Result<()> {
-        // The verifier of the library takes three times as long, so it only words the refusal.
+        // The verifier of the library takes three times as long, so it is used only for the error
+        // message.
         if self.max_depth > 0 && self.max_tables > 0 && root_table_fits(payload) == Some(true) {
             return Ok(());
         }
@@ -126,10 +128,10 @@ impl Validator for TableRootValidator {
     }
 }
 
-/// The verification of one root type, as flatc generates it.
+/// The function that verifies one root type, with the signature that flatc generates.
 type Verify = fn(&VerifierOptions, &[u8]) -> std::result::Result<(), InvalidFlatbuffer>;
 
-/// Accepts FlatBuffers of one type, by its generated verifier:
+/// Accepts FlatBuffers of one type, according to its generated verifier:
 ///
 /// ```
 /// use flatcap_stream::{TypedValidator, Validator};
@@ -196,8 +198,9 @@ impl fmt::Debug for TypedValidator {
     }
 }
 
-/// Accepts payloads that all of its validators accept. They run in the order in which they were
-/// added, and the first rejection is returned. An empty composite accepts everything.
+/// Accepts payloads that all of its validators accept. The validators run in the order in which
+/// they were added, and the first rejection is returned. A composite without validators accepts
+/// everything.
 #[derive(Default)]
 pub struct CompositeValidator {
     validators: Vec<Box<dyn Validator>>,
@@ -235,9 +238,9 @@ impl fmt::Debug for CompositeValidator {
     }
 }
 
-/// Returns whether the root table and its vtable are aligned and lie within the payload; `None` if
-/// the payload is too short for one of their lengths. The verifier checks the same, except for the
-/// end of the table.
+/// Returns whether the root table and its vtable are aligned and lie within the payload. Returns
+/// `None` if one of the offsets or lengths lies outside the payload. The verifier checks the same,
+/// except for the end of the table.
 #[inline]
 fn root_table_fits(payload: &[u8]) -> Option<bool> {
     let table = u32::from_le_bytes(*payload.first_chunk()?) as usize;
@@ -247,7 +250,7 @@ fn root_table_fits(payload: &[u8]) -> Option<bool> {
     let vtable_bytes = usize::from(u16::from_le_bytes([vtable_low, vtable_high]));
     let table_bytes = usize::from(u16::from_le_bytes([table_low, table_high]));
     let is_aligned = table.is_multiple_of(4) && vtable.is_multiple_of(2) && vtable_bytes.is_multiple_of(2);
-    // Both sums are at most the length of the payload and 65,535.
+    // Both sums are at most the length of the payload plus 65,535, so they do not overflow.
     Some(is_aligned && vtable + vtable_bytes <= payload.len() && table + table_bytes <= payload.len())
 }
 
@@ -277,7 +280,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    // Proves that both limits are included and that the error names them.
+    // Proves that both limits are inclusive and that the error names both.
     #[test]
     fn sizes() {
         let sizes = SizeValidator::new(2, 4);
@@ -290,7 +293,8 @@ mod tests {
         );
     }
 
-    // Proves that a table is accepted and that every cut of it and foreign bytes are rejected.
+    // Proves that a table is accepted, that the table cut at any byte is rejected, and that foreign
+    // bytes are rejected.
     #[test]
     fn table_roots() {
         let table = table();
@@ -302,8 +306,8 @@ mod tests {
         assert!(TableRootValidator::with_limits(1, 0).validate(&table).is_err());
     }
 
-    // Proves that exactly those payloads are accepted whose root the verifier of the library
-    // accepts, and whose table ends within them. Method: small numbers where a table has offsets
+    // Proves that a payload is accepted if and only if the verifier of the library accepts its root
+    // and the table ends within the payload. Method: random small numbers in the places of offsets
     // and lengths, so that a part of the payloads is accepted.
     #[test]
     fn table_roots_are_those_of_the_verifier() {
@@ -323,7 +327,8 @@ mod tests {
         assert!((100..3_900).contains(&accepted.get()), "{} of 4,000", accepted.get());
     }
 
-    /// Asks the verifier of the library, and reads the end of the table from the vtable.
+    /// Checks the payload with the verifier of the library, and reads the end of the table from the
+    /// vtable.
     fn is_verified_table(payload: &[u8], table: usize) -> bool {
         let options = limits(64, 1_000_000);
         if Verifier::new(&options, payload).visit_table(table).is_err() {

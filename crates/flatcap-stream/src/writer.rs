@@ -10,17 +10,18 @@ use super::framer::{FrameHeader, Framer, SliceFramer, write_all_slices};
 use super::message::StreamSerialize;
 use super::policy::{InstalledPolicy, MemoryPolicy};
 
-/// Maximum number of frames in one call to the sink.
+/// Maximum number of frames that one call passes to the sink.
 const BATCH_FRAMES_MAX: usize = 32;
 
 /// Writes frames to a sink.
 ///
-/// Simple mode: [`write`](Self::write) builds each message in a builder that the writer owns and
-/// reuses. Expert mode: [`write_finished`](Self::write_finished) takes a builder of yours, with any
-/// allocator, and [`write_payload`](Self::write_payload) takes any bytes. The writer itself copies
-/// no payload on its way to the sink.
+/// In simple mode, [`write`](Self::write) builds each message in a builder that the writer owns and
+/// reuses. In expert mode, [`write_finished`](Self::write_finished) accepts the caller's own
+/// builder, with any allocator, and [`write_payload`](Self::write_payload) accepts any bytes. The
+/// writer itself never copies a payload.
 ///
-/// An error of the sink may leave a partial frame: nothing valid can follow in the stream.
+/// An error of the sink may leave a partial frame in the stream. Nothing that is written after a
+/// partial frame can be read.
 pub struct StreamWriter<'a, W: Write, F: Framer, A: Allocator = DefaultAllocator> {
     sink: W,
     framer: F,
@@ -28,7 +29,8 @@ pub struct StreamWriter<'a, W: Write, F: Framer, A: Allocator = DefaultAllocator
     reclaim: Option<BuilderReclaim<'a, A>>,
 }
 
-/// Policy and factory that shrink the builder.
+/// The policy that decides when the builder shrinks, and the factory that creates the smaller
+/// builder.
 struct BuilderReclaim<'a, A: Allocator> {
     policy: InstalledPolicy,
     make_builder: Box<dyn FnMut(usize) -> FlatBufferBuilder<'a, A> + Send + 'a>,
@@ -40,7 +42,7 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
         Self::with_builder_alloc(writer, framer, FlatBufferBuilder::new())
     }
 
-    /// Like [`new`](Self::new), but with a builder of yours for simple mode.
+    /// Like [`new`](Self::new), but with the caller's builder for simple mode.
     pub fn with_builder(writer: W, framer: F, builder: FlatBufferBuilder<'a>) -> Self {
         Self::with_builder_alloc(writer, framer, builder)
     }
@@ -50,8 +52,8 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
         Self::with_builder_alloc(writer, framer, FlatBufferBuilder::with_capacity(capacity))
     }
 
-    /// Sets the policy that decides when the writer's builder shrinks. Builders of expert mode are
-    /// not affected.
+    /// Sets the policy that decides when the writer's own builder shrinks. Builders that the caller
+    /// passes in expert mode are not affected.
     #[must_use]
     pub fn with_memory_policy<P: MemoryPolicy + 'static>(self, policy: P) -> Self {
         self.with_memory_policy_and_factory(policy, FlatBufferBuilder::with_capacity)
@@ -59,7 +61,7 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
 }
 
 impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
-    /// Like `new`, but with a builder that has an allocator of yours.
+    /// Like `new`, but with a builder that has the caller's allocator.
     pub fn with_builder_alloc(writer: W, framer: F, builder: FlatBufferBuilder<'a, A>) -> Self {
         Self { sink: writer, framer, builder, reclaim: None }
     }
@@ -82,8 +84,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// The errors of the message; `InvalidFrame`, `ValidationFailed` before anything is written;
-    /// `Io`.
+    /// The errors of the message; `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();
@@ -100,7 +101,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds and writes messages one after the other.
     ///
     /// # Errors
-    /// As [`write`](Self::write); the messages before the failed one are written.
+    /// The same errors as [`write`](Self::write). The messages before the failed one are written.
     pub fn write_batch<'t, T: StreamSerialize + 't>(
         &mut self,
         items: impl IntoIterator<Item = &'t T>,
@@ -108,10 +109,10 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
         items.into_iter().try_for_each(|item| self.write(item))
     }
 
-    /// Writes the finished message of a builder of yours.
+    /// Writes the finished message of the caller's builder.
     ///
     /// # Errors
-    /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
     ///
     /// # Panics
     /// If the builder is not finished.
@@ -123,7 +124,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Writes a payload.
     ///
     /// # Errors
-    /// `InvalidFrame`, `ValidationFailed` before anything is written; `Io`.
+    /// `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
     #[inline]
     pub fn write_payload(&mut self, payload: &[u8]) -> Result<()> {
         self.framer.frame_and_write(&mut self.sink, payload)
@@ -234,7 +235,7 @@ mod tests {
     use crate::framer::DefaultFramer;
     use crate::policy::{AdaptiveWatermarkPolicy, ReclamationInfo, ReclamationReason};
 
-    /// Takes one byte per call and is interrupted before each.
+    /// A sink that accepts one byte per call and is interrupted before each byte.
     #[derive(Default)]
     struct OneByteWriter {
         bytes: Vec<u8>,
@@ -256,8 +257,8 @@ mod tests {
         }
     }
 
-    // Proves that short writes and interruptions neither lose nor repeat a byte, for all ways of
-    // writing and payloads on both sides of every limit.
+    // Proves that short writes and interruptions neither lose nor repeat a byte. Method: all ways
+    // of writing, and payloads on both sides of every limit.
     #[test]
     fn short_writes_are_continued() {
         for &kind in ChecksumKind::ALL {
@@ -307,7 +308,8 @@ mod tests {
         }
     }
 
-    // Proves that the memory of a large message is released once and that the stream is unaffected.
+    // Proves that the memory of a large message is released exactly once and that the stream is
+    // unaffected.
     #[test]
     fn a_policy_releases_the_memory_of_a_burst() {
         let (sender, info) = std::sync::mpsc::channel();

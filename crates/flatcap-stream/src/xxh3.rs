@@ -1,18 +1,19 @@
-//! XXH3-64 with seed 0 and the default secret, by the widest vectors of the processor, alone or
-//! while copying.
+//! XXH3-64 with seed 0 and the default secret, computed with the widest vectors of the processor.
+//! The bytes can be copied in the same pass.
 //!
-//! The crate `twox-hash` handles most lengths up to 240 bytes, and processors without AVX2. The
-//! other lengths are implemented here for three reasons:
+//! The crate `twox-hash` handles most lengths up to 240 bytes, and all lengths on processors
+//! without AVX2. The other lengths are implemented here for three reasons:
 //!
 //! - Lengths of 17 to 128 bytes, typical of telemetry, are hashed inline.
 //! - AVX-512 shortens the time of medium payloads by a quarter.
-//! - A framed payload is hashed from the registers that copy it, so one of the two is almost free.
+//! - When a payload is framed, it is hashed from the same registers through which it is copied, so
+//!   hashing costs almost no more than copying.
 //!
 //! The algorithm follows the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 
 use super::short_bytes::copy;
 
-/// Maximum length of an input that is not hashed in stripes.
+/// Maximum length of an input that is not hashed in stripes, in bytes.
 const SHORT_BYTES_MAX: usize = 240;
 
 const PRIME64_1: u64 = 0x9E37_79B1_85EB_CA87;
@@ -56,7 +57,7 @@ pub(super) fn copy_and_hash(from: &[u8], to: &mut [u8]) -> u64 {
     copy_and_hash_long(from, to)
 }
 
-/// Hashes 17 to 128 bytes: up to four pairs of 16 bytes, from both ends towards the middle.
+/// Hashes 17 to 128 bytes as up to four pairs of 16 bytes, from both ends towards the middle.
 #[inline]
 fn hash_pairs(bytes: &[u8]) -> u64 {
     let mut sum = (bytes.len() as u64).wrapping_mul(PRIME64_1);
@@ -73,8 +74,8 @@ fn hash_pairs(bytes: &[u8]) -> u64 {
     avalanche(sum)
 }
 
-/// Mixes the 16 bytes that end N bytes after the start with those that begin N bytes before the
-/// end.
+/// Mixes the 16 bytes that end N bytes after the start with the 16 bytes that begin N bytes before
+/// the end.
 #[inline]
 fn pair<const N: usize>(bytes: &[u8]) -> u64 {
     let (Some(front), Some(back)) = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>()) else { return 0 };
@@ -86,14 +87,15 @@ fn pair<const N: usize>(bytes: &[u8]) -> u64 {
 #[inline]
 fn mix(bytes: &[u8; 16], secret_at: usize) -> u64 {
     let secret = SECRET.get(secret_at..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; 16]);
-    // Word by word: a 16-byte load would stall on values that were just patched into these bytes.
+    // Loads word by word, because a 16-byte load would stall if single values of these bytes were
+    // just written.
     let word = |bytes: &[u8; 16], index: usize| {
         bytes.as_chunks::<8>().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
     };
     fold(word(bytes, 0) ^ word(secret, 0), word(bytes, 1) ^ word(secret, 1))
 }
 
-/// Folds the halves of the product into one.
+/// Multiplies two numbers and combines the two halves of the product into one number.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "the low half, to be folded with the high half")]
 fn fold(a: u64, b: u64) -> u64 {
@@ -107,7 +109,7 @@ fn avalanche(sum: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-/// Not inlined, to keep the callers' loops over short payloads small.
+/// Hashes the remaining lengths. Not inlined, to keep the callers' loops over short payloads small.
 #[inline(never)]
 fn hash_other(bytes: &[u8]) -> u64 {
     let long = if bytes.len() > SHORT_BYTES_MAX { long::hash(bytes, long::Nowhere) } else { None };
@@ -123,7 +125,7 @@ fn copy_and_hash_long(from: &[u8], to: &mut [u8]) -> u64 {
     })
 }
 
-/// Inputs above 240 bytes: eight 64-bit accumulators over stripes of 64 bytes.
+/// Hashing of inputs above 240 bytes, with eight 64-bit accumulators over stripes of 64 bytes.
 #[cfg(target_arch = "x86_64")]
 mod long {
     use super::{PRIME64_1, SECRET, avalanche, fold};
@@ -131,16 +133,16 @@ mod long {
     #[allow(clippy::wildcard_imports, reason = "eighteen intrinsics, each named where it is used")]
     use std::arch::x86_64::*;
 
-    /// Bytes that are accumulated at a time.
+    /// Number of bytes that are accumulated in one step.
     const STRIPE_BYTES: usize = 64;
-    /// Bytes after which the accumulators are scrambled, because the secret is used up.
+    /// Number of bytes after which the accumulators are scrambled, because the secret is used up.
     const BLOCK_BYTES: usize = 16 * STRIPE_BYTES;
-    /// Number of blocks that long inputs are prefetched ahead: they may be in main memory, which is
-    /// far slower than the accumulators.
+    /// Number of blocks by which the prefetch of a long input is ahead of the hashing. A long input
+    /// may be in main memory, which is far slower than the accumulators.
     const BLOCKS_AHEAD: usize = 2;
     /// Minimum number of blocks of an input that is prefetched.
     const LONG_BLOCKS: usize = 16;
-    /// Bytes by which the offset in the secret advances per stripe.
+    /// Number of bytes by which the offset in the secret advances per stripe.
     const SECRET_STEP_BYTES: usize = 8;
     /// Offset in the secret for scrambling.
     const SCRAMBLE_AT: usize = SECRET.len() - STRIPE_BYTES;
@@ -164,14 +166,14 @@ mod long {
 
     /// Destination of the stripes that are hashed.
     pub(super) trait CopyTarget {
-        /// Returns the destination of the stripe at an offset of the input.
+        /// Returns the destination of the stripe that begins at `offset` of the input.
         fn stripe(&mut self, offset: usize) -> Option<&mut Stripe>;
     }
 
-    /// Copies nothing.
+    /// A destination that copies nothing.
     pub(super) struct Nowhere;
 
-    /// Copies everything to a slice.
+    /// A destination that copies all stripes to a slice.
     pub(super) struct Copied<'a>(pub(super) &'a mut [u8]);
 
     impl CopyTarget for Nowhere {
@@ -188,7 +190,8 @@ mod long {
         }
     }
 
-    /// Returns the hash of more than 240 bytes, or `None` if the processor lacks the vectors.
+    /// Returns the hash of more than 240 bytes, or `None` if the processor has neither AVX-512 nor
+    /// AVX2.
     #[inline]
     pub(super) fn hash(bytes: &[u8], target: impl CopyTarget) -> Option<u64> {
         if is_x86_feature_detected!("avx512f") {
@@ -204,9 +207,10 @@ mod long {
         None
     }
 
-    /// The same steps for both widths: one vector of 64 bytes, or two of 32. The vectors are fields
-    /// and not elements of an array: the functions of iterators lack the feature of the processor.
-    /// If the compiler does not inline all of them, hashing takes ten times as long.
+    /// The same steps for both widths, that is, for one vector of 64 bytes or two of 32 bytes. The
+    /// vectors are fields and not elements of an array, because the functions of iterators are
+    /// compiled without the feature of the processor. If the compiler does not inline all of these
+    /// functions, hashing takes ten times as long.
     macro_rules! by_vectors {
         ($name:ident, $feature:literal, $vector:ty, [$($part:ident at $at:literal),+], {
             $load:ident, $store:ident, $xor:ident, $add:ident, $multiply:ident, $right:ident, $left:ident, $swap:ident,
@@ -339,8 +343,8 @@ mod long {
         }
     }
 
-    /// Returns 64 bytes of the secret. Offsets are constants, or 8 bytes for each of the 16 stripes
-    /// of a block, so they are in bounds.
+    /// Returns 64 bytes of the secret. Each offset is a constant, or 8 times the number of a stripe
+    /// in its block of 16 stripes, so all offsets are in bounds.
     #[inline]
     fn secret_at(offset: usize) -> &'static Stripe {
         SECRET.get(offset..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; STRIPE_BYTES])
@@ -373,8 +377,8 @@ mod long {
     mod tests {
         use super::*;
 
-        // Proves that both widths give the hash of twox-hash and an exact copy, at every length
-        // over two blocks and some beyond.
+        // Proves that both widths give the hash of twox-hash and an exact copy. Method: every
+        // length up to two blocks, and some greater lengths.
         #[test]
         fn every_width_agrees() {
             let bytes: Vec<u8> = (0..9000_u32).map(|index| (index * 7 % 251) as u8).collect();

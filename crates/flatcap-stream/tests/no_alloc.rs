@@ -1,5 +1,5 @@
-//! Steady state does not allocate: a counting allocator around the stream library's readers and
-//! writers.
+//! Proves that readers and writers of the stream library do not allocate in steady state. Method: a
+//! counting allocator.
 #![allow(
     unsafe_code,
     clippy::unwrap_used,
@@ -68,14 +68,14 @@ fn count(run: impl FnOnce()) -> u64 {
     ALLOCATIONS.get() - before
 }
 
-// Proves that the counter counts.
+// Proves that the counter counts allocations.
 #[test]
 fn the_counter_counts() {
     assert_eq!(count(|| drop(std::hint::black_box(vec![1_u8; 100]))), 1);
 }
 
-// Proves that a reader that has read its longest payload allocates nothing, by callback and one by
-// one. Method: 300 frames of each checksum after the longest.
+// Proves that a reader that has read its longest payload allocates nothing, whether payloads are
+// read with a callback or one by one. Method: 300 frames of each checksum after the longest frame.
 #[test]
 fn reading_from_a_source() {
     for &kind in ChecksumKind::ALL {
@@ -104,7 +104,7 @@ fn reading_from_a_source() {
     }
 }
 
-// Proves that a slice reader never allocates, even when it skips frames, from the first frame on.
+// Proves that a slice reader never allocates, not even for the first frame or when it skips frames.
 #[test]
 fn reading_from_a_slice() {
     for &kind in ChecksumKind::ALL {
@@ -122,7 +122,7 @@ fn reading_from_a_slice() {
 }
 
 // Proves that a decoder allocates nothing after its longest frame, and never for frames in one
-// piece. Method: pieces of many lengths, two rounds; then the whole stream as one piece.
+// piece. Method: two rounds with pieces of many lengths, then the whole stream as one piece.
 #[test]
 fn decoding_pieces() {
     for &kind in ChecksumKind::ALL {
@@ -149,8 +149,8 @@ fn decoding_pieces() {
     }
 }
 
-// Proves that expert writing to a sink with capacity allocates nothing: a reused builder, payloads
-// one by one and in batches, framing in place; every checksum.
+// Proves that writing in expert mode to a sink with capacity allocates nothing. Method: a reused
+// builder, payloads one by one and in batches, and framing in place, with every checksum.
 #[test]
 fn writing() {
     for &kind in ChecksumKind::ALL {
@@ -192,7 +192,7 @@ fn writing() {
     }
 }
 
-// Proves that simple writing allocates nothing once its builder has grown.
+// Proves that writing in simple mode allocates nothing after the builder has grown.
 #[test]
 fn simple_writing() {
     let mut writer = StreamWriter::with_capacity(Vec::with_capacity(1 << 20), ChecksumKind::Xxh3, 1_024);

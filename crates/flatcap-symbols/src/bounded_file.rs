@@ -1,7 +1,7 @@
 //! A file whose parts are read only if their lengths are within limits.
 //!
-//! Files are read and not mapped: if another process truncates a mapped file, the kernel ends the
-//! process that reads it.
+//! Files are read and not mapped, because the kernel ends a process that reads a mapped file after
+//! another process has truncated this file.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,7 +24,7 @@ pub(crate) struct BoundedFile {
 /// A part of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FilePart {
-    /// Name of the part, for errors.
+    /// Name of the part, for error messages.
     pub(crate) what: &'static str,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -38,7 +38,7 @@ impl BoundedFile {
         Self::of(path.to_owned(), open_regular(path).map_err(failed)?)
     }
 
-    /// Takes a regular file that is open for reading.
+    /// Creates a value from a regular file that is open for reading.
     pub(crate) fn of(path: PathBuf, file: File) -> Result<Self, SymbolError> {
         match file.metadata() {
             Ok(metadata) => {
@@ -68,7 +68,7 @@ impl BoundedFile {
         SymbolError::Malformed { path: self.path.clone(), what }
     }
 
-    /// Checks that a part is within its limit and the file.
+    /// Checks that a part is not longer than its limit and lies within the file.
     pub(crate) fn check(&self, part: FilePart) -> Result<(), SymbolError> {
         let FilePart { what, offset, bytes, limit } = part;
         if bytes > limit {
@@ -90,10 +90,10 @@ impl BoundedFile {
         Ok(bytes)
     }
 
-    /// Reads the text before the next zero byte. Returns `None` for an empty, an unreadable or a
-    /// longer text.
+    /// Reads the text from `offset` to the next zero byte. Returns `None` if the text is empty,
+    /// unreadable or longer than `bytes_max`.
     pub(crate) fn read_text(&self, offset: u64, bytes_max: usize) -> Option<String> {
-        /// Most names are shorter.
+        /// Number of bytes that are read first, because most names are shorter.
         const FIRST_BYTES: usize = 256;
         let mut text = Vec::new();
         let mut step = FIRST_BYTES.min(bytes_max);

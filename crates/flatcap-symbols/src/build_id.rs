@@ -1,13 +1,14 @@
-//! The build id: it identifies the code of a file.
+//! The build id, which identifies the code of a file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of a build id, in bytes: the kernel records at most 20 (`BUILD_ID_SIZE_MAX`).
+/// Maximum length of a build id, in bytes, because the kernel records at most 20
+/// (`BUILD_ID_SIZE_MAX`).
 const BYTES_MAX: usize = 20;
 
-/// The build id of an executable, a library or a kernel: its linker has computed it from the
-/// contents.
+/// The build id of an executable, a library or a kernel. The linker has computed the id from the
+/// contents of the file.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId(Vec<u8>);
 
@@ -26,16 +27,16 @@ impl BuildId {
         Self::new(&bytes?).filter(|_| rest.is_empty())
     }
 
-    /// Returns the path of the file with this ending below a directory of debug information:
-    /// `ab/cdef.debug`.
+    /// Returns the path of the file with this ending below a directory of debug information, for
+    /// example `ab/cdef.debug`.
     pub(crate) fn path_in(&self, tree: &Path, ending: &str) -> PathBuf {
         let hex = self.to_string();
         let (folder, name) = hex.split_at_checked(2).unwrap_or_default();
         tree.join(folder).join(format!("{name}{ending}"))
     }
 
-    /// Returns whether a recorded build id is this one. The kernel records 20 bytes and fills
-    /// shorter ones with zeros.
+    /// Returns whether a recorded build id is this build id. The kernel always records 20 bytes and
+    /// fills shorter build ids with zeros.
     pub(crate) fn is_recorded_as(&self, recorded: &Self) -> bool {
         let (own, rest) = recorded.0.split_at_checked(self.0.len()).unwrap_or_default();
         own == self.0.as_slice() && rest.iter().all(|byte| *byte == 0)
@@ -58,8 +59,8 @@ impl fmt::Debug for BuildId {
 mod tests {
     use super::*;
 
-    // Proves that digits are converted to bytes and back, that other texts are refused, and that a
-    // padded id is recognized but a longer one is not.
+    // Proves that digits are converted to bytes and back, that other strings are refused, and that
+    // a padded id is recognized but a longer id is not.
     #[test]
     fn digits_become_an_id() {
         let id = BuildId::from_hex("00aBcD").unwrap();

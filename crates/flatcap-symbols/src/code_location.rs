@@ -8,11 +8,11 @@ use crate::build_id::BuildId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
-    /// An executable or a library: offsets are in the file.
+    /// An executable or a library, with offsets in the file.
     File,
-    /// The kernel and its modules: offsets are from the symbol `_text`.
+    /// The kernel and its modules, with offsets from the symbol `_text`.
     Kernel,
-    /// The kernel, if the address of `_text` was not known: offsets are addresses.
+    /// The kernel, if the address of `_text` was not known. The offsets are addresses.
     KernelAddress,
     /// Memory without a file.
     Unknown,
@@ -31,8 +31,8 @@ pub struct ObjectKey {
     pub version: Option<ObjectVersion>,
     /// The process, for memory without a file.
     pub process: Option<CodeProcess>,
-    /// The boot of the host, for a kernel and for a process: addresses of modules and process ids
-    /// change with each boot.
+    /// The boot of the host, for a kernel and for a process, because addresses of modules and
+    /// process ids change with each boot.
     pub boot_id: Option<String>,
 }
 
@@ -50,11 +50,11 @@ pub struct ObjectVersion {
 pub struct CodeProcess {
     /// Process id.
     pub id: u32,
-    /// A time at which it ran, in monotonic nanoseconds.
+    /// A time at which the process ran, in monotonic nanoseconds.
     pub first_ns: u64,
 }
 
-/// A place in an object.
+/// A location in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeLocation {
     /// The offset, as the kind of the object defines it.
@@ -65,7 +65,7 @@ pub struct CodeLocation {
 }
 
 impl ObjectKey {
-    /// Returns the name that is shown: the name of the file without its directories.
+    /// Returns the name for display, which is the name of the file without its directories.
     pub(crate) fn short_name(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         match (name, self.kind) {
@@ -75,9 +75,9 @@ impl ObjectKey {
         }
     }
 
-    /// Returns the text that is shown for a place without a name: `name+0xoffset`. For memory
-    /// without a file, returns only the name, because its addresses are meaningless outside of its
-    /// process.
+    /// Returns the text that is shown for a location without a known function, of the form
+    /// `name+0xoffset`. For memory without a file, returns only the name, because its addresses are
+    /// meaningless outside of its process.
     pub(crate) fn unnamed(&self, location: CodeLocation) -> String {
         match self.kind {
             ObjectKind::Unknown => self.short_name().to_owned(),

@@ -14,17 +14,18 @@ use crate::demangling::demangled;
 use crate::elf_file::{ElfFile, SectionCodec};
 use crate::error::SymbolError;
 
-/// Maximum number of bytes of all debug information of a file, uncompressed. If there are more,
-/// only the symbol table gives the names of functions.
+/// Maximum number of bytes of all debug information of a file, uncompressed. If a file has more,
+/// the names of its functions come only from the symbol table.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of bytes of the line tables, which take up to 24 times as much memory.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum nesting of entries. Compilers write about 30 levels. Reading entries is recursive.
 const DEPTH_MAX: isize = 512;
-/// Maximum number of ranges of addresses of all functions, which take 32 bytes each. Many entries
-/// can share one list, which is then stored once for each. A browser has about 5 million.
+/// Maximum number of address ranges of all functions. Each range takes 32 bytes. Many entries can
+/// share one list of ranges, which is then stored separately for each entry. A browser has about 5
+/// million ranges.
 const RANGES_MAX: usize = 16 << 20;
-/// Maximum number of inlined functions that are shown at one place.
+/// Maximum number of inlined functions that are shown for one address.
 const INLINED_MAX: usize = 32;
 /// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
@@ -62,10 +63,10 @@ impl DebugInfo {
         Ok(Some(Self { context, bytes }))
     }
 
-    /// Returns the functions at an address, the innermost first. The last one is not inlined.
-    /// Functions that the debug information does not name are `None`.
+    /// Returns the functions at an address, the innermost function first. The last function is not
+    /// inlined. Functions that the debug information does not name are `None`.
     pub(crate) fn functions_at(&self, address: u64) -> Vec<Option<String>> {
-        // Parts in other files are not read.
+        // Parts of the debug information in other files are not read.
         let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else { return Vec::new() };
         let mut names = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
@@ -95,7 +96,8 @@ impl fmt::Debug for DebugInfo {
 }
 
 /// Returns whether the entries can be read without using too much of the stack, and whether their
-/// ranges fit into memory. A damaged unit is later not read beyond its damage either.
+/// ranges fit into memory. A damaged unit is checked only up to its damage, because it is later not
+/// read beyond the damage either.
 fn is_bounded(dwarf: &Dwarf<FileBytes>) -> bool {
     let mut left = RANGES_MAX;
     let mut units = dwarf.units();
@@ -151,7 +153,8 @@ fn range_count(
     Ok(count)
 }
 
-/// Returns the content of a section, uncompressed; empty if the section does not exist.
+/// Returns the uncompressed content of a section. The content is empty if the section does not
+/// exist.
 fn content(elf: &ElfFile, name: &str, limit: u64) -> Result<Vec<u8>, SymbolError> {
     let Some(section) = elf.section(name) else { return Ok(Vec::new()) };
     let what = "the debug information";
@@ -180,12 +183,12 @@ fn content(elf: &ElfFile, name: &str, limit: u64) -> Result<Vec<u8>, SymbolError
 mod tests {
     use super::*;
 
-    /// Abbreviations: a unit, a function, an inlined function, each with others in it and without
-    /// attributes; and a function with ranges.
+    /// Abbreviations of a unit, a function and an inlined function, each with nested entries and
+    /// without attributes, and of a function with ranges.
     const ABBREVIATIONS: [u8; 24] =
         [1, 0x11, 1, 0, 0, 2, 0x2e, 1, 0, 0, 3, 0x1d, 1, 0, 0, 4, 0x2e, 0, 0x55, 0x17, 0, 0, 0, 0];
 
-    /// Debug information of one unit with these entries.
+    /// Returns the debug information of one unit with these entries.
     fn dwarf(entries: &[u8], ranges: &[u8]) -> Dwarf<FileBytes> {
         let length = u32::try_from(7 + entries.len()).unwrap();
         let unit = [&length.to_le_bytes()[..], &[4, 0], &[0; 4], &[8], entries].concat();
@@ -205,8 +208,8 @@ mod tests {
         [&[1, 2][..], &vec![3; depth], &vec![0; depth + 2]].concat()
     }
 
-    // Proves that nested entries are accepted as compilers write them, and refused if reading them
-    // would exhaust the stack.
+    // Proves that entries are accepted with the nesting that compilers write, and refused if
+    // reading them would exhaust the stack.
     #[test]
     fn nesting_is_limited() {
         assert!(is_bounded(&dwarf(&nested(100), &[])));
@@ -217,8 +220,8 @@ mod tests {
         );
     }
 
-    // Proves that many functions that share a long list of ranges are refused: otherwise, a small
-    // file would exhaust memory.
+    // Proves that many functions that share a long list of ranges are refused. Otherwise a small
+    // file could exhaust memory.
     #[test]
     fn ranges_are_limited() {
         let range = [1_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();

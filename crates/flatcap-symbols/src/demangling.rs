@@ -4,8 +4,8 @@ use std::fmt;
 
 use cpp_demangle::DemangleOptions;
 
-/// Maximum number of bytes of a name. A few bytes in a file can describe a name that exceeds any
-/// memory.
+/// Maximum number of bytes of a name. A few bytes in a file can describe a name that is larger than
+/// any memory.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
 /// Returns the name in the source code, if it is a name of Rust or C++. Returns other names
@@ -25,7 +25,7 @@ pub(crate) fn demangled(name: &str) -> String {
     name.to_owned()
 }
 
-/// A text of limited length: at most the length of the longest name.
+/// A string whose length is limited to the length of the longest name.
 struct BoundedText(String);
 
 impl fmt::Write for BoundedText {
@@ -42,8 +42,8 @@ impl fmt::Write for BoundedText {
 mod tests {
     use super::*;
 
-    // Proves that names of Rust and C++ are converted, that others are unchanged, and that a short
-    // name that describes an endless one is cut.
+    // Proves that names of Rust and C++ are converted, that other names are unchanged, and that the
+    // result is cut if a short name describes an endless one.
     #[test]
     fn names_are_as_in_the_source() {
         for (name, expected) in [

@@ -1,4 +1,4 @@
-//! The parts of an ELF file: build id, segments and sections.
+//! The parts of an ELF file, that is, its build id, segments and sections.
 
 use std::path::Path;
 
@@ -14,7 +14,8 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::build_id::BuildId;
 use crate::error::SymbolError;
 
-/// Maximum number of bytes of a table of segments or sections: 65,535 entries of 64 bytes.
+/// Maximum number of bytes of a table of segments or sections, which has at most 65,535 entries of
+/// 64 bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
 /// Maximum number of bytes of the names of all sections, and of a note.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
@@ -25,7 +26,7 @@ const NAME_BYTES_MAX: usize = 64;
 const NOTES_MAX: usize = 64;
 /// Size of the smallest page, in bytes. Page sizes of other hosts are multiples of it.
 const PAGE_BYTES: u64 = 4096;
-/// Bytes of the larger file header.
+/// Length of the larger of the two file headers, in bytes.
 const HEADER_BYTES: u64 = 64;
 
 /// An ELF file that is open.
@@ -54,7 +55,7 @@ pub(crate) struct LoadedSegment {
 pub(crate) struct ElfSection {
     pub(crate) name: String,
     pub(crate) content: SectionContent,
-    /// Number of another section. For symbols: the section with their names.
+    /// Number of another section. For a symbol table, this is the section with the names.
     pub(crate) link: usize,
     /// Whether the section has code.
     pub(crate) is_code: bool,
@@ -70,7 +71,7 @@ pub(crate) enum SectionContent {
     Symbols,
     DynamicSymbols,
     Notes,
-    /// The file lacks the section's bytes: they are in another file.
+    /// The file lacks the section's bytes, because they are in another file.
     Absent,
     Other,
 }
@@ -89,8 +90,8 @@ pub(crate) enum SectionCodec {
 }
 
 impl ElfFile {
-    /// Opens a file and reads its tables. Like recordings, only files of little-endian hosts are
-    /// read.
+    /// Opens a file and reads its tables. Only files of little-endian hosts are read, because all
+    /// recordings are of such hosts.
     pub(crate) fn open(path: &Path) -> Result<Self, SymbolError> {
         let file = BoundedFile::open(path)?;
         let part = FilePart { what: "the ELF header", offset: 0, bytes: HEADER_BYTES, limit: HEADER_BYTES };
@@ -138,8 +139,8 @@ impl ElfFile {
         let sections = sections::<Elf>(&file, header, endian, &section_bytes)?;
         let of_sections = sections.iter().filter(|section| section.content == SectionContent::Notes);
         let of_sections = of_sections.map(|section| (section.offset, section.bytes));
-        // A debug file has a copy of the segment table of the other file. The offsets in it are
-        // wrong for the debug file, so sections are used first.
+        // A debug file has a copy of the segment table of the executable. The offsets in this copy
+        // are wrong for the debug file, so sections are used first.
         let of_segments = headers.iter().filter(|header| header.p_type(endian) == PT_NOTE);
         let of_segments =
             of_segments.map(|header| (header.p_offset(endian).into(), header.p_filesz(endian).into()));
@@ -164,11 +165,12 @@ impl ElfFile {
         })
     }
 
-    /// Returns the address of the code at an offset, for a debug file. A debug file lacks the bytes
-    /// of segments, so its offsets may be useless. GNU ld and gold lay out code at its offset after
-    /// the address of the first segment. lld and mold do not: with them, addresses are some pages
-    /// further, and code does not begin a page. For their files this returns `None`: the executable
-    /// is needed too.
+    /// Returns the address of the code at an offset of the executable, for a debug file. A debug
+    /// file lacks the bytes of segments, so its own offsets may be useless. GNU ld and gold place
+    /// code so that its address minus the address of the first segment equals its offset. This is
+    /// not so with lld and mold. Their addresses are some pages further, and their code does not
+    /// begin at a page boundary. For files of lld and mold this method returns `None`, and the
+    /// executable is needed too.
     pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
         let first = self.segments.first()?.address;
         let address = first.checked_add(offset)?;
@@ -204,7 +206,7 @@ where
     })?;
     let section = |header: &Elf::SectionHeader| {
         let at = usize::try_from(header.sh_name(endian)).unwrap_or(usize::MAX);
-        // All names may share one long text, so each is cut before it is copied.
+        // All names may refer to one long text, so each name is cut before it is copied.
         let rest = names.get(at..).unwrap_or_default();
         let rest = rest.get(..NAME_BYTES_MAX).unwrap_or(rest);
         let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -257,12 +259,12 @@ where
     Ok(())
 }
 
-/// Returns the build id among the notes of a kernel of this host.
+/// Returns the build id in the notes of the kernel of this host.
 pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<BuildId> {
     build_id::<FileHeader64<LittleEndian>>(notes, LittleEndian)
 }
 
-/// Returns the build id among notes.
+/// Returns the build id in notes.
 fn build_id<Elf: FileHeader<Endian = LittleEndian>>(notes: &[u8], endian: LittleEndian) -> Option<BuildId> {
     // The default alignment is 4 bytes, which all GNU build id notes have.
     let mut notes = NoteIterator::<Elf>::new(endian, Elf::Word::default(), notes).ok()?;
@@ -278,8 +280,8 @@ fn build_id<Elf: FileHeader<Endian = LittleEndian>>(notes: &[u8], endian: Little
 mod tests {
     use super::*;
 
-    // Proves that sections whose names share one long text take little memory, and that the file is
-    // read.
+    // Proves that the names of sections take little memory even if all of them refer to one long
+    // text, and that such a file is read.
     #[test]
     fn names_of_sections_are_limited() {
         const SECTIONS: u16 = 4000;

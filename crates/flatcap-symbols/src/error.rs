@@ -18,7 +18,7 @@ pub enum SymbolError {
         #[source]
         error: io::Error,
     },
-    /// The file is not a valid ELF file, or text of another form.
+    /// The file is not a valid ELF file, or is a text of another form.
     #[error("{} is malformed: {what}", path.display())]
     Malformed {
         /// The file.
@@ -61,7 +61,7 @@ pub enum SymbolError {
         /// The file.
         path: PathBuf,
     },
-    /// The file with the functions of a process could be of somebody else.
+    /// The file with the functions of a process could belong to somebody else.
     #[error("{} is not used: {why}; a copy can be passed by --symbols DIR", path.display())]
     Untrusted {
         /// The file.
@@ -74,7 +74,7 @@ pub enum SymbolError {
     NoBuildId {
         /// The file.
         path: PathBuf,
-        /// The one without a build id: `file` or `recording`.
+        /// The place where the build id is missing, which is `file` or `recording`.
         missing_in: &'static str,
     },
     /// The file has no names of functions.

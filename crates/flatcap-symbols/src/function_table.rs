@@ -15,14 +15,14 @@ use crate::go_functions::GoFunctions;
 
 /// Maximum number of bytes of a symbol table. The table of a browser of 250 MB has about 30 MB.
 const SYMBOLS_BYTES_MAX: u64 = 512 << 20;
-/// Maximum number of functions of a file; further ones are left out.
+/// Maximum number of functions of a file. Further functions are left out.
 const FUNCTIONS_MAX: usize = 4 << 20;
 /// Number of symbols that are read at once.
 const CHUNK_SYMBOLS: u64 = 1 << 15;
 /// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
-/// Number of symbols before the nearest one that may contain an address: functions may contain
-/// others.
+/// Number of symbols before the nearest one that are checked for an address, because functions may
+/// contain other functions.
 const OUTER_SYMBOLS_MAX: usize = 16;
 
 /// The functions of a file in the order of their addresses. Names are read on demand.
@@ -35,8 +35,9 @@ pub(crate) struct FunctionTable {
 }
 
 impl FunctionTable {
-    /// Reads the functions of a file: of its full table of symbols, of the table of Go's runtime,
-    /// or of the table for linking other files. Returns `None` if the file has no such table.
+    /// Reads the functions of a file. They come from its full symbol table, from the table of Go's
+    /// runtime, or from the table for dynamic linking. Returns `None` if the file lacks all of
+    /// these tables.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
             if content == SectionContent::DynamicSymbols
@@ -104,7 +105,7 @@ impl FunctionTable {
         Self { functions, names_offset, names_bytes }
     }
 
-    /// Returns the name of the function that has the code at an address, as in the file.
+    /// Returns the name, as in the file, of the function that has the code at an address.
     pub(crate) fn name_at(&self, elf: &ElfFile, address: u64) -> Option<String> {
         let after = self.functions.partition_point(|function| function.begin <= address);
         let nearest = self.functions.get(..after)?.iter().rev().take(OUTER_SYMBOLS_MAX);
@@ -114,13 +115,13 @@ impl FunctionTable {
             .then(|| elf.file.read_text(self.names_offset.saturating_add(name), NAME_BYTES_MAX))?
     }
 
-    /// Returns the approximate memory that it takes, in bytes.
+    /// Returns the approximate memory that this value takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.functions.len() * size_of::<FunctionSpan>()
     }
 }
 
-/// From this rank on, functions have no length in the file.
+/// Lowest rank of functions that have no length in the file.
 const LABEL_RANK: u8 = 3;
 
 /// Returns the location of a symbol, if it is a function.
@@ -146,10 +147,10 @@ where
         STB_WEAK => 1,
         _ => 2,
     };
-    // A label at the beginning of a function has no length.
+    // A symbol without a length may be a label at the beginning of a function.
     let rank = if bytes == 0 { rank + LABEL_RANK } else { rank };
     let end = match bytes {
-        // An exported function is followed by functions that are not exported.
+        // An exported function without a length may be followed by functions that are not exported.
         0 if is_exported => begin.checked_add(1)?,
         0 => section_end(elf, symbol.st_shndx(LittleEndian).0).unwrap_or(u64::MAX),
         bytes => begin.checked_add(bytes)?,
@@ -157,7 +158,7 @@ where
     is_code.then_some(FunctionSpan { begin, rank, name, end })
 }
 
-/// Returns the address after a section, if it has one.
+/// Returns the address after a section, if the section has an address.
 fn section_end(elf: &ElfFile, section: u16) -> Option<u64> {
     let section = elf.sections.get(usize::from(section))?;
     section.address.checked_add(section.bytes).filter(|_| section.address > 0)

@@ -1,21 +1,23 @@
-//! The functions of a program in Go, by the table that its runtime needs for stack traces: it is
-//! there even if the program is stripped.
+//! The functions of a program in Go, read from the table that its runtime needs for stack traces.
+//! The table exists even if the program is stripped.
 
 use crate::bounded_file::FilePart;
 use crate::elf_file::{ElfFile, ElfSection};
 use crate::error::SymbolError;
 use crate::function_span::{FunctionSpan, GO_RANK};
 
-/// Maximum length of the table. The table of a program of 100 MB has some 30 MB.
+/// Maximum length of the table, in bytes. The table of a program of 100 MB has about 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
-/// Sections with the table: of programs at a fixed address, and of others.
+/// Sections that contain the table. Programs at a fixed address have the first section, other
+/// programs the second.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
-/// The first bytes of the table since Go 1.18, and since Go 1.20.
+/// The first bytes of the table, since Go 1.18 and since Go 1.20 respectively.
 const MAGICS: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];
-/// Length of an address, and where the header states it. Only such programs are read.
+/// Length of an address, in bytes. Only programs with this length are read. The next constant is
+/// the position of the length in the header.
 const POINTER_BYTES: u8 = 8;
 const POINTER_BYTES_AT: usize = 7;
-/// Words of the header after its first eight bytes.
+/// Positions of words in the header, after its first eight bytes.
 const FUNCTION_COUNT: usize = 0;
 const TEXT_BEGIN: usize = 2;
 const NAMES_BEGIN: usize = 3;
@@ -30,7 +32,7 @@ pub(crate) struct GoFunctions {
 }
 
 impl GoFunctions {
-    /// Reads the table. `None` for a program that has none, or one of another form.
+    /// Reads the table. Returns `None` if the program has no table, or a table of another form.
     ///
     /// # Errors
     /// The table is too long, or cannot be read.
@@ -53,8 +55,8 @@ impl GoFunctions {
         }
         let word = |number: usize| u64_at(table, 8 + 8 * number);
         let text = match word(TEXT_BEGIN)? {
-            // Since Go 1.26 the header does not state the begin of the code. Another linker puts
-            // code of C before.
+            // Since Go 1.26 the header does not state the beginning of the code. Another linker
+            // puts C code before the code of Go, so the beginning is then unknown.
             0 if elf.section(".init").is_some() => return None,
             0 => elf.section(".text")?.address,
             begin => begin,
@@ -64,7 +66,8 @@ impl GoFunctions {
         let list = table.get(usize::try_from(word(FUNCTIONS_BEGIN)?).ok()?..)?;
         let count = usize::try_from(word(FUNCTION_COUNT)?).ok()?.min(functions_max);
         let function = |number: usize| {
-            // Of each function its begin and where its description is; then the next one's begin.
+            // Each function has its beginning and the position of its description. The beginning of
+            // the next function follows.
             let at = number.checked_mul(8)?;
             let begin = text.checked_add(u32_at(list, at)?.into())?;
             let end = text.checked_add(u32_at(list, at.checked_add(8)?)?.into())?;

@@ -7,12 +7,12 @@ use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 #[derive(Debug)]
 pub(crate) struct KernelNames {
     image: Option<KernelImage>,
-    /// The list of the running kernel, if the recorded boot still runs: only then are modules at
-    /// the recorded addresses.
+    /// The list of the running kernel, if the recorded boot still runs. Only in this boot are
+    /// modules at the recorded addresses.
     of_boot: Option<KernelSymbols>,
 }
 
-/// The source of the kernel's own functions, at the same offsets in each boot.
+/// The source of the kernel's own functions, which have the same offsets in each boot.
 #[derive(Debug)]
 enum KernelImage {
     Files(ObjectSymbols),
@@ -25,7 +25,7 @@ impl KernelNames {
         Self { image: Some(KernelImage::Files(files)), of_boot }
     }
 
-    /// Takes them from a list of symbols, of any boot of this kernel.
+    /// Takes the kernel's own functions from a list of symbols of any boot of this kernel.
     pub(crate) fn of_list(list: KernelSymbols, of_boot: Option<KernelSymbols>) -> Self {
         Self { image: Some(KernelImage::List(list)), of_boot }
     }
@@ -55,7 +55,7 @@ impl KernelNames {
         one(self.of_boot.as_ref().and_then(|list| list.name_at(address, true)))
     }
 
-    /// Returns the approximate memory that it takes, in bytes.
+    /// Returns the approximate memory that this value takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let image = match &self.image {
             Some(KernelImage::Files(files)) => files.memory_bytes(),
@@ -84,8 +84,8 @@ mod tests {
     const MAP: &str = "9000 T _text\n9000 T by_map\n9100 B _end\n";
     const RUNNING: &str = "19000 T _text\n19000 T by_list\n19100 B _end\n20000 t send\t[driver]\n";
 
-    // Proves that the files that the user named give the names of the kernel's own functions, and
-    // that the list of the running kernel, if it is the recorded boot, gives missing names.
+    // Proves that the files that the user named give the names of the kernel's own functions. If
+    // the recorded boot still runs, the list of the running kernel gives the missing names.
     #[test]
     fn modules_are_named_beside_an_image() {
         let names = |names: &KernelNames| [0x80, 0x7010].map(|offset| names.names_at_offset(offset).concat());

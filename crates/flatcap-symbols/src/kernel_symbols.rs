@@ -1,4 +1,4 @@
-//! The functions of a kernel, by the text of /proc/kallsyms or of a System.map.
+//! The functions of a kernel, read from the text of /proc/kallsyms or of a System.map.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,8 +14,8 @@ const TEXT_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Length of a module's last function, in bytes. Also of the kernel's last one, if the text does
-/// not state the end of the kernel.
+/// Assumed length of a module's last function, in bytes. It is also assumed for the kernel's last
+/// function, if the text does not state the end of the kernel.
 const LAST_FUNCTION_BYTES: u64 = 4096;
 
 /// The functions of a kernel.
@@ -26,17 +26,17 @@ pub(crate) struct KernelSymbols {
     names: String,
     /// The address of the symbol `_text`.
     text: u64,
-    /// The end of the kernel's own code; modules are elsewhere.
+    /// The end of the kernel's own code. Modules are at other addresses.
     text_end: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct KernelFunction {
     begin: u64,
-    /// Offset of the beginning of its name in `names`.
+    /// Offset in `names` at which the function's name begins.
     name: usize,
     name_bytes: usize,
-    /// Number of the function's module; 0 is the kernel itself.
+    /// Number of the function's module, or 0 for the kernel itself.
     module: u32,
 }
 
@@ -105,13 +105,13 @@ impl KernelSymbols {
         }
     }
 
-    /// Returns the approximate memory that it takes, in bytes.
+    /// Returns the approximate memory that this value takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.names.capacity() + self.functions.capacity() * size_of::<KernelFunction>()
     }
 
     /// Returns the name of the function at an offset from `_text`. Functions of modules are found
-    /// only if their addresses belong to the recorded boot.
+    /// only if the addresses of the list belong to the recorded boot.
     pub(crate) fn name_at_offset(&self, offset: u64, is_same_boot: bool) -> Option<&str> {
         // Modules may be before the kernel, so their offsets wrap.
         self.name_at(self.text.wrapping_add(offset), is_same_boot)
@@ -123,8 +123,8 @@ impl KernelSymbols {
         let after = self.functions.partition_point(|function| function.begin <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
         let is_last = self.functions.get(after).is_none_or(|next| next.module != function.module);
-        // A hole does not belong to the last function before it: the hole is left by a removed
-        // module.
+        // A hole between functions does not belong to the last function before it, because a
+        // removed module leaves such a hole.
         let is_in_hole = match function.module {
             0 => !is_of_kernel,
             _ => is_of_kernel || is_last && address - function.begin >= LAST_FUNCTION_BYTES,
@@ -147,8 +147,8 @@ mod tests {
         KernelSymbols::read(&path)
     }
 
-    // Proves that offsets from _text are named, for modules only in the same boot, and that code
-    // after the kernel does not belong to its functions.
+    // Proves that offsets from _text are named, those in modules only in the same boot. Code after
+    // the end of the kernel does not belong to its functions.
     #[test]
     fn offsets_are_named() {
         let text = "ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffff81000100 t schedule\n\
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(symbols.name_at(0x1000, true), None);
     }
 
-    // Proves that a list without _text and _end, of a kernel whose modules are before it, names
-    // both by their addresses.
+    // Proves that functions of the kernel and of modules are named by their addresses, even if the
+    // list lacks _text and _end and the modules are before the kernel.
     #[test]
     fn modules_may_be_before_the_kernel() {
         let symbols = symbols("1000 t send\t[driver]\n9000 T first\n9100 T last\n").unwrap();
@@ -191,7 +191,8 @@ mod tests {
         assert_eq!((symbols.name_at(0x20fff, true), symbols.name_at(0x21000, true)), (Some("b"), None));
     }
 
-    // Proves that a kernel that hides its addresses, and a text of another kind, are errors.
+    // Proves that the list of a kernel that hides its addresses is an error, and that a text of
+    // another kind is an error.
     #[test]
     fn hidden_addresses_are_an_error() {
         let hidden = symbols("0000000000000000 T _text\n0000000000000000 T schedule\n").unwrap_err();

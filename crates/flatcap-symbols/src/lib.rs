@@ -2,11 +2,11 @@
 //!
 //! A recording has files, build ids and offsets. [`Symbolizer`] searches given directories for the
 //! file or its debug information, and ignores files with another build id. A file without a build
-//! id counts if its size and the time of its modification are the recorded ones.
+//! id is used if its size and modification time equal the recorded ones.
 //!
-//! The library `blazesym` does all of this. But it maps files, so truncating one kills the reader,
-//! and it opens files that `.gnu_debuglink` names. So this crate uses `object` for ELF files and
-//! `addr2line` for inlined functions, and searches for files itself.
+//! The library `blazesym` also does all of this. But it maps files, so that the reader is killed if
+//! a file is truncated, and it opens files that `.gnu_debuglink` names. Therefore this crate uses
+//! `object` for ELF files and `addr2line` for inlined functions, and searches for files itself.
 //!
 //! This crate never waits for a file, never runs a program, and never trusts a length that a file
 //! states.

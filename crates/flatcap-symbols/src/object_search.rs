@@ -12,8 +12,8 @@ const SYSTEM_TREE: &str = "/usr/lib/debug/.build-id";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileCandidate {
     pub(crate) path: PathBuf,
-    /// Whether it is in a directory that the user named. Only there, a file without a build id is
-    /// accepted.
+    /// Whether the file is in a directory that the user named. Only in such a directory a file
+    /// without a build id is accepted.
     pub(crate) is_named_by_user: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn candidates(object: &ObjectKey, directories: &[PathBuf]) -> Vec<Fil
     paths
 }
 
-/// Returns a recorded path if it is absolute and stays where it says.
+/// Returns a recorded path if it is absolute and has no parts that lead out of a directory.
 fn plain_path(text: &str) -> Option<&Path> {
     let path = Path::new(text);
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
@@ -66,8 +66,8 @@ fn plain_path(text: &str) -> Option<&Path> {
 mod tests {
     use super::*;
 
-    // Proves that the named directories are searched before the file itself and the system's debug
-    // files, and that a path that leads out of a directory is not searched.
+    // Proves that the named directories are searched before the file's own path and the system's
+    // debug files. A path that leads out of a directory is not searched.
     #[test]
     fn named_directories_come_first() {
         let mut object = ObjectKey {

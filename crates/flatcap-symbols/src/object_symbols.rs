@@ -13,26 +13,27 @@ use crate::object_search::FileCandidate;
 /// The functions of an executable, a library, or a kernel.
 #[derive(Debug)]
 pub(crate) struct ObjectSymbols {
-    /// The files of the object: its own file, debug files, or both.
+    /// The files of the object, which are its own file, debug files, or both.
     files: Vec<ElfFile>,
     /// The file whose segments map offsets to addresses.
     layout: usize,
-    /// The functions, and the file with their names.
+    /// The index of the file with the functions and their names, and the table of the functions.
     table: Option<(usize, FunctionTable)>,
     debug_info: Option<DebugInfo>,
 }
 
-/// The form in which a recording states a place in an object.
+/// The form in which a recording states a location in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordedOffset {
-    /// An offset in the file.
+    /// An offset from the start of the file.
     InFile(u64),
     /// An offset from the first address of the object in memory.
     InMemory(u64),
 }
 
 impl ObjectSymbols {
-    /// Reads the files of an object, until one with its code and one with all symbols are found.
+    /// Reads the files of an object, until a file with its code and a file with all symbols are
+    /// found.
     ///
     /// # Errors
     /// No file gives names. Returns the most informative error.
@@ -60,7 +61,7 @@ impl ObjectSymbols {
                 table = FunctionTable::read(elf)?.map(|table| (at, table));
             }
             if debug_info.is_none() {
-                // Without debug information, only inlined functions are missing.
+                // If the debug information cannot be read, only the inlined functions are missing.
                 debug_info = DebugInfo::read(elf).ok().flatten();
             }
         }
@@ -71,15 +72,15 @@ impl ObjectSymbols {
         Ok(Self { files, layout, table, debug_info })
     }
 
-    /// Returns the names of the functions at a place, as in the files, with the innermost first.
-    /// Empty if no function is known there.
+    /// Returns the names of the functions at a location, as in the files, with the innermost
+    /// function first. Returns an empty list if no function is known there.
     pub(crate) fn names_at(&self, place: RecordedOffset) -> Vec<String> {
         let Some(address) = self.address_of(place) else { return Vec::new() };
         let outer = self.table.as_ref().and_then(|(at, table)| table.name_at(self.files.get(*at)?, address));
         let outer = outer.map(|name| demangled(&name));
         let mut inlined = self.debug_info.as_ref().map(|info| info.functions_at(address)).unwrap_or_default();
-        // The debug information and the symbols both know the function that is not inlined. The
-        // symbol table shows which copy of the function it is.
+        // The debug information and the symbol table both name the function that is not inlined.
+        // The symbol table is preferred, because it shows which copy of the function it is.
         let by_debug_info = inlined.pop().flatten();
         inlined.into_iter().flatten().chain(outer.or(by_debug_info)).collect()
     }
@@ -93,7 +94,7 @@ impl ObjectSymbols {
         }
     }
 
-    /// Returns the approximate memory that it takes, in bytes.
+    /// Returns the approximate memory that this value takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let table = self.table.as_ref().map_or(0, |(_, table)| table.memory_bytes());
         table + self.debug_info.as_ref().map_or(0, DebugInfo::memory_bytes)
@@ -118,10 +119,10 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
         (Some(found), Some(recorded)) => {
             Err(SymbolError::OtherBuildId { path: path(), found: found.clone(), recorded: recorded.clone() })
         }
-        // Nothing distinguishes it from another version, so only a directory that the user named is
-        // trusted.
+        // Nothing distinguishes this file from another version, so it is trusted only in a
+        // directory that the user named.
         (None, None) if candidate.is_named_by_user => Ok(elf),
-        // The recorder states the version only of files that have no build id, or whose build id it
+        // The recorder states a version only for files that have no build id, or whose build id it
         // does not find.
         (_, None) if object.version.is_some() => {
             if elf.file.version() == object.version {

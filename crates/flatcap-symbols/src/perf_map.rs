@@ -1,8 +1,9 @@
 //! The functions that a just-in-time compiler writes to /tmp/perf-PID.map, in the form of the tool
-//! perf: a line for each has its address, its length, both in hexadecimal, and its name.
+//! perf. Each function has a line with its address and its length, both in hexadecimal, and its
+//! name.
 //!
-//! Anybody may create a file in /tmp. So the file counts only if it belongs to the user of the
-//! process, is not a link, and cannot belong to another process with the same number.
+//! Anybody may create a file in /tmp. Therefore the file is used only if it belongs to the user of
+//! the process, is not a link, and cannot belong to another process with the same number.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,19 +21,20 @@ use crate::bounded_file::{BoundedFile, FilePart};
 use crate::code_location::CodeProcess;
 use crate::error::SymbolError;
 
-/// Maximum length of a map file, in bytes. The map file of a large program in JavaScript has some
+/// Maximum length of a map file, in bytes. The map file of a large program in JavaScript has about
 /// 20 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of functions in a map file; later ones are left out.
+/// Maximum number of functions in a map file. Further functions are left out.
 const FUNCTIONS_MAX: usize = 1 << 20;
 /// Maximum number of bytes read from a file about a process.
 const PROC_BYTES_MAX: u64 = 16 << 10;
-/// Bytes that a function takes in memory, about.
+/// Approximate number of bytes that a function takes in memory.
 const FUNCTION_BYTES: usize = 64;
-/// Field of /proc/PID/stat after the name, at which the process started, in ticks since boot.
+/// Number of the field with the start time of the process, in ticks since boot, among the fields
+/// after the name in /proc/PID/stat.
 const START_FIELD: usize = 19;
 
-/// The functions of a process, by address. If two functions were at the same place at different
+/// The functions of a process, by address. If two functions were at the same address at different
 /// times, the later line counts.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
@@ -40,11 +42,11 @@ pub(crate) struct PerfMap {
     functions: BTreeMap<u64, CompiledFunction>,
 }
 
-/// A function at its first address.
+/// A function, whose key in the map is its first address.
 #[derive(Debug, Clone, Copy)]
 struct CompiledFunction {
     end: u64,
-    /// The name, as a part of the text.
+    /// The range of the name in the text.
     name: (u32, u32),
 }
 
@@ -59,12 +61,12 @@ struct RunningProcess {
 }
 
 impl PerfMap {
-    /// Finds and reads the file of a process. Returns `None` if the process has no map file.
-    /// Without `is_same_boot`, and without a process, only the directories that the user named can
-    /// have it.
+    /// Finds and reads the map file of a process. Returns `None` if the process has no map file. If
+    /// `is_same_boot` is false or the process is unknown, the file is searched only in the
+    /// directories that the user named.
     ///
     /// # Errors
-    /// There is a file that cannot be used.
+    /// A map file exists but cannot be used.
     pub(crate) fn find(
         process: CodeProcess,
         directories: &[PathBuf],
@@ -101,10 +103,10 @@ impl PerfMap {
     fn of(text: Vec<u8>) -> Self {
         let mut functions = FunctionsByAddress::default();
         let mut begin = 0;
-        // The last line may be written just now, unless it has an end.
+        // If the last line has no end, the process may be writing it now.
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             if let Some((address, end, name_at)) = parse(line) {
-                // The text has less than 4 GiB.
+                // The text has less than 4 GiB, so the offset fits.
                 let at = u32::try_from(begin + name_at).unwrap_or(u32::MAX);
                 let bytes = u32::try_from(line.len() - 1 - name_at).unwrap_or_default();
                 functions.insert(address, CompiledFunction { end, name: (at, bytes) });
@@ -122,7 +124,7 @@ impl PerfMap {
         (address < function.end).then(|| String::from_utf8_lossy(name.trim_ascii()).into_owned())
     }
 
-    /// Returns about how many bytes of memory it takes.
+    /// Returns the approximate memory that this value takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.text.len() + self.functions.len() * FUNCTION_BYTES
     }
@@ -133,7 +135,7 @@ impl PerfMap {
 struct FunctionsByAddress(BTreeMap<u64, CompiledFunction>);
 
 impl FunctionsByAddress {
-    /// Adds a function, which replaces what was at its addresses.
+    /// Adds a function, which replaces the functions that were at its addresses.
     fn insert(&mut self, begin: u64, function: CompiledFunction) {
         let end = function.end;
         let before = self.0.range(..begin).next_back().map(|(begin, _)| *begin);
@@ -156,7 +158,8 @@ impl FunctionsByAddress {
     }
 }
 
-/// Parses a line: first address, address after the last one, and where in the line the name begins.
+/// Parses a line. Returns the first address, the address after the last one, and the position of
+/// the name in the line.
 fn parse(line: &[u8]) -> Option<(u64, u64, usize)> {
     let mut fields = line.splitn(3, |byte| *byte == b' ');
     let (first, second, name) = (fields.next()?, fields.next()?, fields.next()?);
@@ -181,10 +184,10 @@ impl RunningProcess {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_ascii_whitespace().nth(at)?.parse().ok()
         };
-        // Numbers from the outermost namespace to its own.
+        // The line has the process ids from the outermost namespace to the process's own namespace.
         let own_id = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let own_id = own_id.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok());
-        // The name before may have spaces and brackets.
+        // The name before the fields may contain spaces and brackets.
         let ticks = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(START_FIELD)?.parse::<u64>().ok());
@@ -198,10 +201,12 @@ impl RunningProcess {
         })
     }
 
-    /// Opens the file of the process among the files that the process sees. Returns `None` without
-    /// a file, or if the process has started after the sampled process of the same number.
+    /// Opens the file of the process among the files that the process sees. Returns `None` if there
+    /// is no file, or if this process started after the sample, so that the sampled process was
+    /// another one with the same number.
     fn open_map(&self, process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
-        // How long the host was suspended; later suspends only make it longer.
+        // The total time for which the host was suspended. Suspends after the sample only increase
+        // it.
         let suspended_ns = now_ns(ClockId::Boottime).saturating_sub(now_ns(ClockId::Monotonic));
         if self.start_ns > process.first_ns.saturating_add(suspended_ns) {
             return Ok(None);
@@ -223,8 +228,9 @@ impl RunningProcess {
     }
 }
 
-/// Opens the file of a process that has ended, if it was written after the first sample of it, and
-/// by root or the user who asks. The user of the process is not known any more.
+/// Opens the file of a process that has ended. The file must have been written after the first
+/// sample of the process, by root or by the user who runs this program. The user of the process is
+/// not known any more.
 fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
     let shown = PathBuf::from(format!("/tmp/perf-{}.map", process.id));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -244,12 +250,12 @@ fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, Symbol
     opened(&file, shown).map(Some)
 }
 
-/// Finds a file below a directory without an effect on it. Returns `None` if the file does not
-/// exist.
+/// Finds a file below a directory without any effect on the file. Returns `None` if the file does
+/// not exist.
 fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd, Stat)>, SymbolError> {
     let failed = |error: Errno| SymbolError::Read { path: shown.to_owned(), error: error.into() };
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    // Without NOFOLLOW, which would open a link itself.
+    // The flags do not include NOFOLLOW, with which a link itself would be opened.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let file = match openat2(root, path, flags, Mode::empty(), resolve) {
         Ok(file) => file,
@@ -267,7 +273,7 @@ fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd,
     Ok(Some((file, status)))
 }
 
-/// Opens a regular file, which was found, for reading.
+/// Opens a regular file that was found by `open_in` for reading.
 fn opened(found: &OwnedFd, shown: PathBuf) -> Result<BoundedFile, SymbolError> {
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -303,8 +309,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that lines have an address, a length and a name with spaces, and that other lines and
-    // one without an end are skipped.
+    // Proves that lines with an address, a length and a name with spaces are parsed, and that other
+    // lines, and a line without an end, are skipped.
     #[test]
     fn lines_are_parsed() {
         let text = "1000 10 LazyCompile:*work /a b.js:1:2\n0x1010 0x8 tail \n1020 0 empty\n1030 8\n1040 8  \n\
@@ -321,8 +327,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each address has the name of the last line with it. Method: comparison with a
-        // list of addresses.
+        // Proves that each address gets the name of the last line that contains this address.
+        // Method: comparison with a list of addresses.
         #[test]
         fn the_last_line_counts(lines in proptest::collection::vec((0_u64..64, 0_u64..24), 0..40)) {
             let mut expected = vec![None; 96];

@@ -13,17 +13,19 @@ use crate::object_search::candidates;
 use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 use crate::perf_map::PerfMap;
 
-/// Approximate maximum memory for data read from files, in bytes. Above it, all data is dropped,
-/// and read again if it is needed.
+/// Approximate maximum memory for data read from files, in bytes. Above this limit, all data is
+/// dropped, and is read again if it is needed.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Maximum number of places whose names are kept, and maximum number of bytes of their names.
+/// Maximum number of code locations whose names are kept. The next constant is the maximum number
+/// of bytes of these names.
 const NAMES_MAX: usize = 1 << 18;
 const NAMES_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of objects that are known at a time.
+/// Maximum number of objects whose data is kept at the same time.
 const OBJECTS_MAX: usize = 4096;
 /// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1024;
-/// The symbols of the running kernel, and its notes, which contain its build id.
+/// The symbols of the running kernel. The next constant is the file with the kernel's notes, which
+/// contain its build id.
 const KALLSYMS: &str = "/proc/kallsyms";
 const KERNEL_NOTES: &str = "/sys/kernel/notes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -38,14 +40,14 @@ pub struct Symbolizer {
     memory_bytes: usize,
 }
 
-/// The names of the functions at a place.
+/// The names of the functions at a code location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionNames {
-    /// The names, with the innermost first: functions that were inlined, then the function into
-    /// which they were inlined. At least one.
+    /// The names, with at least one element and the innermost function first. Functions that were
+    /// inlined precede the function into which they were inlined.
     pub names: Vec<String>,
-    /// Whether they are names of functions. Without known functions there is one text: the file and
-    /// the offset.
+    /// Whether these are names of functions. If no function is known, `names` has one string with
+    /// the file and the offset.
     pub is_known: bool,
 }
 
@@ -57,20 +59,21 @@ enum ObjectSource {
     Compiled(Box<PerfMap>),
     /// The functions are not known, for this reason.
     Failed(SymbolError),
-    /// No functions are known: for memory without a file, unless a compiler has stated its
-    /// functions.
+    /// No functions are known. This is the case for memory without a file, unless a just-in-time
+    /// compiler has written a file with its functions.
     Nothing,
 }
 
 impl Symbolizer {
-    /// Creates a symbolizer that searches these directories first.
+    /// Creates a symbolizer that searches `directories` first.
     pub fn new(directories: Vec<PathBuf>) -> Self {
         Self { directories, objects: HashMap::new(), names: HashMap::new(), names_bytes: 0, memory_bytes: 0 }
     }
 
-    /// Returns the names of the functions at a place in an object.
+    /// Returns the names of the functions at a location in an object.
     pub fn names(&mut self, object: &ObjectKey, location: CodeLocation) -> FunctionNames {
-        // The map has owned keys, so a lookup copies the object. Reading files takes far longer.
+        // The map has owned keys, so a lookup copies the object. This cost is small, because
+        // reading files takes far longer.
         let key = (object.clone(), location);
         if let Some(names) = self.names.get(&key) {
             return names.clone();
@@ -139,9 +142,9 @@ impl Symbolizer {
         }
     }
 
-    /// Reads the symbols of a kernel: from its files, from the named directories, or from the
-    /// running kernel, if it is the recorded one. In the same boot, the running kernel adds symbols
-    /// that the others lack, such as those in modules.
+    /// Reads the symbols of a kernel from its files, from the named directories, or from the
+    /// running kernel, if this is the recorded kernel. In the same boot, the running kernel adds
+    /// symbols that the other sources lack, such as symbols in modules.
     fn kernel(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
         let is_same_boot = is_this_boot(object.boot_id.as_deref());
         let modules = || is_same_boot.then(|| KernelSymbols::read(Path::new(KALLSYMS)).ok()).flatten();
@@ -171,18 +174,19 @@ impl Symbolizer {
 }
 
 impl ObjectSource {
-    /// Returns the approximate memory that it takes, in bytes; 0 if it must not be read again.
+    /// Returns the approximate memory that the source takes, in bytes, or 0 if the source must not
+    /// be dropped and read again.
     fn memory_bytes(&self) -> usize {
         match self {
             Self::Files(symbols) => symbols.memory_bytes(),
-            // There are few kernels, and their lists are long.
+            // There are few kernels, but their lists are long.
             Self::Kernel(names) => names.memory_bytes(),
             Self::Compiled(map) => map.memory_bytes(),
             Self::Failed(_) | Self::Nothing => 0,
         }
     }
 
-    /// Returns the names at a place. Empty if no function is known there.
+    /// Returns the names at a location, or an empty list if no function is known there.
     fn names_at(&self, object: &ObjectKey, location: CodeLocation) -> Vec<String> {
         let offset = location.lookup_offset();
         match self {

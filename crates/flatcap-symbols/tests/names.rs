@@ -1,4 +1,4 @@
-//! Names of functions: of the tests' own executable, and of programs that a compiler of C makes.
+//! Names of functions of the tests' own executable, and of programs that a C compiler makes.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -22,7 +22,7 @@ fn a_function_of_the_test(value: u64) -> u64 {
     black_box(value).rotate_left(3)
 }
 
-/// A line of /proc/self/maps about a file.
+/// A line of /proc/self/maps that maps a file.
 #[derive(Debug)]
 struct Mapping {
     begin: u64,
@@ -43,14 +43,14 @@ fn mappings() -> Vec<Mapping> {
     text.lines().filter_map(mapping).collect()
 }
 
-/// Returns the build id of a file, by the tool readelf.
+/// Returns the build id of a file according to the tool readelf.
 fn build_id(path: &Path) -> Option<BuildId> {
     let text = output(Command::new("readelf").arg("-n").arg(path))?;
     let id = text.lines().find_map(|line| line.trim().strip_prefix("Build ID: "))?;
     BuildId::from_hex(id)
 }
 
-/// Returns what a tool prints; none, with one line of notice, if it is not there.
+/// Returns the output of a tool. If the tool is not installed, prints one line and returns `None`.
 fn output(command: &mut Command) -> Option<String> {
     let Ok(output) = command.output() else {
         println!("skipped: {} is not installed", command.get_program().display());
@@ -82,8 +82,8 @@ fn at(offset: u64) -> CodeLocation {
 
 const PRINT: &str = "FLATCAP_PRINT_PLACE";
 
-// Proves that a function of this executable is named by its offset in the file. Prints the offset
-// for the next test.
+// Proves that a function of this executable is found by its offset in the file. The test prints the
+// offset for the next test.
 #[test]
 fn a_function_of_this_process_is_named() {
     let address = a_function_of_the_test as fn(u64) -> u64 as usize as u64;
@@ -100,8 +100,8 @@ fn a_function_of_this_process_is_named() {
 }
 
 // Proves that a function is named after its process has ended, and after its file was moved to a
-// directory that is named; that the file at its place counts only with its build id; and that the
-// error says so.
+// directory that the user names. A new file at the old path is used only if it has the same build
+// id, and the error says so.
 #[test]
 fn names_outlive_the_process() {
     let own = std::env::current_exe().unwrap();
@@ -144,8 +144,8 @@ fn names_outlive_the_process() {
     assert!(!is_known && error.contains("no build id in the recording"), "{error}");
 }
 
-// Proves that 95 % of the functions of this executable have the name that the tool nm prints. The
-// middle of each is asked for.
+// Proves that 95 % of the functions of this executable get the name that the tool nm prints.
+// Method: the name at the middle of each function.
 #[test]
 fn functions_have_the_names_that_nm_prints() {
     let own = std::env::current_exe().unwrap();
@@ -202,7 +202,7 @@ const PROGRAM: &str = "
     int main(void) { outermost(1); return 0; }
 ";
 
-/// A program of C, or none, with one line of notice, if no compiler is installed.
+/// Returns a compiled C program. If no compiler is installed, prints one line and returns `None`.
 fn compiled(folder: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = folder.join("program.c");
     fs::write(&source, PROGRAM).unwrap();
@@ -212,7 +212,7 @@ fn compiled(folder: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
     output(&mut compiler).map(|_| path)
 }
 
-/// Returns the offset in the file of a function, by the tools nm and readelf.
+/// Returns the offset of a function in the file, according to the tools nm and readelf.
 fn offset_of(path: &Path, function: &str) -> Option<u64> {
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let table = output(Command::new("nm").arg(path))?;
@@ -229,8 +229,8 @@ fn offset_of(path: &Path, function: &str) -> Option<u64> {
     })
 }
 
-// Proves that inlined functions are named by debug information in all its encodings, that the debug
-// file of a stripped program names them from any of its places, and that a stripped program alone
+// Proves that inlined functions are named from debug information in all its encodings. The debug
+// file of a stripped program is found in each of its possible places. A stripped program alone
 // gives file and offset.
 #[test]
 fn inlined_functions_are_named() {
@@ -263,7 +263,7 @@ fn inlined_functions_are_named() {
         output(Command::new("strip").arg(&path)).unwrap();
         let directory = folder.path().join(format!("debug{number}"));
         assert_eq!(names(&mut Symbolizer::new(vec![directory.clone()]), &path), expected, "{options:?}");
-        // On another host there is the debug file alone.
+        // On another host only the debug file exists.
         let elsewhere = Path::new("/nowhere/program");
         assert_eq!(names(&mut Symbolizer::new(vec![directory]), elsewhere), expected, "{options:?}");
 
@@ -275,8 +275,8 @@ fn inlined_functions_are_named() {
     }
 }
 
-// Proves that the address to which a call returns is that of the calling function, although the
-// next one may begin there, and is shown as it was recorded.
+// Proves that the address to which a call returns belongs to the calling function, although the
+// next function may begin there. The address is shown as it was recorded.
 #[test]
 fn return_addresses_are_of_the_caller() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,9 +292,9 @@ fn return_addresses_are_of_the_caller() {
     assert_eq!(nowhere.names, ["program+0xffffffff"]);
 }
 
-// Proves that damaged and hostile files are errors, and that none is waited for. Method: each byte
-// of the headers and tables of a program set to other values, all of its lengths, a FIFO, a
-// directory, a sparse file of a terabyte.
+// Proves that damaged and hostile files are errors, and that the library never waits for a file.
+// Method: each byte of the headers and tables of a program is set to other values, and the program
+// is cut at all lengths. Also a FIFO, a directory, and a sparse file of a terabyte.
 #[test]
 fn hostile_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ fn hostile_files_are_errors() {
 }
 
 // Proves that functions of the running kernel are named by their offset from _text, if this user
-// may see them, and that another kernel gives none.
+// may read the addresses. For another kernel, no functions are named.
 #[test]
 fn functions_of_the_kernel_are_named() {
     let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
@@ -371,8 +371,9 @@ fn version(path: &Path) -> ObjectVersion {
     ObjectVersion { bytes: metadata.len(), modified_ns }
 }
 
-// Proves that programs without a build id, dynamic and static ones, are named by path, size and
-// time of modification, not by a file with another one of these, and that the error says so.
+// Proves that the functions of dynamic and static programs without a build id are named if path,
+// size and modification time are the recorded ones. If one of these differs, the file is not used,
+// and the error says so.
 #[test]
 fn programs_without_a_build_id_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -396,15 +397,15 @@ fn programs_without_a_build_id_are_named() {
             let (shown, error) = name(other);
             assert!(shown.contains("+0x") && error.contains("was modified since"), "{shown}: {error}");
         }
-        // Nothing was recorded: any program may be there now.
+        // No version was recorded, so any program may be at the path now.
         let mut symbolizer = Symbolizer::new(Vec::new());
         assert!(!symbolizer.names(&without_id(&path, None), at(offset + 4)).is_known);
     }
 }
 
-// Proves that a function of a program in Go is named, also if the program is stripped: by its build
-// id, which no segment has, and if that is missing by its version. Skipped without a compiler of
-// Go.
+// Proves that a function of a program in Go is named, even if the program is stripped. The file is
+// identified by its build id, which is in no segment, or by its version if the build id is missing.
+// The test is skipped if there is no Go compiler.
 #[test]
 fn programs_in_go_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -441,7 +442,7 @@ fn programs_in_go_are_named() {
     }
 }
 
-/// A child that waits, and its file in /tmp. Both are removed at the end.
+/// A child process that waits, and its map file in /tmp. Both are removed at the end.
 struct CompiledChild {
     child: Child,
     map: PathBuf,
@@ -480,7 +481,7 @@ impl Drop for CompiledChild {
     }
 }
 
-/// The clock of samples.
+/// Returns the time of the clock that samples use.
 fn now_ns() -> u64 {
     let text = fs::read_to_string("/proc/uptime").unwrap();
     let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
@@ -489,20 +490,20 @@ fn now_ns() -> u64 {
     ns
 }
 
-// Proves that the file of a process names compiled functions. While the process runs, it must have
-// run at the time of the sample. After its end, the file must be younger. A file in a directory
-// that the user names always counts.
+// Proves that the map file of a process names compiled functions. If the process runs, it must have
+// started before the sample. If it has ended, the file must be younger than the sample. A file in a
+// directory that the user names is always used.
 #[test]
 fn compiled_functions_are_named() {
     let mut process = CompiledChild::start();
-    // The time in /proc/uptime may be older than the start, by its resolution.
+    // Because of its resolution, the time in /proc/uptime may be before the start of the process.
     let sampled_ns = now_ns() + 1_000_000_000;
     let nothing = ("[anon]".to_owned(), String::new());
     assert_eq!(process.name(sampled_ns, Vec::new()), nothing);
     fs::write(&process.map, "7f00 20 js work file.js:3\n").unwrap();
     let known = ("js work file.js:3".to_owned(), String::new());
     assert_eq!(process.name(sampled_ns, Vec::new()), known);
-    // At the boot, this number was another process's.
+    // Shortly after the boot, another process had this number.
     assert_eq!(process.name(0, Vec::new()), nothing);
     process.end();
     assert_eq!(process.name(0, Vec::new()), known);
@@ -515,8 +516,8 @@ fn compiled_functions_are_named() {
     assert_eq!(process.name(u64::MAX, vec![folder.path().to_owned()]), known);
 }
 
-// Proves that links, other kinds of files, files of other users and too long ones are refused
-// without waiting, and that the error says why.
+// Proves that links, other kinds of files, files of other users and too long files are refused
+// without waiting, and that the error gives the reason.
 #[test]
 fn files_of_others_name_nothing() {
     let process = CompiledChild::start();

@@ -6,10 +6,11 @@ use etherparse::{
 
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// `LINKTYPE_RAW`, and its other numbers on some systems: an IP packet, v4 or v6 by its version
-/// field.
+/// `LINKTYPE_RAW`, and its other numbers on some systems. The packet is an IP packet, v4 or v6
+/// according to its version field.
 const RAW: [u32; 3] = [101, 12, 14];
-/// `LINKTYPE_LINUX_SLL`: replaces the link header if Linux captures on several interfaces.
+/// `LINKTYPE_LINUX_SLL`, whose header replaces the link header if Linux captures on several
+/// interfaces.
 const LINUX_COOKED: u32 = 113;
 /// `LINKTYPE_LINUX_SLL2`, whose header of 20 bytes begins with the `EtherType`.
 const LINUX_COOKED_2: u32 = 276;

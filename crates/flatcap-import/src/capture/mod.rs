@@ -1,8 +1,8 @@
-//! Reads network captures: packets with their times from pcap and pcapng files, and the datagrams
-//! in them.
+//! Reads network captures, that is, packets with their times from pcap and pcapng files, and the
+//! datagrams in the packets.
 //!
-//! Never guesses a format from a file's name, never skips damage without reporting it, and does not
-//! interpret the datagrams' payloads.
+//! The module never guesses a format from a file's name, never skips damage without reporting it,
+//! and does not interpret the datagrams' payloads.
 
 mod datagram;
 mod parse_step;
@@ -39,13 +39,13 @@ enum CaptureFormat {
 pub struct Packet<'c> {
     /// Offset of the packet's record in the file.
     pub offset: u64,
-    /// Capture time in nanoseconds since 1970, UTC; 0 if unknown.
+    /// Capture time in nanoseconds since 1970, UTC, or 0 if it is unknown.
     pub wall_ns: i64,
     /// The packet's link type (`LINKTYPE_`), as listed at tcpdump.org.
     pub link: u32,
     /// The captured bytes.
     pub bytes: &'c [u8],
-    /// Whether something between it and the previous packet could not be read.
+    /// Whether bytes between this packet and the previous one could not be read.
     pub follows_damage: bool,
 }
 
@@ -76,7 +76,7 @@ impl Capture {
     /// Opens a file. Detects its format from the first bytes.
     ///
     /// # Errors
-    /// It cannot be read, or is not a capture.
+    /// The file cannot be read, or is not a capture.
     pub fn open(input: Input) -> Result<Self, ImportError> {
         let mut window = InputWindow::new(input);
         window.fill(24)?;
@@ -157,7 +157,7 @@ impl Capture {
         Ok(None)
     }
 
-    /// Ends the capture: no complete packet follows.
+    /// Ends the capture, because no complete packet follows.
     #[cold]
     fn finish(&mut self, report: &mut ImportReport) {
         self.is_ended = true;
@@ -181,8 +181,8 @@ impl Capture {
         let offset = self.window.offset();
         self.window.consume(1);
         loop {
-            // A start is plausible only with the whole packet and the header of the next one in
-            // view.
+            // Whether a packet starts here can be decided only if the whole packet and the header
+            // of the next packet are in the window.
             self.window.fill(SEARCH_BYTES)?;
             let (bytes, is_end) = (self.window.unconsumed(), self.window.has_ended());
             let candidates =

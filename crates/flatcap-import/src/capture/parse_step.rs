@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Bytes in view while a packet is searched for: the longest packet or block, and its successor.
+/// Number of bytes in the window while a packet is searched for. This is enough for the longest
+/// packet or block and the header of its successor.
 pub(super) const SEARCH_BYTES: usize = 512 << 10;
 
 /// The result of parsing a capture at one offset.
@@ -10,7 +11,7 @@ pub(super) const SEARCH_BYTES: usize = 512 << 10;
 pub(super) enum ParseStep {
     /// At least this many bytes are needed.
     Need(usize),
-    /// Something without a packet, of this length.
+    /// A part of this length that contains no packet.
     Skip(u64),
     /// A packet.
     Packet(PacketLocation),
@@ -21,7 +22,7 @@ pub(super) enum ParseStep {
         /// The problem.
         what: &'static str,
     },
-    /// Nothing valid; the reason.
+    /// No valid packet or block begins here, for the given reason.
     Damaged(&'static str),
 }
 

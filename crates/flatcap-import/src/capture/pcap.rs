@@ -1,4 +1,5 @@
-//! pcap: a file header, then a sequence of packets (draft-ietf-opsawg-pcap).
+//! The format pcap, which has a file header and then a sequence of packets
+//! (draft-ietf-opsawg-pcap).
 
 use flatcap_os::clock::NS_PER_S;
 use pcap_parser::PcapHeader;
@@ -9,10 +10,11 @@ use super::parse_step::{PacketLocation, ParseStep};
 const HEADER_BYTES: usize = 24;
 /// Length of the header before each packet, in bytes.
 const RECORD_HEADER_BYTES: usize = 16;
-/// Maximum packet length: libpcap's limit (`MAXIMUM_SNAPLEN`). A longer one is damage.
+/// Maximum packet length in bytes, which is libpcap's limit (`MAXIMUM_SNAPLEN`). A longer packet is
+/// damage.
 pub(super) const PACKET_BYTES_MAX: u32 = 262_144;
-/// Maximum original length of a truncated packet: the largest segment that the kernel passes to a
-/// card for segmentation.
+/// Maximum original length of a truncated packet, in bytes. The kernel passes segments of up to
+/// this length to a network card for segmentation.
 const ORIGINAL_BYTES_MAX: u32 = 16 << 20;
 
 /// The format of a file's packets.
@@ -24,10 +26,10 @@ pub(super) struct Pcap {
 }
 
 impl Pcap {
-    /// Parses a file header. Returns its length too.
+    /// Parses a file header. Also returns the length of the header.
     pub(super) fn parse_header(bytes: &[u8]) -> Option<(Self, usize)> {
         let (_, header) = pcap_parser::parse_pcap_header(bytes).ok()?;
-        // The modified format of a kernel of the 1990s has records of another length.
+        // The modified format of a kernel of the 1990s has record headers of another length.
         (!header.is_modified_format()).then(|| (Self::new(&header), HEADER_BYTES))
     }
 
@@ -61,8 +63,8 @@ impl Pcap {
         })
     }
 
-    /// Returns whether a plausible packet starts here, followed by another one or the end of the
-    /// file.
+    /// Returns whether a plausible packet starts here and is followed by another packet or the end
+    /// of the file.
     pub(super) fn is_plausible(&self, bytes: &[u8], is_end: bool) -> bool {
         let plausible_end = |bytes: &[u8]| {
             let record = self.record(bytes).filter(|record| self.find_error(record).is_none())?;
@@ -78,8 +80,8 @@ impl Pcap {
 
     #[inline]
     fn record(&self, bytes: &[u8]) -> Option<PcapRecord> {
-        // Not by the library's function: it returns no lengths before the whole packet is present,
-        // and they must be checked earlier.
+        // The library's function is not used, because it returns no lengths before the whole packet
+        // is present. The lengths must be checked earlier.
         let (words, _) = bytes.get(..RECORD_HEADER_BYTES)?.as_chunks::<4>();
         let &[seconds, fraction, captured, original] = words else { return None };
         let number = |word| {

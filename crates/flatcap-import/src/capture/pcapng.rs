@@ -1,4 +1,5 @@
-//! pcapng: blocks, some of which hold packets (draft-ietf-opsawg-pcapng).
+//! The format pcapng, which consists of blocks, some of which contain packets
+//! (draft-ietf-opsawg-pcapng).
 
 use flatcap_os::clock::NS_PER_S;
 use pcap_parser::pcapng::{
@@ -11,23 +12,24 @@ use pcap_parser::{IDB_MAGIC, OptionCode};
 
 use super::parse_step::{PacketLocation, ParseStep, SEARCH_BYTES};
 
-/// Section Header Block: its type reads the same in both byte orders.
+/// Section Header Block, whose type has the same bytes in both byte orders.
 const SECTION: u32 = 0x0A0D_0D0A;
 /// Magic number of a Section Header Block, in the byte order of the section.
 const BYTE_ORDER: [u8; 4] = [0x4D, 0x3C, 0x2B, 0x1A];
-/// The obsolete Packet Block, which is not to be written any longer.
+/// The obsolete Packet Block, which programs must not write any longer.
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// Custom Block. All other types in use fit into 16 bits, with the highest of 32 for local use.
+/// Custom Block. All other types in use fit into 16 bits. In types for local use, the highest of
+/// the 32 bits is set as well.
 const CUSTOM: u32 = 0x4000_0BAD;
-/// Maximum length of a block with a packet or an interface, in bytes; a longer one is damage.
+/// Maximum length of a block with a packet or an interface, in bytes. A longer block is damage.
 const BLOCK_BYTES_MAX: u32 = 300 << 10;
-/// Maximum length of a block that is skipped, in bytes; a longer one is damage.
+/// Maximum length of a block that is skipped, in bytes. A longer block is damage.
 const OTHER_BYTES_MAX: u32 = 64 << 20;
 /// Length of a block without a body, in bytes.
 const EMPTY_BYTES: u32 = 12;
-/// Maximum number of interfaces in a section; packets of further ones cannot be read.
+/// Maximum number of interfaces in a section. Packets of further interfaces cannot be read.
 const INTERFACES_MAX: usize = 4096;
 
 const _: () = assert!(BLOCK_BYTES_MAX as usize + 8 <= SEARCH_BYTES);
@@ -74,7 +76,7 @@ impl Pcapng {
             return ParseStep::Damaged("a block's length exceeds 300 KiB, or 64 MiB for one without packets");
         }
         if !is_read && (kind & 0x7FFF_0000 != 0 && kind != CUSTOM || kind == 0) {
-            // No other types are in use; skipping them could hide foreign bytes.
+            // No other types are in use. Skipping blocks of other types could hide foreign bytes.
             return ParseStep::Damaged("a block of no known type");
         }
         if !is_read {
@@ -82,8 +84,8 @@ impl Pcapng {
         }
         let end = length as usize;
         let Some(block) = bytes.get(..end) else { return ParseStep::Need(end) };
-        // Compared as bytes: both are in the same byte order, which a section header may have
-        // changed.
+        // The two lengths are compared as bytes, because both are in the same byte order, and a
+        // section header may have changed this order.
         if block.get(end - 4..) != block.get(4..8) {
             return ParseStep::Damaged("a block's two lengths differ");
         }
@@ -105,8 +107,8 @@ impl Pcapng {
         }
     }
 
-    /// Returns whether a plausible block starts here: a known type with two equal lengths, all of
-    /// it within these bytes.
+    /// Returns whether a plausible block starts here. Such a block has a known type and two equal
+    /// lengths, and lies within these bytes.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
         let Some((kind, length)) = self.block_header(bytes) else { return false };
         if !matches!(kind, SECTION | IDB_MAGIC | SIMPLE_PACKET | ENHANCED_PACKET)
@@ -125,7 +127,7 @@ impl Pcapng {
         if kind != SECTION {
             return Some((kind, self.read_u32(bytes.get(4..)?)?));
         }
-        // A section has its own byte order.
+        // The length of a section header is in the byte order of its own section.
         let length = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
         bytes.get(..EMPTY_BYTES as usize)?;
         let is_big_endian = Self::is_section_big_endian(bytes).unwrap_or(self.is_big_endian);
@@ -151,8 +153,8 @@ impl Pcapng {
             return ParseStep::Unreadable { end, what: "a section with more than 4,096 interfaces" };
         }
         let Some(interface) = CaptureInterface::new(&description, self.is_big_endian) else {
-            // Keeps the numbers of later interfaces correct. Without a resolution its packets have
-            // no time.
+            // The placeholder keeps the numbers of later interfaces correct. Because its resolution
+            // is unknown, its packets have no time.
             self.interfaces.push(CaptureInterface { link: u32::MAX, units_per_second: 1, offset_s: 0 });
             return ParseStep::Unreadable { end, what: "an interface's time resolution exceeds 64 bits" };
         };
@@ -164,7 +166,7 @@ impl Pcapng {
         let end = block.len();
         let parse =
             if self.is_big_endian { parse_enhancedpacketblock_be } else { parse_enhancedpacketblock_le };
-        // The library subtracts the minimum length of this block type unchecked.
+        // The library subtracts the minimum length of this block type without a check.
         let parsed = if end < 32 { None } else { parse(block).ok() };
         let Some((_, packet)) = parsed else {
             return ParseStep::Unreadable { end, what: "a packet's block cannot be read" };
@@ -182,7 +184,7 @@ impl Pcapng {
         })
     }
 
-    /// Parses a Simple Packet Block, which has no time: 0 for unknown.
+    /// Parses a Simple Packet Block. Such a block has no time, so the time is 0 for unknown.
     fn parse_simple_packet(&self, block: &[u8]) -> ParseStep {
         let end = block.len();
         let parse = if self.is_big_endian { parse_simplepacketblock_be } else { parse_simplepacketblock_le };
@@ -201,8 +203,8 @@ impl Pcapng {
 
 impl CaptureInterface {
     fn new(description: &InterfaceDescriptionBlock<'_>, is_big_endian: bool) -> Option<Self> {
-        // Not by the library, which takes every power of two for one beyond 64 bits (pcap-parser
-        // 0.17).
+        // The library is not used, because it treats every power of two as exceeding 64 bits
+        // (pcap-parser 0.17).
         let exponent = u32::from(description.if_tsresol & 0x7F);
         let base = if description.if_tsresol & 0x80 == 0 { 10_u64 } else { 2 };
         let units_per_second = base.checked_pow(exponent)?;
@@ -210,13 +212,13 @@ impl CaptureInterface {
         let offset = options.find(|option| option.code == OptionCode::IfTsoffset);
         let offset =
             offset.and_then(|option| option.value.first_chunk().copied()).map_or(0, i64::from_le_bytes);
-        // The library reads it as little-endian whatever the section's byte order is.
+        // The library reads the offset as little-endian, whatever the section's byte order is.
         let offset_s = if is_big_endian { offset.swap_bytes() } else { offset };
         let link = description.linktype.0.cast_unsigned() & 0xFFFF;
         Some(Self { link, units_per_second, offset_s })
     }
 
-    /// Converts to nanoseconds since 1970, saturating.
+    /// Converts a time to nanoseconds since 1970. The result saturates.
     #[inline]
     fn wall_ns(&self, time: u64) -> i64 {
         let (seconds, rest) = (time / self.units_per_second, time % self.units_per_second);

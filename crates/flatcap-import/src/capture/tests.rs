@@ -7,7 +7,8 @@ use std::rc::Rc;
 use super::*;
 use crate::iex::generator::{self, Feed, File, Shape, Wrapping};
 
-/// Time and payload of each datagram, the reasons why other packets are none, and the report.
+/// Time and payload of each datagram, the reasons why other packets are not datagrams, and the
+/// report.
 type CaptureContent = (Vec<(i64, Vec<u8>)>, Vec<SkipReason>, ImportReport);
 
 fn read(bytes: &[u8]) -> Result<CaptureContent, ImportError> {
@@ -45,8 +46,8 @@ const WRAPPINGS: [Wrapping; 6] = [
     Wrapping { vlan_tags: 0, ipv6: false, option_words: 10 },
 ];
 
-// Proves that a capture reads the same in every file format and encapsulation, over more than a
-// window's length.
+// Proves that a capture that is longer than a window is read with the same result in every file
+// format and encapsulation.
 #[test]
 fn all_files_and_links_are_read_alike() {
     let packets = packets(20_000);
@@ -94,8 +95,8 @@ fn every_truncation_gives_complete_packets() {
     }
 }
 
-// Proves that reading continues after damage and that structural damage is reported: a flipped bit
-// costs its packet and at most two neighbours, and garbage of any length at most one packet.
+// Proves that reading continues after damage and that structural damage is reported. A flipped bit
+// costs its packet and at most two neighbours, and garbage of any length costs at most one packet.
 #[test]
 fn reading_continues_after_damage() {
     let packets = packets(30);

@@ -1,4 +1,5 @@
-//! Parses dates and times of day in national formats: 27.10.2024 02:30, 10/27/2024 2:30 PM.
+//! Parses dates and times of day in national formats, for example 27.10.2024 02:30 or 10/27/2024
+//! 2:30 PM.
 
 use jiff::civil::{Date, DateTime, Time};
 
@@ -15,14 +16,15 @@ pub enum DateOrder {
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-/// Two-digit years up to 68 mean 2000 to 2068, larger ones 1969 to 1999, as in strptime(3).
+/// Maximum two-digit year that means a year from 2000 to 2068. Larger two-digit years mean 1969 to
+/// 1999, as in strptime(3).
 const SHORT_YEAR_MAX: i16 = 68;
 const FRACTION_DIGITS: usize = 9;
 
 /// Parses a date and an optional time of day (midnight by default). Also returns the rest of the
 /// text, such as a zone name.
 pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &str)> {
-    // The T of OCT ends no date.
+    // The T of OCT is not the end of a date.
     let mut ends = text.match_indices([' ', 'T', ',']).map(|(at, _)| at);
     let is_after_digit = |at: &usize| text.get(..*at).is_some_and(ends_with_digit);
     let date_end = ends.find(is_after_digit).unwrap_or(text.len());
@@ -39,8 +41,8 @@ pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &
     Some((DateTime::from_parts(date, time), rest))
 }
 
-/// Recognizes the end of a day, 24:00 or 24:00:00, as meters and weather stations write it. Returns
-/// the rest of the text.
+/// Recognizes the time 24:00 or 24:00:00, with which meters and weather stations mark the end of a
+/// day. Returns the rest of the text.
 fn end_of_day(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("24:00")?;
     let rest = rest.strip_prefix(":00").unwrap_or(rest);
@@ -54,13 +56,13 @@ pub(super) fn ends_with_digit(text: &str) -> bool {
     text.ends_with(|last: char| last.is_ascii_digit())
 }
 
-/// Parses a time of day of six digits: 023000.
+/// Parses a time of day of six digits, for example 023000.
 pub(super) fn compact_time(text: &str) -> Option<Time> {
     let (hour, minute, second) = compact_parts(text, 6)?;
     Time::new(hour.parse().ok()?, minute.parse().ok()?, second.parse().ok()?, 0).ok()
 }
 
-/// Splits `len` digits into a first part and two parts of two digits.
+/// Splits `len` digits into a first part and two parts of two digits each.
 fn compact_parts(text: &str, len: usize) -> Option<(&str, &str, &str)> {
     let is_compact = text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
     let (first, rest) = text.split_at_checked(len - 4).filter(|_| is_compact)?;
@@ -104,12 +106,12 @@ fn date_of(text: &str, order: DateOrder) -> Option<Date> {
     let [first, second, third] = parts[..] else { return None };
     let (year, month, day) = match order {
         DateOrder::Ymd if first.len() == 4 => (first, second, third),
-        // Spark and log4j write 24/10/27. A date with points has the day first.
+        // Spark and log4j write dates such as 24/10/27. In a date with points the day is first.
         DateOrder::Ymd if first.len() == 2 && separator != '.' && third.len() == 2 && is_short(second) => {
             (first, second, third)
         }
         DateOrder::Dmy => (third, second, first),
-        // A date with points never has the month first. Months written as words are accepted only
+        // In a date with points the month is never first. Months written as words are accepted only
         // in the other orders (27-Oct-2024).
         DateOrder::Mdy if separator != '.' => (third, first, second),
         DateOrder::Ymd | DateOrder::Mdy => return None,

@@ -51,7 +51,8 @@ enum SplitState {
     CellStart,
     Plain,
     Quoted,
-    /// After a quote in a quoted cell: it closes the cell, or it is the first of an escaped pair.
+    /// After a quote in a quoted cell. This quote closes the cell, or it is the first quote of an
+    /// escaped pair.
     QuoteInQuotes,
     /// After a closing quote and spaces.
     Closed,
@@ -70,14 +71,15 @@ impl Splitter {
         Self { delimiter, state: SplitState::CellStart, has_text_after_quote: false }
     }
 
-    /// Returns whether a closing quote was followed by more text of its cell. A quote within the
-    /// cell was then not escaped, so the places of all later cells are uncertain.
+    /// Returns whether a closing quote was followed by more text of the same cell. In this case a
+    /// quote within the cell was not escaped, so the positions of all later cells are uncertain.
     pub(super) fn has_text_after_quote(&self) -> bool {
         self.has_text_after_quote
     }
 
     /// Adds a line. Returns false if a quote is open at the end of the line. The record then
-    /// continues with the line ending, which the caller adds with `add`, and the next line.
+    /// continues in the next line. The caller adds the line ending with `add`, and then the next
+    /// line.
     pub(super) fn add_line(&mut self, line: &[u8], cells: &mut Cells) -> bool {
         self.add(line, cells);
         if self.state == SplitState::Quoted {
@@ -133,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that text after a closing quote is noticed, and that spaces and escaped quotes are not
-    // such text.
+    // Proves that text after a closing quote is detected, and that spaces and escaped quotes do not
+    // count as such text.
     #[test]
     fn text_after_a_closing_quote_is_noticed() {
         for (line, expected) in [
@@ -159,7 +161,7 @@ mod tests {
                 .from_reader(line.as_bytes());
             let mut record = csv::ByteRecord::new();
             reader.read_byte_record(&mut record).unwrap();
-            // With an open quote, the csv crate ends the cell at the end of the file.
+            // If a quote is open, the csv crate ends the cell at the end of the file.
             let mut cells = Cells::default();
             if !Splitter::new(b',').add_line(line.as_bytes(), &mut cells) {
                 cells.end();

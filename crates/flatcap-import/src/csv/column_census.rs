@@ -8,7 +8,8 @@ use super::csv_type::{CsvType, NumberClass, is_bool, number_class};
 use super::numeral::{DecimalMark, numeral};
 use crate::findings::{FindingKind, ImportFindings, Tally, option_with};
 
-/// Words for missing values, in lower case. Any text in square brackets counts, too.
+/// Words for missing values, in lower case. Any text in square brackets also stands for a missing
+/// value.
 const ABSENT_WORDS: [&str; 21] = [
     "n/a",
     "na",
@@ -35,10 +36,11 @@ const ABSENT_WORDS: [&str; 21] = [
 /// Maximum number of different words for missing values in a column. Further words count as
 /// ordinary cells.
 const WORDS_MAX: usize = 8;
-/// A column is numeric if it has at least this many numbers for each other cell. A few other cells
-/// are then faults that do not change the type. The same holds for columns of bools.
+/// Minimum ratio of numbers to other cells in a numeric column. A few other cells are then errors
+/// that do not change the type. The same ratio applies to columns of bools.
 const NUMBERS_PER_OTHER: u64 = 8;
-/// Prefixes of units for thousands and more. Programs that write 1.2k write 900 without a prefix.
+/// Prefixes of units for thousands and more. Programs that write 1.2k for 1,200 write 900 without a
+/// prefix.
 const UNIT_PREFIXES: [char; 5] = ['k', 'K', 'M', 'G', 'T'];
 /// Maximum length of a cell in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 40;
@@ -49,7 +51,7 @@ pub(super) fn shown(cell: &str) -> String {
     if start.len() < cell.len() { start + "..." } else { start }
 }
 
-/// Cells of one category: their number, the first line and the first text.
+/// The cells of one category, with their number, the first line and the first text.
 #[derive(Debug, Clone, Default)]
 struct Sort {
     cells: Tally,
@@ -65,12 +67,12 @@ impl Sort {
     }
 }
 
-/// The numbers of a column, assuming one decimal mark.
+/// The profile of the numbers of a column, if one of the two decimal marks is assumed.
 #[derive(Debug, Clone, Default)]
 struct NumberCensus {
     mark: DecimalMark,
     numbers: u64,
-    /// Whether each type can represent all numbers: unsigned, integer, float.
+    /// For each of the types unsigned, integer and float, whether it can represent all numbers.
     holds: [bool; 3],
     uses_all_bits: bool,
     codes: Sort,
@@ -78,17 +80,17 @@ struct NumberCensus {
     others: Sort,
     /// The unit of the first number that has one.
     unit: Option<String>,
-    /// Numbers with another unit.
+    /// Numbers with another unit than `unit`.
     other_units: Sort,
     /// Numbers without a unit that are not zero.
     bare: Sort,
-    /// Numbers after which no type can represent all.
+    /// Numbers that no type can represent together with the numbers before them.
     misfits: Sort,
-    /// The type that could represent all numbers before.
+    /// The type that could represent all numbers before the first misfit.
     before_misfits: Option<CsvType>,
 }
 
-/// Evidence for the decimal mark: numbers of a column, by their points and commas.
+/// Evidence for the decimal mark. The numbers of a column are counted by their points and commas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MarkEvidence {
     /// Numbers in which only the point can be the decimal mark.
@@ -97,7 +99,7 @@ pub(super) struct MarkEvidence {
     pub(super) comma: Tally,
     /// Numbers such as 1,234, whose comma may be a decimal mark or a thousands separator.
     pub(super) either_comma: Tally,
-    /// Numbers such as 1.234, whose point may be either.
+    /// Numbers such as 1.234, whose point may be a decimal mark or a thousands separator.
     pub(super) either_point: Tally,
 }
 
@@ -120,7 +122,7 @@ pub(super) struct ColumnCensus {
 pub(super) struct ColumnReading {
     pub(super) csv_type: CsvType,
     pub(super) unit: Option<String>,
-    /// Words for missing values that the column has.
+    /// Words for missing values that occur in the column.
     pub(super) absent: Vec<String>,
     pub(super) uses_all_bits: bool,
 }
@@ -213,7 +215,7 @@ impl ColumnCensus {
             (true, true, true, false) => self.marks.either_comma.add(line),
             (true, true, false, true) => self.marks.either_point.add(line),
             (true, false, _, true) => self.marks.point.add(line),
-            // With several points they are marks of thousands, unless it is an address.
+            // Several points in one cell are thousands separators, unless the cell is an address.
             (false, true, true, _) => self.marks.comma.add(line),
             (false, true, false, true) if cell.parse::<Ipv4Addr>().is_err() => self.marks.comma.add(line),
             _ => {}
@@ -242,7 +244,7 @@ impl ColumnCensus {
     }
 
     /// Decides type, unit and words for missing values, and adds a finding for each assumption. If
-    /// the type is stated, only the unit is decided, without findings.
+    /// an option states the type, only the unit is decided, without findings.
     pub(super) fn read(
         &self,
         title: &str,
@@ -303,14 +305,15 @@ impl ColumnCensus {
         reading
     }
 
-    /// Adds a finding for the first cell that makes a column text, if most of its cells are
-    /// numbers.
+    /// Adds a finding for the first cell because of which the column has the type text, if most
+    /// cells of the column are numbers.
     fn explain_text(&self, title: &str, numbers: &NumberCensus, findings: &mut ImportFindings) {
         let values = self.not_bools.cells.count + self.bools;
         if numbers.numbers * 2 <= values {
             return;
         }
-        // Of numbers that no type can represent all, the first one that does not fit those before.
+        // If no type can represent all numbers, the finding names the first number that does not
+        // fit the numbers before it.
         let sorts = [&numbers.others, &numbers.other_units, &numbers.codes, &numbers.misfits];
         let Some(first) =
             sorts.into_iter().filter(|sort| sort.cells.count > 0).min_by_key(|sort| sort.cells.line)
@@ -324,7 +327,8 @@ impl ColumnCensus {
     }
 }
 
-/// Returns the option for the type of a column, and the one for another type with its effect.
+/// Returns the option that keeps the type of a column, and the option for another type with the
+/// effect of that type.
 fn type_options(title: &str, csv_type: CsvType, other: &str, effect: &str) -> String {
     let own = option_with("--type", &format!("{title}={}", csv_type.as_str()));
     format!("{own}, or {} {effect}", shell_word(&format!("{title}={other}")))
@@ -352,7 +356,7 @@ mod tests {
     }
 
     // Proves that a column has the narrowest type that can represent all cells. Codes, and numbers
-    // that no type represents exactly, remain text.
+    // that no type represents exactly, stay text.
     #[test]
     fn columns_have_the_type_of_all_cells() {
         for (cells, expected) in [
@@ -378,8 +382,8 @@ mod tests {
         }
     }
 
-    // Proves that a numeric column stays numeric with one cell that is not a number, or with any
-    // number of words for missing values. Both are reported with their line.
+    // Proves that a numeric column stays numeric if one cell is not a number, or if any number of
+    // cells have words for missing values. Both are reported with their line.
     #[test]
     fn one_cell_decides_for_no_other() {
         let mut cells = vec!["1.5"; 20];
@@ -396,7 +400,7 @@ mod tests {
         let (reading, found) = read(&["1", "2", "x"]);
         assert_eq!((reading.csv_type, found.len(), found[0].0), (CsvType::Text, 1, 4), "{found:?}");
         assert!(read(&["a", "b", "1"]).1.is_empty(), "mostly texts");
-        // A code, or a number that no type has together with the others.
+        // The column has a code, or a number that no type can represent together with the others.
         for (cells, line) in [
             (&["1", "2", "3", "007"][..], 5),
             (&["9007199254740993", "nan", "9007199254740995"], 3),
@@ -408,7 +412,7 @@ mod tests {
         }
     }
 
-    // Proves that a column has the unit of its cells, and that a cell with another unit is
+    // Proves that a column gets the unit of its cells, and that a cell with another unit is
     // reported.
     #[test]
     fn units_are_those_of_all_cells() {

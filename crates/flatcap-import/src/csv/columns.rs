@@ -1,4 +1,4 @@
-//! The columns of a file: their field names, and their properties stated by options.
+//! The columns of a file, with their field names and the properties that options state.
 
 use flatcap_format::schema::{MetricKind, NewField, nearest_name};
 
@@ -19,22 +19,22 @@ const COLUMNS_MAX: usize = 4096;
 /// Maximum number of names in an error, so that the line stays readable.
 const NAMED_MAX: usize = 12;
 
-/// Columns named in options, by their title in the file or by their field name.
+/// The columns that options name, either by their title in the file or by their field name.
 #[derive(Debug, Clone, Default)]
 pub struct CsvColumns {
     /// The time column, or a date column and a time-of-day column. If empty, they are recognized by
     /// their titles and cells.
     pub time: Vec<String>,
-    /// The key columns, which identify devices; recognized if `None`. An empty list means that the
-    /// file has no key columns.
+    /// The key columns, which identify devices. If `None`, the key columns are recognized. An empty
+    /// list means that the file has no key columns.
     pub keys: Option<Vec<String>>,
     /// Types by column.
     pub types: Vec<(String, CsvType)>,
-    /// The type of all other columns. If `None`, their cells decide.
+    /// The type of all other columns. If `None`, their types are derived from their cells.
     pub other_types: Option<CsvType>,
     /// Units by column.
     pub units: Vec<(String, String)>,
-    /// Columns of counters.
+    /// Columns whose values are counters.
     pub counters: Vec<String>,
 }
 
@@ -48,19 +48,22 @@ pub(super) struct CsvHeader {
     pub(super) zone: Option<usize>,
     /// The unit of numeric times in nanoseconds, if the title or the units line states it.
     pub(super) time_unit_ns: Option<i64>,
-    /// Positions of the key columns, if they are stated.
+    /// Positions of the key columns, if an option states them.
     pub(super) keys: Option<Vec<usize>>,
     /// Positions of columns with other times, any of which could be the time column.
     pub(super) other_times: Vec<usize>,
-    /// Positions of the key columns, or of those whose titles are usual ones of key columns.
+    /// Positions of the stated key columns or, without them, of the columns whose titles are usual
+    /// for key columns.
     devices: Vec<usize>,
-    /// The time column was recognized by its cells alone: its title does not suggest a time.
+    /// Whether the time column was recognized by its cells alone, because its title does not
+    /// suggest a time.
     pub(super) is_time_guessed: bool,
-    /// The title of the time says that it counts from the start of the recording, not from 1970.
+    /// Whether the title of the time column says that times count from the start of the recording,
+    /// not from 1970.
     pub(super) is_time_elapsed: bool,
     row_width: RowWidth,
     titles: Vec<String>,
-    /// The line of the titles begins with a comment mark.
+    /// Whether the line of the titles begins with a comment mark.
     pub(super) has_comment_mark: bool,
 }
 
@@ -69,7 +72,8 @@ pub(super) struct CsvHeader {
 pub(super) struct LastDevice(Option<String>);
 
 impl LastDevice {
-    /// Takes the next row. Returns whether its cells name another device than the last row.
+    /// Stores the device of the next row. Returns whether the cells of this row name another device
+    /// than the last row.
     pub(super) fn changes(&mut self, header: &CsvHeader, cells: &Cells) -> bool {
         let Some(device) = header.device_text(cells) else { return false };
         let is_other = self.0.as_ref().is_some_and(|last| *last != device);
@@ -93,8 +97,8 @@ pub(super) struct CsvColumn {
 }
 
 impl CsvHeader {
-    /// Builds the header from the titles and the options. The first rows distinguish date columns
-    /// from time-of-day columns.
+    /// Builds the header from the titles and the options. Uses the first rows to distinguish date
+    /// columns from time-of-day columns.
     ///
     /// # Errors
     /// A message about the header or the options, without the file name.
@@ -167,7 +171,7 @@ impl CsvHeader {
         })
     }
 
-    /// Adds the units of the units line, which has nothing else.
+    /// Adds the units of the units line, which contains only units.
     pub(super) fn add_units(&mut self, cells: &Cells) {
         let time = self.time.first().and_then(|at| time_unit_ns(&cells.text(*at)));
         self.time_unit_ns = time.or(self.time_unit_ns);
@@ -190,7 +194,7 @@ impl CsvHeader {
         self.titles.get(position).map_or("", String::as_str)
     }
 
-    /// Returns whether a record has the cells of a row.
+    /// Returns whether a record has the number of cells of a row.
     pub(super) fn is_row(&self, cells: &Cells) -> bool {
         self.row_width().is_row(cells)
     }
@@ -200,7 +204,7 @@ impl CsvHeader {
         self.row_width
     }
 
-    /// Returns whether a record repeats the header, as in concatenated files. Each may have a
+    /// Returns whether a record repeats the header, as in concatenated files. Both may have a
     /// comment mark.
     pub(super) fn is_repeated(&self, cells: &Cells) -> bool {
         let is_title = |at: usize, title: &str| match at {
@@ -211,12 +215,13 @@ impl CsvHeader {
             && self.titles.iter().enumerate().all(|(at, title)| is_title(at, title))
     }
 
-    /// Returns whether a record is the header of another table. In the time column it has the title
-    /// of that column, or, if no cell has a value, another title of a time.
+    /// Returns whether a record is the header of another table. Such a record has the title of the
+    /// time column in this column. If no cell of the record has a value, another title of a time is
+    /// enough.
     pub(super) fn is_other(&self, cells: &Cells) -> bool {
         let place = self.time.first().copied().unwrap_or(0);
         let in_place = cells.get(place).unwrap_or_default();
-        // All times have digits, so no row is looked at any further.
+        // All times have digits, so a row is not examined any further.
         if cells.len() < 2 || in_place.is_empty() || in_place.iter().any(u8::is_ascii_digit) {
             return false;
         }
@@ -237,7 +242,7 @@ impl CsvHeader {
         parts.join(" ")
     }
 
-    /// Returns the cells of a row that may name its device. `None` if no column does.
+    /// Returns the cells of a row that may name its device, or `None` if no column names devices.
     fn device_text(&self, cells: &Cells) -> Option<String> {
         let parts: Vec<_> = self.devices.iter().map(|at| cells.text(*at)).collect();
         (!parts.is_empty()).then(|| parts.join("\n"))
@@ -268,8 +273,8 @@ impl CsvColumn {
         }
     }
 
-    /// Returns the unit stated by an option, found in the cells, or named in the title, in this
-    /// order.
+    /// Returns the unit that is stated by an option, found in the cells, or named in the title,
+    /// with priority in this order.
     pub(super) fn unit(&self, reading: &ColumnReading) -> Option<String> {
         let own = reading.unit.as_ref().or(self.title_unit.as_ref()).filter(|_| reading.csv_type.is_number());
         self.stated_unit.as_ref().or(own).cloned()
@@ -300,8 +305,8 @@ impl CsvColumn {
     }
 }
 
-/// Returns whether each row begins with a cell without a title, as R writes the names of rows: the
-/// times are one column after their title.
+/// Returns whether each row begins with a cell without a title, as R writes the names of rows. The
+/// times are then one column after their title.
 pub(super) fn has_row_names(titles: &[String], rows: &[Cells]) -> bool {
     let Some(time) = titles.iter().position(|title| time_rank(title).is_some()) else { return false };
     let is_shifted = |cells: &Cells| {
@@ -312,7 +317,8 @@ pub(super) fn has_row_names(titles: &[String], rows: &[Cells]) -> bool {
     !rows.is_empty() && rows.iter().all(is_shifted)
 }
 
-/// Returns whether a text is a date, with or without a time of day. A number may be anything.
+/// Returns whether a text is a date, with or without a time of day. A number does not count,
+/// because it may have any meaning.
 fn is_calendar(text: &str) -> bool {
     TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
 }
@@ -342,9 +348,9 @@ fn zone_column(titles: &[String], time: &[usize], rows: &[Cells]) -> Option<usiz
     (rows.iter().filter(are).count() * 2 > rows.len()).then_some(position)
 }
 
-/// Returns the time columns, and whether they are a guess. They are recognized by their titles;
-/// their cells distinguish dates from times of day. Without such a title, the only column with
-/// dates is used.
+/// Returns the time columns, and whether they are a guess. The columns are recognized by their
+/// titles, and their cells distinguish dates from times of day. If no title suggests a time, the
+/// only column with dates is used.
 fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, bool), String> {
     let are_most = |position: usize, is_so: &dyn Fn(&str) -> bool| {
         let texts = rows.iter().map(|cells| cells.text(position)).filter(|text| !text.is_empty());
@@ -369,7 +375,8 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
             })
         })
     };
-    // If rows share a date, the only column with times of day is probably their time.
+    // If several rows have the same date, the only column with times of day is probably the time of
+    // the rows.
     let untitled_clock = |date: usize| {
         let is_shared =
             rows.iter().zip(rows.iter().skip(1)).any(|(one, next)| one.get(date) == next.get(date));
@@ -395,8 +402,8 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
     }
 }
 
-/// Returns the columns that could be the time column as well as the recognized one. Their titles
-/// suggest times, and their cells have times that differ from it.
+/// Returns the columns that could be the time column instead of the recognized one. Their titles
+/// suggest times, and the times in their cells differ from those in the recognized column.
 fn other_full_times(titles: &[String], rows: &[Cells], time: &[usize]) -> Vec<usize> {
     let [own] = time else { return Vec::new() };
     let instant = |cells: &Cells, at: usize| {
@@ -415,7 +422,7 @@ fn other_full_times(titles: &[String], rows: &[Cells], time: &[usize]) -> Vec<us
     named.map(|(at, _)| at).filter(|at| at != own).filter(is_other).collect()
 }
 
-/// Returns the position of a column that an option names.
+/// Returns the position of the column that an option names.
 fn find(option: &str, wanted: &str, titles: &[String], names: &[String]) -> Result<usize, String> {
     let by_title = titles.iter().position(|title| title == wanted);
     let found = by_title.or_else(|| names.iter().position(|name| name == wanted));
@@ -480,8 +487,8 @@ mod tests {
         assert_eq!(header(&all, &named).unwrap().time, [0]);
     }
 
-    // Proves that a date column and a time-of-day column form the time, stated or not, and that a
-    // column with the full time has priority.
+    // Proves that a date column and a time-of-day column form the time, whether or not an option
+    // states them. The test also proves that a column with the full time has priority.
     #[test]
     fn two_columns_say_the_time() {
         let row = |line: &str| [super::super::cells::split_line(line.as_bytes(), b',').unwrap()];

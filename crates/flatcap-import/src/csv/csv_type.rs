@@ -1,4 +1,4 @@
-//! The types of columns, which options state or cells decide.
+//! The types of columns, which options state or which are derived from the cells.
 
 use std::str::FromStr;
 
@@ -17,7 +17,7 @@ keywords! {
     pub enum CsvType {
         /// `true` and `false`.
         Bool = "bool",
-        /// Integers from 0 on.
+        /// Integers that are not negative.
         Unsigned = "unsigned",
         /// Integers.
         Signed = "integer",
@@ -53,7 +53,7 @@ impl CsvType {
         }
     }
 
-    /// Returns whether the type can represent a cell with all digits of an integer.
+    /// Returns whether the type can represent a cell without losing digits of an integer.
     fn keeps(self, cell: &str) -> bool {
         match self {
             Self::Bool => bool_of(cell).is_some(),
@@ -104,10 +104,10 @@ fn bool_of(cell: &str) -> Option<bool> {
     if is("true") { Some(true) } else { is("false").then_some(false) }
 }
 
-/// The class of a cell, by the number types that can represent it.
+/// The class of a cell, according to the number types that can represent the cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NumberClass {
-    /// A number, and whether each type can represent it: unsigned, integer, float.
+    /// A number. The values say whether the types unsigned, integer and float can represent it.
     Number([bool; 3]),
     /// Digits that no type represents exactly, such as a code with leading zeros or a long
     /// identifier.
@@ -135,8 +135,8 @@ pub(super) fn is_bool(cell: &str) -> bool {
     bool_of(cell).is_some()
 }
 
-/// Returns whether a cell is an integer without leading zeros. With leading zeros it may be a code,
-/// which must keep them.
+/// Returns whether a cell is an integer without leading zeros. A cell with leading zeros may be a
+/// code, which must keep the zeros.
 fn is_whole_number(cell: &str) -> bool {
     let digits = cell.strip_prefix('-').unwrap_or(cell);
     let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
@@ -165,7 +165,8 @@ fn float_of(cell: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    // Proves that cells are parsed as the type of their column, and that others have no value.
+    // Proves that cells are parsed as the type of their column, and that cells of other types have
+    // no value.
     #[test]
     fn cells_are_read_as_their_type() {
         let value = |csv_type: CsvType, cell| csv_type.value(cell, DecimalMark::Point, Some("%"));

@@ -1,4 +1,5 @@
-//! The interpretation of a file: the first pass decides it, and the second pass applies it.
+//! The interpretation of a file. The first pass decides the interpretation, and the second pass
+//! applies it.
 
 use serde::Serialize;
 
@@ -24,18 +25,19 @@ pub(super) struct Interpretation {
     /// One reading for each column of the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
-    /// The unit of numeric times follows from their digits, so times with other digits are not
-    /// read.
+    /// Whether the unit of numeric times was derived from their number of digits. If so, times with
+    /// another number of digits are not read.
     pub(super) by_digits: bool,
     pub(super) zone: LocalZone,
     /// Whether any time is local, so that the zone matters.
     pub(super) uses_zone: bool,
     pub(super) order: RowOrder,
-    /// The newest row is first, whether or not the rows are sorted.
+    /// Whether the newest row is first in the file. The rows may nevertheless be imported in order
+    /// of time.
     pub(super) is_newest_first: bool,
     /// Positions of the key columns.
     pub(super) keys: Vec<usize>,
-    /// Words for missing values, stated by options.
+    /// Words for missing values that options state.
     pub(super) absent: Vec<String>,
 }
 
@@ -48,7 +50,7 @@ pub struct CsvCheck {
     pub encoding: &'static str,
     /// The delimiter between cells.
     pub delimiter: char,
-    /// The decimal mark: point or comma.
+    /// The decimal mark, which is `point` or `comma`.
     pub decimal: &'static str,
     /// The line of the header.
     pub header_line: u64,
@@ -58,11 +60,11 @@ pub struct CsvCheck {
     pub columns: Vec<ColumnCheck>,
     /// Titles of the key columns.
     pub keys: Vec<String>,
-    /// The order of the rows: file or time.
+    /// The order of the rows, which is the order of the file or of time.
     pub order: RowOrder,
-    /// Rows with a time.
+    /// Number of rows with a time.
     pub rows: u64,
-    /// Rows that would be skipped.
+    /// Number of rows that an import would skip.
     pub skipped_rows: u64,
 }
 
@@ -73,7 +75,8 @@ pub struct TimeCheck {
     pub columns: Vec<String>,
     /// The time format.
     pub form: String,
-    /// The zone of times without an offset, and its origin. `None` if no time needs it.
+    /// The zone of times without an offset, and the origin of the zone. `None` if no time needs a
+    /// zone.
     pub zone: Option<String>,
     /// The earliest time, in nanoseconds since 1970.
     pub first_ns: Option<i64>,
@@ -144,7 +147,8 @@ impl Interpretation {
         cell.is_empty() || self.absent.iter().any(|absent| absent == cell)
     }
 
-    /// Describes the interpretation: `time is column 1 (ISO 8601); other columns: 2 float, 1 text`.
+    /// Describes the interpretation, for example `time is column 1 (ISO 8601); other columns: 2
+    /// float, 1 text`.
     pub(super) fn described(&self) -> String {
         let count = |wanted: CsvType| self.readings.iter().filter(|own| own.csv_type == wanted).count();
         let all = [CsvType::Bool, CsvType::Unsigned, CsvType::Signed, CsvType::Float, CsvType::Text];

@@ -1,5 +1,5 @@
-//! Finds the key column, whose values identify devices. The values differ between rows with the
-//! same time, and recur at the next time.
+//! Finds the key column, whose values identify devices. The values of a key column differ between
+//! rows with the same time, and recur at the next time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use super::numeral::split_unit;
 use super::titles::unit_of_title;
 use crate::findings::Tally;
 
-/// Maximum number of columns that are examined: key columns are among the first ones.
+/// Maximum number of columns that are examined. Key columns are among the first columns.
 const COLUMNS_MAX: usize = 64;
 /// Maximum number of devices of a recognized key column.
 const DEVICES_MAX: usize = 256;
-/// A key column has at most one fault per this many times with several rows. A fault is a time with
-/// a repeated or empty value, or a value that occurs only once.
+/// Minimum number of times with several rows per error of a key column. An error is a time with a
+/// repeated or empty value, or a value that occurs only one time.
 const TIMES_PER_FAULT: u64 = 10;
-/// A column of numbers is a key only if it has at most this many values for each row of the time
-/// with most rows: others are measured values, such as percentages.
+/// Maximum number of different values of a numeric key column for each row of the time with the
+/// most rows. A numeric column with more values has measured values, such as percentages.
 const NUMBERS_PER_ROW: usize = 8;
 /// Maximum number of columns that are combined to pairs.
 const PAIRED_MAX: usize = 5;
@@ -64,26 +64,27 @@ const KEY_NAMES: [&str; 32] = [
 struct KeyCandidate {
     /// The positions of the column or the pair.
     positions: Vec<usize>,
-    /// Whether the titles are usual ones of key columns.
+    /// Whether the titles are usual for key columns.
     is_named: bool,
     values: BTreeMap<Vec<u8>, u64>,
     /// The values in the rows of the current time.
     current: BTreeSet<Vec<u8>>,
-    /// Number of times with a repeated or empty value.
+    /// Number of points in time with a repeated or empty value.
     faults: u64,
     is_repeated: bool,
     is_possible: bool,
 }
 
-/// Looks for the key column.
+/// A search for the key column.
 #[derive(Debug, Default)]
 pub(super) struct KeySearch {
     candidates: Vec<KeyCandidate>,
     last_time: Option<String>,
-    /// Number of rows at the current time, and most rows of a time.
+    /// Number of rows at the current time. The next field is the maximum number of rows of one
+    /// time.
     rows: u64,
     most_rows: u64,
-    /// Times with several rows. The line is the second row of the first such time.
+    /// Tally of the times with several rows. Its line is the second row of the first such time.
     several: Tally,
     times: u64,
 }
@@ -191,7 +192,8 @@ impl KeySearch {
     }
 }
 
-/// Returns whether a title is a usual one of key columns. A column with a unit has measured values.
+/// Returns whether a title is usual for key columns. A column with a unit has measured values and
+/// is no key column.
 pub(super) fn is_key_name(title: &str) -> bool {
     if title.contains('%') || unit_of_title(title).is_some() {
         return false;
@@ -238,7 +240,8 @@ mod tests {
             found(&["time", "v", "x"], &["1,5,sda", "1,6,sdb", "2,5,sda", "2,5,sdb"]),
             Some((vec![2], 3))
         );
-        // Loads of two hosts: the cells or the title are of percentages, or there are too many.
+        // Loads of two hosts are not keys, because the cells or the title have a percent sign, or
+        // because there are too many values.
         let hosts = |title: &str, cell: &dyn Fn(usize) -> String| {
             let rows: Vec<String> = (0..120).map(|row| format!("{},{}", row / 2, cell(row))).collect();
             found(&["time", title], &rows.iter().map(String::as_str).collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! The layout of a file: the delimiter and the line of the header.
+//! The layout of a file, that is, the delimiter and the line of the header.
 
 use super::cells::{Cells, split_line};
 use super::csv_type::{NumberClass, number_class};
@@ -45,7 +45,8 @@ struct Fit {
     header_line: u64,
     units_line: Option<u64>,
     has_time: bool,
-    /// The header may be a row: a title is a number or a time, and none says the time.
+    /// Whether the header may be a row, because one of the titles is a number or a time, and no
+    /// title names the time.
     is_header_row: bool,
     rows: usize,
     width: usize,
@@ -79,7 +80,8 @@ impl CsvLayout {
         };
         let mut fits: Vec<Fit> =
             delimiters.into_iter().map(|delimiter| fit(lines, delimiter, stated)).collect();
-        // The sort is stable: if several delimiters fit equally well, the most common one wins.
+        // The sort is stable, so the most common delimiter is chosen if several delimiters fit
+        // equally well.
         fits.sort_by_key(|fit| std::cmp::Reverse((fit.has_time, fit.width > 1, fit.rows)));
         let first_line = lines.first().map_or(1, |line| line.number);
         let Some(best) = fits.first() else {
@@ -121,7 +123,7 @@ impl CsvLayout {
     }
 }
 
-/// Returns the lines of a text, with their numbers from 1 on.
+/// Returns the lines of a text, with their numbers counted from 1.
 pub(super) fn numbered_lines(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let mut rest = Some(text).filter(|text| !text.is_empty());
     let lines = std::iter::from_fn(move || {
@@ -136,7 +138,7 @@ pub(super) fn numbered_lines(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> 
 }
 
 /// Returns the lines that are not empty, and the lines that `skip` excludes. If the file continues
-/// after this start, an incomplete last line is dropped.
+/// after `start`, an incomplete last line is dropped.
 fn start_lines(start: &[u8], is_whole: bool, skip: Option<u64>) -> (Vec<StartLine<'_>>, Vec<&[u8]>) {
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
     for (number, text) in numbered_lines(start) {
@@ -169,8 +171,8 @@ pub(super) fn without_comment_mark(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns the number of cells without and with the empty cells at the end. A delimiter at the end
-/// of each row adds an empty cell.
+/// Returns two numbers of cells, without and with the empty cells at the end. A delimiter at the
+/// end of each row adds an empty cell.
 fn widths(cells: &Cells) -> (usize, usize) {
     let empty = (0..cells.len()).rev().take_while(|at| cells.get(*at).is_some_and(<[u8]>::is_empty)).count();
     (cells.len() - empty, cells.len())
@@ -191,8 +193,8 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
     };
     let has_time = |cells: &Cells| (0..cells.len()).any(|at| is_time(&cells.text(at)));
     let is_comment = |at: usize| lines.get(at).is_some_and(|line| line.text.starts_with(b"#"));
-    // The most frequent width. Lines in the second half count twice: they are more likely to be
-    // rows than lines before the header.
+    // Finds the most frequent width. Lines in the second half count twice, because they are more
+    // likely to be rows than lines before the header.
     let mut counts: Vec<(usize, usize)> = Vec::new();
     for (at, cells) in cells.iter().enumerate().filter(|(at, _)| !is_comment(*at)) {
         let weight = if at >= lines.len() / 2 { 2 } else { 1 };
@@ -221,11 +223,11 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
     let own = own.or_else(|| before.iter().rev().find(|at| !is_comment(**at)));
     // If no line has titles, the first line is the header.
     let first = (0..cells.len()).find(|at| !is_comment(*at)).unwrap_or(0);
-    // A first line with titles is the header even if most lines have another width, since lines
+    // A first line with titles is the header even if most lines have another width, because lines
     // within a quoted cell can have any width.
     let is_first_titles = is_title_line(first) && cells.get(first).is_some_and(|cells| !has_value(cells));
-    // A comment in the first line has the titles of the rows right after it, even if the rows of
-    // other tables in the file have another width.
+    // A comment in the first line can have the titles of the rows directly after it, even if the
+    // rows of other tables in the file have another width.
     let is_comment_titles = is_comment(0)
         && is_title_line(0)
         && cells.first().is_some_and(|titles| {
@@ -271,7 +273,7 @@ pub(super) fn is_value(cell: &str) -> bool {
             || !TimeForm::candidates(cell).is_empty())
 }
 
-/// Returns whether a line has only units: `s,%,MiB`, `,[V],[A]`.
+/// Returns whether a line has only units, for example `s,%,MiB` or `,[V],[A]`.
 fn are_units(cells: &Cells) -> bool {
     let mut has_any = false;
     let are_all = (0..cells.len()).all(|at| {
@@ -338,8 +340,8 @@ mod tests {
         assert_eq!(find("1700000000,1\n1700000001,2\n", &stated).1, 1, "the title is a time");
     }
 
-    // Proves that lines that the file does not have cannot be skipped, and that an empty file is
-    // no error.
+    // Proves that skipping more lines than the file has is an error, and that an empty file is not
+    // an error.
     #[test]
     fn skipped_lines_exist() {
         for (text, skip, is_refused) in

@@ -10,9 +10,10 @@ use super::text_encoding::DecodedInput;
 pub(super) struct Line {
     /// The bytes without the line ending.
     pub(super) bytes: Vec<u8>,
-    /// The line ending: a line feed, a carriage return or both. Empty at the end of the file.
+    /// The line ending, which is a line feed, a carriage return or both. It may be empty in the
+    /// last line of the file.
     pub(super) end: &'static [u8],
-    /// The line number, from 1 on.
+    /// The line number, counted from 1.
     pub(super) number: u64,
     /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,

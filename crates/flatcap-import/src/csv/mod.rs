@@ -61,8 +61,8 @@ const SAMPLE_ROWS: usize = 100;
 /// Imports each file as a run.
 ///
 /// Skips and reports rows with an invalid time, and rows with more or fewer cells than the header.
-/// A skipped row takes a sample number of a source. A cell with another type than its column is
-/// reported, and its value is missing. Uses memory for one row, or for all rows of a file if they
+/// A skipped row uses one sample number of a source. A cell with another type than its column is
+/// reported, and its value is missing. Only one row is in memory, or all rows of a file if they
 /// must be sorted by time.
 ///
 /// # Errors
@@ -142,7 +142,7 @@ struct OpenFile {
 }
 
 impl CsvImporter<'_, '_> {
-    /// Imports a file as a separate run, since the times of several files may overlap.
+    /// Imports a file as a separate run, because the times of several files may overlap.
     fn import_file(
         &mut self,
         path: &Path,
@@ -232,8 +232,8 @@ impl CsvImporter<'_, '_> {
         }
     }
 
-    /// Runs the first pass: reads the whole file and decides its interpretation. Returns `None` if
-    /// the file is empty.
+    /// Runs the first pass, which reads the whole file and decides its interpretation. Returns
+    /// `None` if the file is empty.
     fn survey(
         &mut self,
         path: &Path,
@@ -324,8 +324,8 @@ impl CsvImporter<'_, '_> {
         Ok(Some(OpenFile { records, encoding, layout, header, titles }))
     }
 
-    /// Returns the zone of times without an offset: stated by an option, named in the file, or the
-    /// zone of the host.
+    /// Returns the zone of times without an offset. This zone is stated by an option, named in the
+    /// file, or the zone of the host.
     fn zone(&self, layout: &CsvLayout, header: &CsvHeader) -> LocalZone {
         if let Some(zone) = &self.options.zone {
             return LocalZone::new(zone.clone(), ZoneOrigin::Option);

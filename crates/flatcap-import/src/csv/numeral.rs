@@ -56,7 +56,7 @@ impl DecimalMark {
 /// A number in a cell, with its unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Numeral<'c> {
-    /// The number with a decimal point and without digit groups: -1234.5.
+    /// The number with a decimal point and without digit groups, for example -1234.5.
     pub(super) number: Cow<'c, str>,
     /// The unit after the number, or an empty string.
     pub(super) unit: &'c str,
@@ -79,7 +79,7 @@ pub(super) fn split_unit(cell: &str) -> (&str, &str) {
 }
 
 /// Returns the number and unit of a cell, or `None` if its points, commas and spaces do not fit
-/// this decimal mark. Does not check that the number can be parsed.
+/// this decimal mark. Does not check whether the number can be parsed.
 pub(super) fn numeral(cell: &str, mark: DecimalMark) -> Option<Numeral<'_>> {
     let (digits, unit) = split_unit(cell);
     let (decimal, group) = mark.marks();

@@ -13,24 +13,26 @@ use crate::row_times::RowOrder;
 pub struct CsvOptions {
     /// Options about columns.
     pub columns: CsvColumns,
-    /// The time format; recognized if `None`.
+    /// The time format. If `None`, it is recognized.
     pub time_form: Option<TimeForm>,
-    /// The zone of times without an offset. If `None`, the file names it, or `host_zone` applies.
+    /// The zone of times without an offset. If `None`, the zone that the file names applies, or
+    /// else `host_zone`.
     pub zone: Option<TimeZone>,
     /// The zone of this host.
     pub host_zone: TimeZone,
-    /// The delimiter between cells; recognized if `None`.
+    /// The delimiter between cells. If `None`, it is recognized.
     pub delimiter: Option<u8>,
-    /// The decimal mark; recognized if `None`.
+    /// The decimal mark. If `None`, it is recognized.
     pub decimal: Option<DecimalMark>,
-    /// Number of lines before the header; recognized if `None`.
+    /// Number of lines before the header. If `None`, it is recognized.
     pub skip_lines: Option<u64>,
-    /// The encoding; recognized if `None`.
+    /// The encoding. If `None`, it is recognized.
     pub encoding: Option<TextEncoding>,
-    /// The order of rows; chosen from their times if `None`.
+    /// The order of rows. If `None`, it is chosen according to the times of the rows.
     pub order: Option<RowOrder>,
-    /// Words for missing values. An empty cell is a missing value, too.
+    /// Words for missing values. An empty cell is always a missing value.
     pub absent: Vec<String>,
-    /// Names of the sources, one per file; if empty, derived from the files.
+    /// Names of the sources, one per file. If the list is empty, the names are derived from the
+    /// files.
     pub names: Vec<String>,
 }

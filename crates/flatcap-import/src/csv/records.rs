@@ -14,7 +14,7 @@ use crate::limited_input::LimitedInput;
 /// Read size, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
-/// bring the rest of the file into memory.
+/// read the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
 /// Memory of a line without its text, in bytes.
 const LINE_BYTES: usize = 128;
@@ -46,10 +46,11 @@ pub(super) struct CsvRecords {
     shape: Option<RowShape>,
     cells: Cells,
     damage: Option<String>,
-    /// The last line that was read to close a quote and that is not a row. A quote that opens in
-    /// or before this line is not closed, so that no line is read again and again.
+    /// The number of the last line that was read to close a quote and that is not a row. For a
+    /// quote that opens in or before this line, no closing quote is searched, so that no line is
+    /// read again and again.
     looked_at: u64,
-    /// The header begins with a comment mark.
+    /// Whether the header begins with a comment mark.
     has_comment_mark: bool,
 }
 
@@ -60,8 +61,8 @@ pub(super) struct CsvRecord<'r> {
     pub(super) line: u64,
     /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,
-    /// The fault of its quotes. If a quote is not closed, the record has the cells of its
-    /// first line, without quotes.
+    /// The error in the quotes of the record, if any. If a quote is not closed, the record has the
+    /// cells of its first line, without quotes.
     pub(super) quote_fault: Option<&'static str>,
 }
 
@@ -71,13 +72,13 @@ impl RowWidth {
         Self { columns: titles.len(), titled: titles.len() - untitled }
     }
 
-    /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored,
-    /// and columns without a title at the end may lack their cell.
+    /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored.
+    /// For columns without a title at the end, the cells may be missing.
     pub(super) fn is_row(self, cells: &Cells) -> bool {
         cells.len() >= self.titled && self.may_become_row(cells)
     }
 
-    /// Returns whether a record can become a row with further cells.
+    /// Returns whether a record can still become a row if further cells are added.
     fn may_become_row(self, cells: &Cells) -> bool {
         cells.iter().skip(self.columns).all(|cell| cell.trim_ascii().is_empty())
     }
@@ -143,7 +144,8 @@ impl CsvRecords {
         self.lines.input().bytes_read()
     }
 
-    /// Returns why reading stopped before the end of the file, or `None` if it did not.
+    /// Returns the reason why reading stopped before the end of the file, or `None` if reading did
+    /// not stop.
     pub(super) fn damage(&self) -> Option<&str> {
         self.damage.as_deref()
     }
@@ -200,7 +202,7 @@ impl CsvRecords {
         if !is_closed {
             quote_fault = Some("a quote is not closed");
             self.cells.clear();
-            // The place of the missing quote is unknown, so all quotes of the line are ignored.
+            // The position of the missing quote is unknown, so all quotes of the line are ignored.
             let mut splitter = Splitter::new(self.delimiter);
             let plain: Vec<u8> = first.bytes.iter().copied().filter(|byte| *byte != b'"').collect();
             splitter.add_line(&plain, &mut self.cells);
@@ -209,9 +211,9 @@ impl CsvRecords {
         Ok(Some(CsvRecord { cells: &self.cells, line, offset, quote_fault }))
     }
 
-    /// Continues a record to the end of its quoted cell. Returns false if the quote is not closed:
+    /// Continues a record to the end of its quoted cell. Returns false if the quote is still open
     /// at the end of the file, at the maximum length, or at a line that is a complete row. The
-    /// lines after the first one are then read again.
+    /// lines after the first line are then read again.
     fn close_quote(&mut self, splitter: &mut Splitter, first: &Line) -> Result<bool, ImportError> {
         if first.number <= self.looked_at {
             return Ok(false);

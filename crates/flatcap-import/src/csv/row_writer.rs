@@ -1,4 +1,4 @@
-//! The second pass: writes the rows of a file as samples.
+//! The second pass, which writes the rows of a file as samples.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const DEVICES_MAX: usize = 1000;
 struct HeldRow {
     wall_ns: i64,
     source: u16,
-    /// `None` for a skipped row, which takes a sample number of the source.
+    /// The payload, or `None` for a skipped row, which uses one sample number of the source.
     payload: Option<Box<[u8]>>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct CsvRowWriter<'i, 's> {
     last_device: LastDevice,
     times: RowTimes,
     run: RunWriter<'s>,
-    /// Sources by the cells of their key columns.
+    /// Ids of the sources, by the cells of the key columns.
     sources: BTreeMap<Vec<String>, u16>,
     /// Number of rows that were skipped before the first source existed.
     skipped: u64,
@@ -173,8 +173,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         self.run.append(source, wall_ns, payload.len(), |place| place.copy_from_slice(payload))
     }
 
-    /// Writes the held rows. With `findings`, adds the assumptions about times: a pipe has no first
-    /// pass that would report them.
+    /// Writes the held rows. If `findings` is given, adds the assumptions about times, because a
+    /// pipe has no first pass that would report them.
     ///
     /// # Errors
     /// [`ImportError::Write`].
@@ -233,7 +233,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         Ok(source)
     }
 
-    /// Skips a row. The row takes a sample number: of the source of the last held row, or else of
+    /// Skips a row. The row uses one sample number of the source of the last held row, or else of
     /// the first source.
     fn skip_row(&mut self, what: String, offset: u64, report: &mut ImportReport) {
         report.add_flaw(&self.path, offset, Some(1), what);

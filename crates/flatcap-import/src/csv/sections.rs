@@ -1,13 +1,13 @@
-//! Headers within a file: which records belong to the table of the first header.
+//! Headers within a file. They decide which records belong to the table of the first header.
 
 use super::cells::Cells;
 use super::columns::CsvHeader;
 use crate::findings::{FindingKind, ImportFindings, Tally};
 
-/// The part of a file that a record is.
+/// The part of a file to which a record belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordPart {
-    /// A row of the table, or a line that is no row of any table.
+    /// A row of the first table, or a line that is not a row of any table.
     Own,
     /// The header again, as in concatenated files.
     Header,
@@ -15,16 +15,17 @@ pub(super) enum RecordPart {
     OtherTable,
 }
 
-/// Follows the headers of a file. A header applies to the rows after it, until the next header.
+/// Keeps track of the headers of a file. A header applies to the rows after it, until the next
+/// header.
 #[derive(Debug, Default)]
 pub(super) struct Sections {
     is_other: bool,
-    /// The first header of another table, and the number of rows of all other tables.
+    /// The line of the first header of another table, and the number of rows of all other tables.
     others: Tally,
 }
 
 impl Sections {
-    /// Returns the part of the file that the next record is.
+    /// Returns the part of the file to which the next record belongs.
     pub(super) fn part(&mut self, header: &CsvHeader, cells: &Cells, line: u64) -> RecordPart {
         if header.is_repeated(cells) {
             self.is_other = false;

@@ -1,4 +1,4 @@
-//! The first pass: reads all rows and decides how to interpret the file.
+//! The first pass, which reads all rows and decides how to interpret the file.
 
 use std::path::Path;
 
@@ -21,24 +21,26 @@ use crate::row_times::{RowOrder, RowTimes};
 
 /// Maximum memory for rows that are sorted, in bytes.
 const SORTED_BYTES_MAX: u64 = 512 << 20;
-/// Memory of a row and of each cell without their text, in bytes.
+/// Memory of a row without its text, and of each cell without its text, in bytes.
 const ROW_BYTES: u64 = 96;
 const CELL_BYTES: u64 = 12;
 
-/// The times of a file, assuming one time format.
+/// The times of a file, if one time format is assumed.
 struct FormSurvey {
     form: TimeForm,
-    /// The form was recognized by the digits of a number, so other digits mean another unit.
+    /// Whether the format was recognized by the number of digits. Another number of digits then
+    /// means another unit.
     by_digits: bool,
     rows: u64,
-    /// Rows whose number means a time before 1990 or after 2099.
+    /// Rows whose number stands for a time before 1990 or after 2099.
     doubtful: Tally,
     first_doubtful: String,
-    /// The state for the oldest row first, and for the newest row first.
+    /// Two states. The first assumes that the oldest row is first, the second that the newest row
+    /// is first.
     both: [(LocalClock, RowTimes); 2],
 }
 
-/// The time format of a file, with the times that it gives.
+/// The time format of a file, with the times that result from this format.
 struct ChosenForm {
     form: TimeForm,
     by_digits: bool,
@@ -63,7 +65,8 @@ pub(super) struct Survey<'o> {
     first_formless: Option<(u64, String)>,
     bytes: u64,
     last_device: LastDevice,
-    /// Evidence for the encoding: cells that are not UTF-8, and cells with UTF-8 beyond ASCII.
+    /// Cells that are not UTF-8. They and the cells with UTF-8 beyond ASCII are the evidence for
+    /// the encoding.
     not_utf8: Tally,
     is_utf8: u64,
 }
@@ -184,8 +187,8 @@ impl<'o> Survey<'o> {
         is_read
     }
 
-    /// Returns the encoding with which to read the file again. This is Latin-1 if some cells are
-    /// not UTF-8 and no cell has UTF-8 beyond ASCII, unless the encoding is known.
+    /// Returns the encoding with which the file must be read again. This is Latin-1 if some cells
+    /// are not UTF-8 and no cell has UTF-8 beyond ASCII. Returns `None` if the encoding is known.
     pub(super) fn other_encoding(&self) -> Option<(TextEncoding, Tally)> {
         let is_other = self.not_utf8.count > 0 && self.is_utf8 == 0 && self.options.encoding.is_none();
         (is_other && self.encoding == TextEncoding::Utf8).then_some((TextEncoding::Latin1, self.not_utf8))
@@ -255,10 +258,11 @@ impl<'o> Survey<'o> {
         Ok(Surveyed { interpretation, check, damage: None })
     }
 
-    /// Returns the time format: stated by an option, or the format of most rows.
+    /// Returns the time format, which is stated by an option or fits most rows.
     fn choose_form(&mut self, path: &Path, findings: &mut ImportFindings) -> Result<ChosenForm, ImportError> {
         let most = self.forms.iter().map(|survey| survey.rows).max();
-        // If several formats fit all rows, a wrong one scatters them over months or years.
+        // If several formats fit all rows, a wrong format distributes the rows over months or
+        // years.
         let likely = self.forms.iter().enumerate().filter(|(_, survey)| Some(survey.rows) == most);
         let best = likely.min_by_key(|(_, survey)| survey.span_ns()).map(|(at, _)| at);
         let Some(best) = best.map(|at| self.forms.remove(at)) else {
@@ -307,7 +311,7 @@ impl<'o> Survey<'o> {
         Ok(ChosenForm { form: best.form, by_digits: best.by_digits, clock, times })
     }
 
-    /// Returns the key columns: stated by an option, or recognized.
+    /// Returns the key columns, which are stated by an option or recognized.
     fn choose_keys(&mut self, findings: &mut ImportFindings) -> Vec<usize> {
         if let Some(stated) = &self.header.keys {
             return stated.clone();
@@ -321,8 +325,8 @@ impl<'o> Survey<'o> {
         keys
     }
 
-    /// Returns the decimal mark: stated by an option, or the mark of most numbers that allow only
-    /// one.
+    /// Returns the decimal mark. It is stated by an option, or it is the mark of most of the
+    /// numbers that allow only one mark.
     fn choose_decimal(&self, findings: &mut ImportFindings) -> DecimalMark {
         if let Some(stated) = self.options.decimal {
             return stated;

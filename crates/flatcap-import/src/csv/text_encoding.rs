@@ -6,9 +6,9 @@ use std::str::FromStr;
 use crate::input::Input;
 use crate::limited_input::{ElementBudget, LimitedInput};
 
-/// Number of bytes that are decoded at once.
+/// Maximum number of bytes that are decoded in one step.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Length of the start that is examined for UTF-16 without a byte order mark, in bytes.
+/// Length of the start of a text in which UTF-16 without a byte order mark is detected, in bytes.
 const LOOKED_AT_BYTES: usize = 1024;
 /// Windows-1252 from 0x80 to 0x9F, where it differs from Latin-1. Bytes that Windows-1252 does not
 /// use are decoded as Latin-1.
@@ -58,8 +58,8 @@ impl TextEncoding {
     }
 
     /// Recognizes an encoding by its byte order mark, or UTF-16 by the zero bytes of its ASCII
-    /// characters. Other text has no zero bytes. Returns `None` for such text without a byte order
-    /// mark.
+    /// characters. Text in other encodings has no zero bytes. For such text without a byte order
+    /// mark, this function returns `None`.
     pub(super) fn of_start(start: &[u8]) -> Option<Self> {
         match start {
             [0xFF, 0xFE, ..] => return Some(Self::Utf16Le),
@@ -87,8 +87,8 @@ impl TextEncoding {
         }
     }
 
-    /// Decodes bytes to UTF-8. An incomplete character at the end remains in `bytes`, unless the
-    /// text ends here.
+    /// Decodes bytes to UTF-8. An incomplete character at the end stays in `bytes`, unless `is_end`
+    /// says that the text ends here.
     pub(super) fn decode(self, bytes: &mut Vec<u8>, is_end: bool, text: &mut Vec<u8>) {
         let mut put = |character: char| {
             let mut place = [0; 4];
@@ -146,11 +146,13 @@ pub(super) struct DecodedInput {
 }
 
 impl DecodedInput {
-    /// Opens an input and reads up to `length` bytes of its start. With `is_line_enough`, it does
-    /// not wait for more than the first line: another program may still write the input.
+    /// Opens an input and reads up to `length` bytes of its start. If `is_line_enough`, the call
+    /// does not wait for more than the first line, because another program may still write the
+    /// input.
     ///
     /// # Errors
-    /// Read errors of the input. For damage, the read after the last intact byte fails instead.
+    /// Read errors of the input. Damage is not an error of this call. Instead, the read after the
+    /// last intact byte fails.
     pub(super) fn open(input: Input, length: usize, is_line_enough: bool) -> io::Result<Self> {
         let budget = ElementBudget::new();
         let mut limited = LimitedInput::new(input, budget.clone());
@@ -202,7 +204,7 @@ impl DecodedInput {
         text
     }
 
-    /// Sets the encoding. Call it before the first read.
+    /// Sets the encoding. Must be called before the first read.
     pub(super) fn set_encoding(&mut self, encoding: TextEncoding) {
         self.encoding = encoding;
         self.skipped = encoding.mark_bytes(self.start()) as u64;
@@ -235,7 +237,7 @@ impl DecodedInput {
         }
     }
 
-    /// Starts the next line: the length limit applies to each line.
+    /// Starts the next line, because the length limit applies to each line.
     pub(super) fn renew_budget(&self) {
         self.budget.renew();
     }

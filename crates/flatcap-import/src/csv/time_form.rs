@@ -10,15 +10,15 @@ use jiff::fmt::strtime;
 use super::calendar::{DateOrder, calendar_time, compact_time, ends_with_digit, time_of_day};
 
 const NS_PER_S: i64 = 1_000_000_000;
-/// Maximum number of digits of seconds, milliseconds and microseconds since 1970. They are enough
-/// for the next three thousand years.
+/// Maximum number of digits of seconds since 1970. The next constants are the limits for
+/// milliseconds and microseconds. The digits are enough for the next three thousand years.
 const SECOND_DIGITS_MAX: usize = 11;
 const MILLISECOND_DIGITS_MAX: usize = 14;
 const MICROSECOND_DIGITS_MAX: usize = 17;
-/// The years in which times are recorded. A number that means a time of another year is probably
-/// not a time since 1970.
+/// The years in which recorded times may lie. A number that stands for a time in another year is
+/// probably not a time since 1970.
 const YEARS: std::ops::RangeInclusive<i16> = 1990..=2099;
-/// The same in nanoseconds since 1970.
+/// The range of `YEARS` in nanoseconds since 1970.
 const YEARS_NS: std::ops::Range<i64> = 631_152_000 * NS_PER_S..4_102_444_800 * NS_PER_S;
 /// Maximum number of digits of a fraction that are used.
 const FRACTION_DIGITS: usize = 18;
@@ -26,12 +26,12 @@ const FRACTION_DIGITS: usize = 18;
 /// The format of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TimeForm {
-    /// ISO 8601: 2026-11-22T21:05:37.463435+01:00, 2026-11-22 21:05:37.
+    /// ISO 8601, for example 2026-11-22T21:05:37.463435+01:00 or 2026-11-22 21:05:37.
     Iso,
     /// A number since 1970, with or without decimals. The value is the unit of the
     /// number, in nanoseconds.
     SinceEpoch(i64),
-    /// A date in a certain order of day, month and year, and a time of day.
+    /// A date in the given order of day, month and year, and a time of day.
     Calendar(DateOrder),
     /// A pattern of strftime(3).
     Pattern(String),
@@ -72,8 +72,8 @@ impl FromStr for TimeForm {
 }
 
 impl TimeForm {
-    /// Returns the possible formats of a time, the most likely first. Empty if the text is not a
-    /// time.
+    /// Returns the possible formats of a time, the most likely format first. Returns an empty list
+    /// if the text is not a time.
     pub(super) fn candidates(text: &str) -> Vec<Self> {
         let compact = Self::Calendar(DateOrder::Ymd);
         let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -85,14 +85,15 @@ impl TimeForm {
         let mut forms = vec![Self::of_number(text).unwrap_or(Self::Iso)];
         forms.retain(|form| form.read(text).is_some());
         if forms.is_empty() {
-            // The year is first less often than last if it has two digits.
+            // A year of two digits is more often last than first.
             let orders = [DateOrder::Dmy, DateOrder::Mdy, DateOrder::Ymd];
             forms.extend(orders.map(Self::Calendar).into_iter().filter(|form| form.read(text).is_some()));
         }
         forms
     }
 
-    /// Returns the format that the digits of a number suggest, or `None` if the text is no number.
+    /// Returns the format that the number of digits suggests, or `None` if the text is not a
+    /// number.
     fn of_number(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         let is_of_number = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b',');
@@ -139,7 +140,7 @@ impl TimeForm {
         }
     }
 
-    /// Returns whether a time is a number that means a time before 1990 or after 2099.
+    /// Returns whether a time is a number that stands for a time before 1990 or after 2099.
     pub(super) fn is_doubtful(&self, time: CellTime<'_>) -> bool {
         self.is_number() && matches!(time, CellTime::Instant(ns) if !YEARS_NS.contains(&ns))
     }
@@ -149,8 +150,8 @@ impl TimeForm {
         matches!(self, Self::SinceEpoch(_))
     }
 
-    /// Parses a time whose unit follows from its digits. Returns `None` if the text has another
-    /// format, or is a number with the digits of another unit.
+    /// Parses a time whose unit is derived from its number of digits. Returns `None` if the text
+    /// has another format, or if its number of digits means another unit.
     pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
         self.read(text).filter(|_| is_own)
@@ -194,7 +195,7 @@ impl TimeForm {
     }
 }
 
-/// Parses a month, such as 2024-03: the time at which it begins.
+/// Parses a month, such as 2024-03, and returns the time at which the month begins.
 fn month(text: &str) -> Option<DateTime> {
     let (year, month) = text.split_once('-')?;
     let are_digits =
@@ -209,7 +210,7 @@ pub(super) fn is_time_of_day(text: &str) -> bool {
     time_of_day(text).is_some_and(|(_, rest)| rest.is_empty())
 }
 
-/// Returns whether a text is a time of day in six digits: 023000.
+/// Returns whether a text is a time of day in six digits, for example 023000.
 pub(super) fn is_compact_time(text: &str) -> bool {
     compact_time(text).is_some()
 }
@@ -219,7 +220,7 @@ pub(super) fn is_date(text: &str) -> bool {
     let is_plain =
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/' | b'-'));
     let form = TimeForm::candidates(text).into_iter().find(|form| !matches!(form, TimeForm::SinceEpoch(_)));
-    // The T of OCT separates no time of day.
+    // The T of OCT does not separate a date from a time of day.
     let is_mark = |(at, _): (usize, &str)| text.get(..at).is_some_and(ends_with_digit);
     is_plain && !text.match_indices(['T', 'Z']).any(is_mark) && form.is_some()
 }

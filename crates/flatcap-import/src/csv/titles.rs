@@ -1,4 +1,4 @@
-//! Titles of columns: recognizes time columns, units and zones.
+//! Titles of columns, from which time columns, units and zones are recognized.
 
 use super::numeral::split_unit;
 use crate::zone_name::zone_named;
@@ -35,8 +35,8 @@ const CLOCK_PARTS: [&str; 4] = ["time", "zeit", "clock", "hour"];
 /// Parts of the titles of times that count from the start of the recording.
 const ELAPSED_PARTS: [&str; 4] = ["elapsed", "relative", "uptime", "runtime"];
 
-/// Ranks a title as a title of the time column: 0 is the most likely. Returns `None` for other
-/// titles.
+/// Returns the rank of a title among the titles of time columns. The most likely title has rank 0.
+/// Returns `None` for other titles.
 pub(super) fn time_rank(title: &str) -> Option<usize> {
     let known = TIME_NAMES.iter().position(|name| title.eq_ignore_ascii_case(name));
     known.or_else(|| {
@@ -58,12 +58,13 @@ pub(super) fn is_elapsed(title: &str) -> bool {
     ELAPSED_PARTS.iter().any(|part| plain.contains(part))
 }
 
-/// Returns the zone in the title of a time column: `Time (UTC)`, `time_utc`, `Timestamp [+02:00]`.
+/// Returns the zone in the title of a time column, for example of `Time (UTC)`, `time_utc` or
+/// `Timestamp [+02:00]`.
 pub(super) fn zone_of_title(title: &str) -> Option<&str> {
     words(title).find(|word| word.len() > 1 && zone_named(word).is_some())
 }
 
-/// Returns the zone in a line before the header: `# timezone: Europe/Berlin`.
+/// Returns the zone in a line before the header, for example of `# timezone: Europe/Berlin`.
 pub(super) fn zone_of_line(line: &str) -> Option<&str> {
     let lower = line.to_ascii_lowercase();
     let names = ["timezone", "time zone", "time_zone", "zeitzone", "tz"];
@@ -75,26 +76,27 @@ pub(super) fn zone_of_line(line: &str) -> Option<&str> {
     let marks = line.get(end..)?;
     let rest = marks.trim_start_matches([':', '=', ',', ';', '\t', ' ', '"']);
     let word = rest.split([',', ';', '\t', ' ', '"', ')']).next()?;
-    // A word after a colon is meant as a zone even if no such zone is known.
+    // A word after a colon or an equals sign is meant as a zone even if no such zone is known.
     let is_stated = marks.trim_start().starts_with([':', '=']) && !word.is_empty();
     (is_stated || zone_named(word).is_some()).then_some(word)
 }
 
-/// Returns the unit in brackets at the end of a title: `memory.used [MiB]`, `torque (Nm)`.
+/// Returns the unit in brackets at the end of a title, for example of `memory.used [MiB]` or
+/// `torque (Nm)`.
 pub(super) fn unit_of_title(title: &str) -> Option<&str> {
     let inner = match title.strip_suffix(']') {
         Some(rest) => rest.rsplit_once('[')?.1,
         None => title.strip_suffix(')')?.rsplit_once('(')?.1,
     };
     let inner = inner.trim();
-    // Tests the unit without a space before it: after a space, any word may be a unit.
+    // Tests the unit without a space before it, because after a space any word may be a unit.
     let text = format!("1{inner}");
     let is_known = split_unit(&text).1 == inner && !inner.is_empty();
     (is_known || matches!(inner, "A" | "C" | "bytes" | "B" | "J" | "Nm" | "bar" | "Pa" | "hPa" | "lx" | "l"))
         .then_some(inner)
 }
 
-/// Returns the unit of numeric times in nanoseconds: `Time [ms]`, `timestamp_us`.
+/// Returns the unit of numeric times in nanoseconds, for example of `Time [ms]` or `timestamp_us`.
 pub(super) fn time_unit_ns(title: &str) -> Option<i64> {
     words(title).find_map(|word| match &*word.to_ascii_lowercase() {
         "s" | "sec" | "secs" | "seconds" => Some(1_000_000_000),

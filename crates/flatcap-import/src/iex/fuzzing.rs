@@ -1,8 +1,8 @@
-//! Invariants that must hold for any bytes taken as a capture: the entry point of `fuzz/` and of
-//! tests.
+//! Invariants that must hold for any bytes that are read as a capture. This module is the entry
+//! point of `fuzz/` and of tests.
 //!
-//! Panics if the importer violates an invariant. Not in releases: compiled for tests and with the
-//! feature `fuzzing`.
+//! The functions panic if the importer violates an invariant. Releases do not contain this module,
+//! which is compiled only for tests and with the feature `fuzzing`.
 
 use std::cell::Cell;
 use std::io::Cursor;
@@ -18,11 +18,11 @@ use super::{Feed, IexImport};
 use crate::{ImportError, ImportLimits, ImportProgress, ImportReport, Input, RunWriter};
 
 thread_local! {
-    /// Shared because creating them takes longer than a small import.
+    /// The templates are shared, because creating them takes longer than a small import.
     static MODELS: Rc<IexTemplates> = Rc::new(IexTemplates::new());
 }
 
-/// An imported sample: number, capture time, payload.
+/// The number, capture time and payload of an imported sample.
 type ImportedFrame = (u64, i64, Vec<u8>);
 
 /// Imports bytes into memory, as a capture of this feed.
@@ -31,7 +31,7 @@ pub(super) fn import(data: &[u8], feed: Feed, shelf: &MemoryStorage) -> Result<I
         .map_err(ImportError::read(Path::new("capture")))?;
     let mut watch = |_| true;
     let mut progress = ImportProgress::new(&mut watch);
-    // Small segments, so that there are several.
+    // The segments are small, so that an import writes several of them.
     let plan = ImportLimits { segment_bytes: 1 << 20, frame_max: 1 << 20 };
     let models = MODELS.with(Rc::clone);
     let mut import = IexImport::begin(feed, RunWriter::begin(shelf, plan)?, models);
@@ -67,7 +67,7 @@ pub(super) fn frames(shelf: &MemoryStorage) -> (Vec<ImportedFrame>, u64) {
 /// and match the schema, losses must be explained, and all input must be read or reported.
 ///
 /// # Panics
-/// An invariant of the import is violated.
+/// If an invariant of the import is violated.
 pub fn capture(data: &[u8]) {
     let shelf = MemoryStorage::default();
     let report = match import(data, Feed::Deep, &shelf) {

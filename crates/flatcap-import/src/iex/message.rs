@@ -1,7 +1,7 @@
 //! Messages of DEEP 1.0 and TOPS 1.6, and their payloads (schemas/market/iex.fbs).
 //!
-//! Almost all messages are of a few types with a fixed layout. So each type has a template, which
-//! is copied and patched.
+//! Almost all messages belong to a few types with a fixed layout. Each type therefore has a
+//! template, which is copied and filled with the values of the message.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatcap_format::frame::{FrameTemplate, TemplateField, frame_template};
@@ -18,24 +18,24 @@ use crate::{ImportError, RunWriter};
 /// Binary schema of the payloads, and its root table.
 pub(super) const SCHEMA: (&[u8], &str) =
     (include_bytes!("../../../../generated/market/iex.bfbs"), "flatcap.market.iex.Message");
-/// Bytes common to all messages: type, a code, time.
+/// Length of the part common to all messages (type, a code, time), in bytes.
 const COMMON_BYTES: usize = 10;
 
 /// The form of a message, compared with its type's specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageForm {
-    /// Exactly the specified length.
+    /// A message of exactly the specified length.
     Exact,
-    /// Longer than specified.
+    /// A message that is longer than specified.
     Longer,
-    /// An unknown type.
+    /// A message of an unknown type.
     Unknown,
-    /// Shorter than its type requires.
+    /// A message that is shorter than its type requires.
     Short,
 }
 
-/// Returns the time of a message, in nanoseconds since 1970, UTC; `None` if it is too short to have
-/// one.
+/// Returns the time of a message, in nanoseconds since 1970, UTC, or `None` if the message is too
+/// short to have a time.
 #[inline]
 pub(super) fn time_ns(message: &[u8]) -> Option<i64> {
     message.get(2..)?.first_chunk().copied().map(i64::from_le_bytes)
@@ -261,8 +261,8 @@ fn append_raw(
         .append(target.source, target.wall_ns, payload.len(), |buffer| buffer.copy_from_slice(payload))
 }
 
-/// Reads the fields of a message after its time, in sequence. Missing bytes read as 0: the caller
-/// has checked the length.
+/// Reads the fields of a message after its time, in sequence. The caller has checked the length, so
+/// missing bytes are simply read as 0.
 struct FieldReader<'m>(&'m [u8]);
 
 impl FieldReader<'_> {
@@ -289,16 +289,16 @@ impl FieldReader<'_> {
         i64::from_le_bytes(self.take())
     }
 
-    /// Returns a text of eight bytes, with trailing spaces replaced by zeros.
+    /// Returns a string of eight bytes, with trailing spaces replaced by zeros.
     #[inline]
     fn symbol(&mut self) -> [u8; 8] {
         let text = u64::from_le_bytes(self.take());
-        // The last byte of the text is the highest of the number.
+        // The last byte of the string is the most significant byte of the number.
         let spaces = (text ^ u64::from_le_bytes(*b"        ")).leading_zeros() / 8 * 8;
         (text & u64::MAX.checked_shr(spaces).unwrap_or(0)).to_le_bytes()
     }
 
-    /// Returns a text of four bytes, with trailing spaces replaced by zeros.
+    /// Returns a string of four bytes, with trailing spaces replaced by zeros.
     #[inline]
     fn short_text(&mut self) -> [u8; 4] {
         let text = self.read_u32();

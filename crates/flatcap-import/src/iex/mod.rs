@@ -1,7 +1,7 @@
 //! Imports IEX DEEP 1.0 and TOPS 1.6 from network captures.
 //!
-//! Each channel is a source, in order of appearance. The feed may restart its numbers within a day;
-//! the numbers of the samples grow with them and never step back.
+//! Each channel is a source, in order of appearance. The feed may restart its numbers within a day.
+//! The numbers of the samples increase like the numbers of the feed, but never step back.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -21,18 +21,19 @@ use self::transport::{DatagramContent, IexSegment};
 use super::capture::{Capture, Packet, datagram};
 use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, Input, RunWriter};
 
-/// Maximum number of channels of a feed in one import; segments of others are flaws.
+/// Maximum number of channels of a feed in one import. Segments of further channels are reported as
+/// flaws.
 const CHANNELS_MAX: usize = 64;
 
-/// Reported for segments of this transport that belong to another feed.
+/// The name in reports for segments of this transport that belong to another feed.
 const OTHER_FEEDS: &str = "segments of other feeds";
 
 /// The feed to import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
-    /// Depth of book and last sale: DEEP 1.0.
+    /// DEEP 1.0, with depth of book and last sale.
     Deep,
-    /// Top of book and last sale: TOPS 1.6.
+    /// TOPS 1.6, with top of book and last sale.
     Tops,
 }
 
@@ -59,10 +60,10 @@ impl Feed {
     }
 }
 
-/// Imports the captures in sequence: the feed continues from one to the next.
+/// Imports the captures in sequence. The feed continues from one capture to the next.
 ///
 /// # Errors
-/// Any [`ImportError`]. Samples recorded before it are sealed.
+/// Any [`ImportError`]. Samples recorded before the error are sealed.
 pub fn import(files: &[PathBuf], feed: Feed, job: ImportJob<'_, '_>) -> Result<ImportReport, ImportError> {
     let ImportJob { storage, limits: plan, mut progress } = job;
     let mut import = IexImport::begin(feed, RunWriter::begin(storage, plan)?, Rc::new(IexTemplates::new()));
@@ -201,8 +202,8 @@ impl<'s> IexImport<'s> {
         channel_import.import_segment(&segment, packet, (path, payload))
     }
 
-    /// Returns the index of a channel. Adds a source for a new one. Returns `None` if there are too
-    /// many.
+    /// Returns the index of a channel. Adds a source for a new channel. Returns `None` if there are
+    /// too many channels.
     #[inline]
     fn channel_index(&mut self, number: u32) -> Result<Option<usize>, ImportError> {
         let known = self.channels.iter().position(|channel| channel.number == number);
@@ -228,7 +229,7 @@ impl<'s> IexImport<'s> {
         Ok(Some(index))
     }
 
-    /// Releases all held segments at the end, when no more packets can fill a gap.
+    /// Releases all held segments at the end of the input, when no more packets can fill a gap.
     fn release_all(&mut self) -> Result<(), ImportError> {
         for channel in &mut self.channels {
             let mut channel_import = ChannelImport {
@@ -331,8 +332,8 @@ impl ChannelImport<'_, '_> {
         Ok(())
     }
 
-    /// Reports a segment with fewer messages than it claims. The rest may arrive on another line;
-    /// otherwise it is missing.
+    /// Reports a segment with fewer messages than it claims. The other messages may arrive on
+    /// another line. Otherwise they are missing.
     #[cold]
     fn report_truncated(
         &mut self,
@@ -356,7 +357,7 @@ impl ChannelImport<'_, '_> {
         }
     }
 
-    /// Records held segments that are next now.
+    /// Records held segments that have the next number now.
     #[inline]
     fn record_held(&mut self) -> Result<(), ImportError> {
         while let Some((arrival, held, before)) = self.channel.order.take_next() {
@@ -385,8 +386,8 @@ impl ChannelImport<'_, '_> {
         Ok(true)
     }
 
-    /// Records the messages of a segment, except for the first `before`, which are recorded
-    /// already.
+    /// Records the messages of a segment, except for the first `before` messages, which are already
+    /// recorded.
     #[inline]
     fn record(
         &mut self,
@@ -405,7 +406,8 @@ impl ChannelImport<'_, '_> {
             source: self.channel.source,
             wall_ns: arrival.wall_ns,
         };
-        // A message without a time has its segment's, as when the segment was classified.
+        // A message without a time gets the time of its segment, as in the classification of the
+        // segment.
         let mut newest_ns = arrival.first_ns;
         for (number, message) in (segment.first..).zip(segment.messages()).skip(before.into()) {
             header.set_sequence(number);

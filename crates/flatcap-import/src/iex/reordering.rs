@@ -1,42 +1,45 @@
 //! Orders the segments of a feed by sequence numbers and message times, and detects late, repeated
 //! and restarted numbers.
 //!
-//! A feed may be captured on two lines at once, whose packets arrive in any order, and it may
-//! restart its numbers without notice. So:
+//! A feed may be captured on two lines at the same time, whose packets arrive in any order. The
+//! feed may also restart its numbers without notice. The rules are therefore:
 //!
-//! - A segment with the next number is recorded. One that is ahead is held until the gap before it
-//!   is filled, the time limit is over ([`HELD_NS_MAX`]), or too much is held
-//!   ([`HELD_SEGMENTS_MAX`], [`HELD_BYTES_MAX`]); then the gap is recorded as lost.
-//! - A segment with an old number is a repeat if its first message is not newer than the newest so
-//!   far. If it is newer, the feed has restarted: a new epoch, whose numbers begin at 1. A new
-//!   session is a new epoch too.
-//! - A number in a recorded gap that arrives shortly after the time limit is late, even if it is a
-//!   little newer ([`LATE_NS_MAX`]): messages are not strictly in the order of their times.
+//! - A segment with the next number is recorded. A segment with a later number is held until the
+//!   gap before it is filled. If the time limit is over ([`HELD_NS_MAX`]) or too much is held
+//!   ([`HELD_SEGMENTS_MAX`], [`HELD_BYTES_MAX`]), the gap is recorded as lost.
+//! - A segment with an old number is a repeat if its first message is not newer than the newest
+//!   message so far. If the message is newer, the feed has restarted, and a new epoch begins, whose
+//!   numbers begin at 1. A new session is a new epoch too.
+//! - A segment in a recorded gap that arrives shortly after the time limit is late, even if its
+//!   first message is a little newer than the newest message ([`LATE_NS_MAX`]). The reason is that
+//!   messages are not strictly in the order of their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Time to wait for a gap to be filled, by the capture's clock, in nanoseconds. Less than the step
-/// back that counts as a set clock, because segments that fill a gap are recorded after some that
-/// were captured later.
+/// Time to wait for a gap to be filled, by the capture's clock, in nanoseconds. Segments that fill
+/// a gap are recorded after segments that were captured later. The time must therefore be less than
+/// the step back that counts as a set clock.
 pub(super) const HELD_NS_MAX: i64 = 500_000_000;
-/// Maximum number of held segments; one more makes the first gap a loss.
+/// Maximum number of held segments. If there are more, the first gap is recorded as lost.
 pub(super) const HELD_SEGMENTS_MAX: usize = 1024;
-/// Maximum number of held bytes, likewise.
+/// Maximum number of held bytes. If there are more, the first gap is recorded as lost.
 pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
 /// Maximum time by which a message that fills a recorded gap may be newer than the newest message,
-/// in nanoseconds. A message that is newer still belongs to a new epoch.
+/// in nanoseconds. A message beyond this limit belongs to a new epoch.
 pub(super) const LATE_NS_MAX: i64 = 1_000_000_000;
-/// Maximum number of recorded gaps that are remembered for this; the oldest are forgotten.
+/// Maximum number of recorded gaps that are stored to detect late segments. The oldest gaps are
+/// removed first.
 const GAPS_MAX: usize = 64;
 
 /// The properties of a segment that decide its order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     pub(super) session: u32,
-    /// Sequence number of its first message.
+    /// Sequence number of the segment's first message.
     pub(super) first: u64,
-    /// Number of its messages; for 0, `first` is the number of the next one.
+    /// Number of the segment's messages. If it is 0, `first` is the number of the next message of
+    /// the feed.
     pub(super) count: u16,
     /// Time of the segment's first message.
     pub(super) first_ns: i64,
@@ -49,21 +52,23 @@ pub(super) struct Arrival {
 /// The classification of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The segment's messages are next, except for the given number, which are recorded already.
+    /// The segment has the next messages. The given number of messages at its start is already
+    /// recorded.
     Next(u16),
-    /// The segment's messages are ahead: [hold](ReorderBuffer::hold) it.
+    /// Messages before this segment are missing. The caller must [hold](ReorderBuffer::hold) the
+    /// segment.
     Ahead,
-    /// All messages of the segment are recorded already.
+    /// All messages of the segment are already recorded.
     Repeat,
     /// The segment is in a recorded gap.
     Late,
     /// The segment belongs to an old epoch.
     OldEpoch,
-    /// The segment belongs to an old epoch and was captured before the current one began: the
-    /// captures are in the wrong order.
+    /// The segment belongs to an old epoch and was captured before the current epoch began. The
+    /// captures are therefore in the wrong order.
     WrongOrder,
-    /// The segment begins a new epoch: call [`begin_epoch`](ReorderBuffer::begin_epoch), then
-    /// classify it again.
+    /// The segment begins a new epoch. The caller must call
+    /// [`begin_epoch`](ReorderBuffer::begin_epoch) and then classify the segment again.
     NewEpoch,
     /// The segment has no messages and shows no gap.
     Heartbeat,
@@ -166,9 +171,9 @@ impl<T> ReorderBuffer<T> {
         if is_in_gap { Placement::Late } else { Placement::Repeat }
     }
 
-    /// Before anything is recorded: returns whether the segment begins an epoch after the held one.
-    /// This is the case if the segment has another session or a lower number, and is newer than all
-    /// held segments.
+    /// Returns whether the segment begins an epoch after the epoch of the held segments. This is
+    /// used before anything is recorded. It is the case if the segment has another session or a
+    /// lower number, and is newer than all held segments.
     fn starts_epoch_after_held(&self, arrival: &Arrival) -> bool {
         let is_newer = |held: &Arrival| arrival.first_ns > held.first_ns && arrival.send_ns > held.send_ns;
         let first = self.held.values().next().map(|held| held.arrival);
@@ -181,15 +186,16 @@ impl<T> ReorderBuffer<T> {
         if arrival.wall_ns < self.epoch_start_ns { Placement::WrongOrder } else { Placement::OldEpoch }
     }
 
-    /// Returns whether it was sent, and its first message created, before an old epoch ended.
+    /// Returns whether the segment was sent, and its first message was created, before an old epoch
+    /// ended.
     #[inline]
     fn is_from_old_epoch(&self, arrival: &Arrival) -> bool {
         self.old_epochs
             .is_some_and(|(newest_ns, send_ns)| arrival.first_ns <= newest_ns && arrival.send_ns <= send_ns)
     }
 
-    /// Notes that the messages of a segment were recorded; `newest_ns` is the newest message's
-    /// time.
+    /// Notes that the messages of a segment were recorded. `newest_ns` is the time of the newest
+    /// message.
     #[inline]
     pub(super) fn record(&mut self, arrival: &Arrival, newest_ns: i64) {
         if self.next.is_none() {
@@ -228,8 +234,8 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Removes and returns the first held segment if it is next now, and how many of its messages
-    /// are recorded already.
+    /// Removes and returns the first held segment if it has the next number now. Also returns the
+    /// number of its messages that are already recorded.
     pub(super) fn take_next(&mut self) -> Option<(Arrival, T, u16)> {
         loop {
             let entry = self.held.first_entry()?;
@@ -247,7 +253,7 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Returns whether to give up the first gap at this capture time.
+    /// Returns whether the first gap must be given up at this capture time.
     #[inline]
     pub(super) fn is_overdue(&self, wall_ns: i64) -> bool {
         !self.held.is_empty() && self.is_first_overdue(wall_ns)
@@ -278,7 +284,7 @@ impl<T> ReorderBuffer<T> {
         Some(SequenceGap { count: first.saturating_sub(next), is_damage })
     }
 
-    /// Begins a new epoch with this segment. Nothing may be held.
+    /// Begins a new epoch with this segment. No segment may be held at the call.
     pub(super) fn begin_epoch(&mut self, arrival: &Arrival) {
         let (newest_ns, send_ns) = self.old_epochs.unwrap_or((i64::MIN, i64::MIN));
         self.old_epochs = Some((newest_ns.max(self.newest_ns), send_ns.max(self.newest_send_ns)));
@@ -344,7 +350,7 @@ mod tests {
         assert_eq!(hole(&|order| (order.note_damage(), order.record(&arrival(5, 0, 11), 11)).1), of(false));
     }
 
-    // Proves that epochs are not mixed if the feed restarts just after the capture begins.
+    // Proves that epochs are not mixed if the feed restarts immediately after the capture begins.
     #[test]
     fn held_segments_are_one_epoch() {
         let mut order = ReorderBuffer::new();

@@ -12,7 +12,8 @@ fn shape(messages: usize, seed: u64) -> Shape {
     Shape { epochs: 3, ..Shape::real(generator::Feed::Deep, messages, seed) }
 }
 
-/// Returns epoch and number of each recorded message, the number of lost ones, and the report.
+/// Returns the epoch and number of each recorded message, the number of lost messages, and the
+/// report.
 fn recorded(bytes: &[u8]) -> (Vec<(u32, u64)>, u64, ImportReport) {
     let shelf = MemoryStorage::default();
     let report = import(bytes, Feed::Deep, &shelf).unwrap();
@@ -79,8 +80,9 @@ proptest! {
     }
 }
 
-// Proves that fuzz/corpus has a capture of each kind of file, which the target `capture` begins
-// with, and that its properties hold for them. FLATCAP_CORPUS=write writes them.
+// Proves that fuzz/corpus has a capture of each kind of file, and that the properties of the target
+// `capture` hold for these captures. The target begins with them. With FLATCAP_CORPUS=write the
+// test writes them.
 #[test]
 fn the_corpus_has_the_seeds() {
     let packets = generator::packets(&shape(40, 1));
@@ -98,8 +100,8 @@ fn the_corpus_has_the_seeds() {
     }
 }
 
-// Proves that every message is recorded once with its number, epoch and time, and that repeats add
-// nothing.
+// Proves that every message is recorded exactly once with its number, epoch and time, and that
+// repeats add nothing.
 #[test]
 fn a_repeat_is_nothing_new() {
     let packets = generator::packets(&shape(5000, 1));
@@ -112,8 +114,8 @@ fn a_repeat_is_nothing_new() {
     assert_eq!(report.skipped["repeated segments"], segments as u64);
 }
 
-// Proves that a capture that begins in the middle has no gap, that a new session is an epoch, and
-// that a packet after its recorded gap is late.
+// Proves that a capture that begins in the middle of the feed has no gap, that a new session is an
+// epoch, and that a packet in an already recorded gap is late.
 #[test]
 fn begin_session_and_lateness() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 2) });
@@ -174,7 +176,7 @@ fn impossible_times_hide_nothing() {
 
     let mut twice = changed;
     let first = twice.iter().position(|packet| packet.count > 0).unwrap();
-    // A message of two bytes has no time; the bytes after it stay in the segment.
+    // A message of two bytes has no time. The bytes after the message stay in the segment.
     let length = u16::from_le_bytes(*twice[first].segment[40..].first_chunk().unwrap());
     twice[first].segment.splice(40..42 + usize::from(length), [2, 0, b'!', 0]);
     let payload = u16::try_from(twice[first].segment.len() - 40).unwrap();
@@ -238,7 +240,8 @@ fn one_segment(messages: &[&[u8]]) -> Vec<u8> {
     pcap(&[packet])
 }
 
-// Proves that unknown types, lengths and codes are kept or counted, never guessed.
+// Proves that messages with unknown types, lengths and codes are kept or counted, and that their
+// meaning is never guessed.
 #[test]
 fn unknown_messages_are_kept() {
     let status =
@@ -282,7 +285,7 @@ fn numbers_beyond_the_specification_are_damage() {
     }
 }
 
-// Proves that the number of channels is limited, and that further ones are reported.
+// Proves that the number of channels is limited, and that further channels are reported.
 #[test]
 fn channels_are_bounded() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(20, 6) });

@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 40;
 /// The content of a datagram.
 #[derive(Debug)]
 pub(super) enum DatagramContent<'p> {
-    /// Not of this transport.
+    /// A datagram that does not belong to this transport.
     Other,
     /// A segment with a truncated header.
     Truncated,
@@ -32,7 +32,7 @@ pub(super) struct IexSegment<'p> {
     pub(super) first: u64,
     /// Send time in nanoseconds since 1970, UTC.
     pub(super) send_ns: i64,
-    /// The messages, as far as they were captured.
+    /// The captured part of the messages.
     payload: &'p [u8],
 }
 
@@ -70,7 +70,8 @@ impl<'p> IexSegment<'p> {
         self.first.saturating_add(self.count.into()) > i64::MAX.cast_unsigned()
     }
 
-    /// Returns its complete messages, each starting with the type byte; at most the claimed number.
+    /// Returns the complete messages, but at most the claimed number. Each message starts with the
+    /// type byte.
     #[inline]
     pub(super) fn messages(&self) -> impl Iterator<Item = &'p [u8]> + use<'p> {
         let mut rest = self.payload;

@@ -1,8 +1,8 @@
-//! LOBSTER inputs: a text file, plain or gzip, or the entries of a ZIP archive (PKWARE APPNOTE
-//! 6.3).
+//! LOBSTER inputs. An input is a text file, plain or gzip, or the entries of a ZIP archive (PKWARE
+//! APPNOTE 6.3).
 //!
-//! A library reads the archive's directory. Entries are decompressed as they are read, two at a
-//! time, from any offset.
+//! A library reads the archive's directory. Entries are decompressed while they are read. Two
+//! entries can be open at the same time, at any offset.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -18,12 +18,13 @@ use zip::result::{ZipError, ZipResult};
 use crate::error::ImportError;
 use crate::input::{CountingInput, Input, InputContext};
 
-/// Maximum number of entries of an archive; one with more is rejected.
+/// Maximum number of entries of an archive. An archive with more entries is rejected.
 pub const ENTRIES_MAX: usize = 4096;
-/// Maximum length of an entry's name, in bytes, as for a path; a longer one is a flaw.
+/// Maximum length of an entry's name, in bytes, which is the limit for a path. A longer name is a
+/// flaw.
 const NAME_BYTES_MAX: usize = 4096;
-/// Maximum number of bytes read from an archive to list its entries; an archive that needs more is
-/// rejected.
+/// Maximum number of bytes that are read from an archive to list its entries. An archive that needs
+/// more is rejected.
 const DIRECTORY_BYTES_MAX: u64 = 64 << 20;
 /// Read size, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -51,13 +52,14 @@ pub(super) struct ArchiveEntry {
 #[derive(Debug, Default)]
 pub(super) struct ArchiveContents {
     pub(super) entries: Vec<ArchiveEntry>,
-    /// Unreadable entries: offset in the archive and reason.
+    /// Unreadable entries, each with the offset in the archive and the reason.
     pub(super) flaws: Vec<(u64, String)>,
     entry_count: usize, // entries of all kinds: <= ENTRIES_MAX + 1
 }
 
 impl TextLocation {
-    /// Returns a path for messages; for an entry, the archive's path followed by the entry's name.
+    /// Returns a path for messages. For an entry, this is the archive's path followed by the
+    /// entry's name.
     pub(super) fn display_path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
@@ -69,7 +71,7 @@ impl TextLocation {
         }
     }
 
-    /// Returns its name without directories.
+    /// Returns the name of the file or entry without directories.
     pub(super) fn file_name(&self) -> Option<&str> {
         let path = match self {
             Self::File(path) => path,
@@ -78,7 +80,7 @@ impl TextLocation {
         path.file_name()?.to_str()
     }
 
-    /// Opens it.
+    /// Opens the file or entry.
     ///
     /// # Errors
     /// [`ImportError::Read`], [`ImportError::Stopped`].
@@ -105,8 +107,8 @@ impl TextLocation {
     }
 }
 
-/// Lists the entries of an archive from its directory or, if that is damaged or missing, from the
-/// headers of the entries.
+/// Lists the entries of an archive from its directory. If the directory is damaged or missing, the
+/// entries are listed from their headers.
 ///
 /// # Errors
 /// [`ImportError::Read`]; [`ImportError::Kind`] for more than [`ENTRIES_MAX`] entries.
@@ -142,7 +144,7 @@ fn by_directory(file: File) -> ZipResult<ArchiveContents> {
     Ok(contents)
 }
 
-/// Follows the entries' headers until an offset has no header.
+/// Lists entries by following their headers, up to the first offset that has no header.
 fn by_headers(file: File, why: &ZipError) -> io::Result<ArchiveContents> {
     let mut contents = ArchiveContents::default();
     let at = Rc::new(Cell::new(0));

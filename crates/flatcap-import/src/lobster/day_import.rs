@@ -1,4 +1,5 @@
-//! Imports one pair of files as one run: row by row, the message before its order book.
+//! Imports one pair of files as one run, row by row. Each message is recorded before its order
+//! book.
 
 use std::path::PathBuf;
 
@@ -18,10 +19,10 @@ const MESSAGE_COLUMNS: usize = 6;
 /// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct LobsterOptions {
-    /// The symbol of all files; overrides their names.
+    /// The symbol of all files, which overrides the symbols in their names.
     pub symbol: Option<String>,
-    /// The date of all files; overrides their names. If neither gives a date, times are relative to
-    /// 1970-01-01, UTC.
+    /// The date of all files, which overrides the dates in their names. If neither the option nor
+    /// the name gives a date, times are relative to 1970-01-01, UTC.
     pub date: Option<Date>,
 }
 
@@ -140,7 +141,7 @@ struct BookInput {
 /// A row, a damaged row, or the end of the file.
 type NextRow<Row> = Option<Result<Row, DamagedRow>>;
 
-/// A damaged row, with its time if that is valid.
+/// A damaged row, with its time if the time is valid.
 #[derive(Clone, Copy)]
 struct DamagedRow(Option<RowTime>);
 
@@ -225,8 +226,8 @@ impl DayImport<'_> {
             None => None,
         };
         if let Some(time) = time {
-            // Cannot overflow: a date is accepted only if two days more still fit, and times are
-            // below SECONDS_MAX.
+            // The sum cannot overflow, because a date is accepted only if two more days still fit,
+            // and times are below SECONDS_MAX.
             self.last_wall_ns = self.midnight_ns.saturating_add(time.ns.cast_signed());
         }
         let wall_ns = self.last_wall_ns;
@@ -302,7 +303,8 @@ impl RowReader {
         Ok(None)
     }
 
-    /// Returns the cause of a lost row, which is damaged or, after the end of the file, missing.
+    /// Returns the cause of a lost row. The row is damaged, or it is missing because the file has
+    /// ended.
     #[cold]
     fn loss_cause(&mut self, is_there: bool) -> GapCause {
         self.missing += u64::from(!is_there);

@@ -1,26 +1,28 @@
-//! Parses LOBSTER's file names: the only source of symbol, date and, for messages, levels.
+//! Parses LOBSTER's file names, which are the only source of the symbol, the date and, for
+//! messages, the number of levels.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::row::{LEVELS_MAX, RowKind};
 
-/// Maximum length of a symbol, in bytes; a name with a longer one is not LOBSTER's.
+/// Maximum length of a symbol, in bytes. A name with a longer symbol is not a name of LOBSTER.
 const SYMBOL_BYTES_MAX: usize = 32;
-/// The exchange's time zone for hosts without a time zone database: the rule since 2007, before
-/// which LOBSTER has no data.
+/// The exchange's time zone for hosts without a time zone database. It has the daylight saving rule
+/// since 2007, and LOBSTER has no data before 2007.
 const NEW_YORK_SINCE_2007: &str = "EST5EDT,M3.2.0,M11.1.0";
 
 /// The parts of a name: `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`, or without begin and end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LobsterName {
-    /// The part common to a pair of files: symbol, date, begin, end, levels.
+    /// The part of the name that both files of a pair have, with symbol, date, begin, end and
+    /// levels.
     pub(super) day: String,
     pub(super) symbol: String,
     pub(super) date: Date,
     /// The kind of rows. Used only for empty files.
     pub(super) kind: RowKind,
-    /// Number of levels of the book that the messages are about.
+    /// Number of levels of the order book to which the messages refer.
     pub(super) levels: usize,
 }
 
@@ -55,7 +57,7 @@ impl LobsterName {
     }
 }
 
-/// Returns whether a text can be a symbol, which becomes part of source and file names.
+/// Returns whether a text can be a symbol. A symbol becomes part of source names and file names.
 pub(super) fn is_symbol(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
     (1..=SYMBOL_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with('.')
@@ -68,12 +70,12 @@ fn parse_date(text: &str) -> Option<Date> {
     midnight_ns(date).map(|_| date)
 }
 
-/// Returns midnight in the exchange's time zone, in nanoseconds since 1970, UTC; `None` if that is
-/// out of range.
+/// Returns midnight in the exchange's time zone, in nanoseconds since 1970, UTC, or `None` if this
+/// time is out of range.
 pub(super) fn midnight_ns(date: Date) -> Option<i64> {
     let zone = TimeZone::get("America/New_York").or_else(|_| TimeZone::posix(NEW_YORK_SINCE_2007)).ok()?;
     let midnight = date.to_zoned(zone).ok()?.timestamp().as_nanosecond();
-    // Two days later must still fit into 64 bits.
+    // The time two days later must still fit into 64 bits.
     i64::try_from(midnight).ok().filter(|midnight| midnight.checked_add(2 * 86_400_000_000_000).is_some())
 }
 
@@ -81,7 +83,8 @@ pub(super) fn midnight_ns(date: Date) -> Option<i64> {
 mod tests {
     use super::*;
 
-    // Proves that LOBSTER's names are parsed and other, also hostile, names are rejected.
+    // Proves that LOBSTER's names are parsed and that other names, including hostile ones, are
+    // rejected.
     #[test]
     fn names_are_read() {
         let name = LobsterName::parse("AAPL_2012-06-21_34200000_57600000_message_10.csv").unwrap();
@@ -116,8 +119,9 @@ mod tests {
         }
     }
 
-    // Proves that midnight is the exchange's in summer and winter, with and without a time zone
-    // database: compares the rule with the database on every day of eighteen years.
+    // Proves that midnight is in the exchange's time zone in summer and winter, with and without a
+    // time zone database. Method: the rule is compared with the database on every day of eighteen
+    // years.
     #[test]
     fn midnight_is_the_exchanges() {
         const HOUR_NS: i64 = 3_600_000_000_000;

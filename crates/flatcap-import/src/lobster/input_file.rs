@@ -1,5 +1,5 @@
-//! The input files: recognizes texts with rows of one kind by their content and name, in archives
-//! too.
+//! The input files. Texts with rows of one kind are recognized by their content and name, also
+//! within archives.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::row::{self, LEVELS_MAX, RowKind};
 use crate::input::InputContext;
 use crate::{ImportError, ImportProgress, ImportReport};
 
-/// First bytes of a ZIP archive with entries, and of an empty one.
+/// First bytes of a ZIP archive with entries, and of an empty archive.
 const ZIP_MAGICS: [&[u8]; 2] = [b"PK\x03\x04", b"PK\x05\x06"];
 /// First bytes of a 7z archive, the format in which LOBSTER delivers large requests.
 const SEVEN_ZIP_MAGIC: &[u8] = b"7z\xBC\xAF\x27\x1C";
@@ -21,12 +21,13 @@ pub(super) struct LobsterFile {
     pub(super) location: TextLocation,
     pub(super) name: Option<LobsterName>,
     pub(super) kind: RowKind,
-    /// Set for standard input or a pipe, which cannot be opened again.
+    /// The open reader of standard input or of a pipe, which cannot be opened again. `None` for
+    /// other files.
     pub(super) lines: Option<LineReader>,
 }
 
 impl LobsterFile {
-    /// Returns the number of levels of the rows; for messages, the number that the file name gives.
+    /// Returns the number of levels of the rows. For messages, this is the number in the file name.
     pub(super) fn levels(&self) -> Option<usize> {
         match self.kind {
             RowKind::OrderBook(levels) => Some(levels),
@@ -45,7 +46,7 @@ pub(super) fn inspect_file(
     let place = TextLocation::File(path.to_owned());
     let is_pipe =
         path.as_os_str() == "-" || std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-    // A regular file is read again later, and counted then.
+    // A regular file is read again later, and its bytes are counted then.
     let context = if is_pipe { course.context() } else { InputContext::default() };
     let mut lines = LineReader::new(place.open(context)?);
     let start = lines.peek()?;
@@ -109,7 +110,7 @@ fn inspect_archive(
                     format!("nothing can be decompressed: {damage}"),
                 );
             }
-            // Archives contain a text that explains them.
+            // Archives contain a text file that explains their content, which is not imported.
             TextContent::Other if name.is_none() => {
                 report.count_skipped("archive entries that are not LOBSTER files");
             }
@@ -130,12 +131,12 @@ fn inspect_archive(
 enum TextContent {
     Rows(RowKind),
     Empty,
-    /// Damaged before its kind could be detected.
+    /// A text that is damaged before its kind can be detected.
     Damaged(String),
     Other,
 }
 
-/// Detects the content of a text from its first bytes. The kind of an empty one comes from its
+/// Detects the content of a text from its first bytes. The kind of an empty text comes from its
 /// name.
 fn detect_content(lines: &mut LineReader, name: Option<&LobsterName>) -> Result<TextContent, ImportError> {
     let start = lines.peek()?;
@@ -148,7 +149,7 @@ fn detect_content(lines: &mut LineReader, name: Option<&LobsterName>) -> Result<
     })
 }
 
-/// Returns the kind of rows, from the first complete row.
+/// Returns the kind of the rows, which is detected from the first complete row.
 fn detect_kind(start: &[u8]) -> Option<RowKind> {
     let lines = start.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     lines.filter(|line| !line.is_empty()).find_map(|line| match row::count_levels(line) {

@@ -8,7 +8,7 @@ use super::row::LINE_BYTES_MAX;
 use crate::error::ImportError;
 use crate::input::Input;
 
-/// Read size, in bytes. Holds two lines of the maximum length.
+/// Size of the buffer, in bytes. The buffer holds two lines of the maximum length.
 const BUFFER_BYTES: usize = 256 << 10;
 const _: () = assert!(BUFFER_BYTES > 2 * LINE_BYTES_MAX, "a line and its end fit");
 
@@ -33,7 +33,7 @@ pub(super) enum LineText<'b> {
     Unended(&'b [u8]),
     /// An empty line that is followed by further lines.
     Blank,
-    /// More than [`LINE_BYTES_MAX`] bytes; the line was skipped.
+    /// A line of more than [`LINE_BYTES_MAX`] bytes, which was skipped.
     TooLong,
 }
 
@@ -85,8 +85,8 @@ impl LineReader {
         self.damage.as_deref()
     }
 
-    /// Returns the first unread bytes: up to a full buffer, at least half of one unless the file
-    /// ends.
+    /// Returns the first unread bytes, which are at most a full buffer. They are at least half a
+    /// buffer unless the file ends.
     ///
     /// # Errors
     /// [`ImportError::Read`].
@@ -135,8 +135,9 @@ impl LineReader {
         }
     }
 
-    /// Returns the range of the next line in the buffer, the offset of the line after it, and
-    /// whether it has an end. For a line that is too long, returns the part read so far.
+    /// Returns the range of the next line in the buffer, the start of the line after it, and
+    /// whether the next line has an end. For a line that is too long, returns the part that was
+    /// read so far.
     fn find_line(&mut self) -> Result<Option<(Range<usize>, usize, bool)>, ImportError> {
         let mut searched = 0;
         loop {
@@ -152,7 +153,7 @@ impl LineReader {
                 return Ok(Some((self.start..self.end, self.end, false)));
             }
             if self.has_ended {
-                // After damage, the rest of the last line is unknown.
+                // After damage, the rest of the last line is unknown, so this line is not returned.
                 let is_line = searched > 0 && self.damage.is_none();
                 return Ok(is_line.then_some((self.start..self.end, self.end, false)));
             }
@@ -187,7 +188,7 @@ impl LineReader {
         self.offset += bytes as u64;
     }
 
-    /// Reads more bytes behind the bytes in the buffer.
+    /// Reads more bytes and appends them to the bytes in the buffer.
     #[cold]
     fn fill(&mut self) -> Result<(), ImportError> {
         self.buffer.copy_within(self.start..self.end, 0);
@@ -238,7 +239,7 @@ mod tests {
         found
     }
 
-    // Proves that each line is returned once with its offset, whatever its line ending.
+    // Proves that each line is returned exactly once with its offset, whatever its line ending is.
     #[test]
     fn lines_have_their_offsets() {
         let texts = |content: &[u8]| {
@@ -258,8 +259,8 @@ mod tests {
         assert_eq!(texts(b"a\rb\n"), [line(0, "a\rb")]);
     }
 
-    // Proves that a line of the maximum length is returned, a longer one is skipped in constant
-    // memory, and the lines after it are read.
+    // Proves that a line of the maximum length is returned, that a longer line is skipped in
+    // constant memory, and that the lines after it are read.
     #[test]
     fn long_lines_are_skipped() {
         for length in [

@@ -1,10 +1,10 @@
-//! Imports LOBSTER message and order-book files: plain, gzip, or in ZIP archives.
+//! Imports LOBSTER message and order-book files, which are plain, gzip, or in ZIP archives.
 //!
 //! Columns, event types and file names are defined at lobsterdata.com/info/DataStructure.php. The
-//! first complete row shows whether a file has messages or order books; symbol and date come from
-//! the name, because the content lacks them. A message file and an order-book file with the same
-//! day in their names are a pair: row k of the book has the time of row k of the messages. Each
-//! pair becomes a run of its own, with number k for row k in both sources. Design:
+//! first complete row shows whether a file has messages or order books. The symbol and the date
+//! come from the file's name, because the content lacks them. A message file and an order-book file
+//! with the same day in their names are a pair, and row k of the book has the time of row k of the
+//! messages. Each pair becomes a separate run, in which row k has number k in both sources. Design:
 //! docs/ARCHITECTURE.md, "Import and export".
 
 mod archive;

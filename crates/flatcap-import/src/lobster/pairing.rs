@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use super::input_file::LobsterFile;
 use super::row::RowKind;
 
-/// Returns pairs of a message file and an order-book file, as indices in input order; a file
-/// without a partner is alone.
+/// Returns pairs of a message file and an order-book file, as indices in input order. A file
+/// without a partner has its own entry.
 ///
-/// Files whose names give the same symbol, date, hours and levels are a pair. So are files whose
-/// names give nothing, the first of one kind with the first of the other; and exactly two files,
-/// one of each kind, if at most one of their names gives anything. Files whose names give different
-/// days are never paired.
+/// Files whose names give the same symbol, date, hours and levels are a pair. Among files whose
+/// names give none of these, the first file of one kind is paired with the first of the other kind.
+/// If there are exactly two files, one of each kind, they are a pair if at most one of their names
+/// gives these parts. Files whose names give different days are never paired.
 pub(super) fn pairs(parts: &[LobsterFile]) -> Vec<(Option<usize>, Option<usize>)> {
     let described: Vec<_> = parts
         .iter()
@@ -20,7 +20,8 @@ pub(super) fn pairs(parts: &[LobsterFile]) -> Vec<(Option<usize>, Option<usize>)
     pair_described(&described)
 }
 
-/// Returns a file of the same kind and name as an earlier one: it would be imported twice.
+/// Returns a file that has the same kind and name as an earlier file and would therefore be
+/// imported twice.
 pub(super) fn find_duplicate(parts: &[LobsterFile]) -> Option<&LobsterFile> {
     let mut seen = BTreeSet::new();
     parts.iter().find(|part| {
@@ -30,7 +31,7 @@ pub(super) fn find_duplicate(parts: &[LobsterFile]) -> Option<&LobsterFile> {
     })
 }
 
-/// Pairs files described by whether each is a message file, and the day in its name.
+/// Pairs files. Each file is described by whether it is a message file, and by the day in its name.
 fn pair_described(parts: &[(bool, Option<&str>)]) -> Vec<(Option<usize>, Option<usize>)> {
     let are_two_alone = matches!(parts, [(one, _), (other, _)] if one != other);
     let mut pairs: Vec<(Option<usize>, Option<usize>)> = Vec::new();

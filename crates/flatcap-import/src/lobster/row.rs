@@ -2,23 +2,23 @@
 //!
 //! Columns are defined at lobsterdata.com/info/DataStructure.php.
 
-/// Maximum number of levels of an order book; a row with more is rejected. LOBSTER's own files have
-/// up to 200.
+/// Maximum number of levels of an order book. A row with more levels is rejected. LOBSTER's own
+/// files have up to 200.
 pub const LEVELS_MAX: usize = 1000;
-/// Maximum length of a line, in bytes: each number of the largest book with 19 digits, a sign and a
-/// comma. Longer lines are rejected unread.
+/// Maximum length of a line, in bytes. Each number of the largest book may have 19 digits, a sign
+/// and a comma. Longer lines are rejected without being parsed.
 pub(super) const LINE_BYTES_MAX: usize = LEVELS_MAX * LEVEL_COLUMNS * 21;
-/// Upper bound of a time, in seconds: no day of the exchange has more than 25 hours. A row with a
-/// later time is rejected.
+/// Upper bound of a time, in seconds, because no day of the exchange has more than 25 hours. A row
+/// with a later time is rejected.
 pub(super) const SECONDS_MAX: u64 = 25 * 3600;
-/// Bytes of a level in a payload: four numbers of eight bytes.
+/// Number of bytes of a level in a payload, which has four numbers of eight bytes.
 pub(super) const LEVEL_BYTES: usize = LEVEL_COLUMNS * 8;
 
 const LEVEL_COLUMNS: usize = 4;
 const LEVEL_NAMES: [&str; LEVEL_COLUMNS] = ["ask price", "ask size", "bid price", "bid size"];
 const NS_PER_S: u64 = 1_000_000_000;
 const DECIMALS_MAX: u32 = 9; // nanoseconds
-/// Maximum number of bytes of an invalid value that are shown.
+/// Maximum number of bytes of an invalid value that an error shows.
 const PRINTED_BYTES_MAX: usize = 24;
 
 /// The kind of a file's rows.
@@ -32,11 +32,11 @@ pub(super) enum RowKind {
 /// Seconds since the exchange's midnight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RowTime {
-    /// The decimal text, truncated to nanoseconds.
+    /// The value of the decimal text in nanoseconds, truncated.
     pub(super) ns: u64,
-    /// The double nearest to the decimal text.
+    /// The 64-bit float nearest to the value of the decimal text, in seconds.
     pub(super) seconds: f64,
-    /// Whether the text has non-zero digits beyond the nanosecond.
+    /// Whether the text has non-zero digits below a nanosecond.
     pub(super) is_truncated: bool,
 }
 
@@ -57,10 +57,10 @@ pub(super) struct MessageRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RowError(pub(super) String);
 
-/// Parses a row of a message file: six or seven columns.
+/// Parses a row of a message file, which has six or seven columns.
 ///
 /// # Errors
-/// The reason why it is invalid, and its time if that is valid.
+/// The reason why the row is invalid, and its time if the time is valid.
 #[inline]
 pub(super) fn parse_message(line: &[u8]) -> Result<MessageRow, (RowError, Option<RowTime>)> {
     let mut columns = ColumnIter(Some(line));
@@ -88,7 +88,7 @@ pub(super) fn parse_message(line: &[u8]) -> Result<MessageRow, (RowError, Option
 /// line determines the number of levels.
 ///
 /// # Errors
-/// The reason why it is invalid.
+/// The reason why the row is invalid.
 #[inline]
 pub(super) fn parse_order_book(line: &[u8], levels: &mut [u8]) -> Result<(), RowError> {
     let mut columns = ColumnIter(Some(line));
@@ -107,7 +107,8 @@ pub(super) fn parse_order_book(line: &[u8], levels: &mut [u8]) -> Result<(), Row
     }
 }
 
-/// Returns the number of levels of a row of an order-book file; `None` if it is not such a row.
+/// Returns the number of levels of a row of an order-book file, or `None` if the line is not such a
+/// row.
 pub(super) fn count_levels(line: &[u8]) -> Option<usize> {
     let mut count = 0;
     for column in ColumnIter(Some(line)) {
@@ -117,7 +118,8 @@ pub(super) fn count_levels(line: &[u8]) -> Option<usize> {
     (count % LEVEL_COLUMNS == 0 && count / LEVEL_COLUMNS <= LEVELS_MAX).then_some(count / LEVEL_COLUMNS)
 }
 
-/// Returns whether a first line names columns: as many as a row has, none of them a number.
+/// Returns whether a first line contains names of columns. It must have as many columns as a row,
+/// and none of them may be a number.
 pub(super) fn is_header(line: &[u8], column_count: usize) -> bool {
     let is_name = |name: &[u8]| {
         name.iter().any(u8::is_ascii_alphabetic)
@@ -153,8 +155,8 @@ pub(super) fn parse_time(text: &[u8]) -> Option<RowTime> {
     }
     let ns = ns * 10_u64.pow(DECIMALS_MAX - decimals);
     #[allow(clippy::cast_precision_loss, reason = "fewer than 2^53 nanoseconds: exact")]
-    // Both numbers are exact, so the quotient is rounded once: it is the double nearest to the
-    // text.
+    // Both numbers are exact, so only the quotient is rounded. It is therefore the 64-bit float
+    // nearest to the text.
     let exact = (ns as f64) / (NS_PER_S as f64);
     let seconds = if is_finer { str::from_utf8(text).ok()?.parse().ok()? } else { exact };
     Some(RowTime { ns, seconds, is_truncated: is_finer })
@@ -199,7 +201,7 @@ impl<'l> Iterator for ColumnIter<'l> {
     #[inline]
     fn next(&mut self) -> Option<&'l [u8]> {
         let rest = self.0?;
-        // Columns are short: the setup of a vectorized search would cost more than the search.
+        // Columns are short, so the setup of a vectorized search would cost more than the search.
         match rest.iter().position(|byte| *byte == b',') {
             Some(at) => {
                 let (column, behind) = rest.split_at_checked(at)?;
@@ -265,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that nanoseconds and the double of a time are exact, and that invalid times are
-    // rejected.
+    // Proves that the nanoseconds and the 64-bit float of a time are exact, and that invalid times
+    // are rejected.
     #[test]
     fn times_are_exact() {
         let ns = |text: &str| parse_time(text.as_bytes()).map(|time| (time.ns, time.is_truncated));
@@ -405,8 +407,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that times with up to nine decimals survive parsing: the integer is exact, the
-        // double is that of the standard library, and its shortest text gives the same number.
+        // Proves that times with up to nine decimals are parsed without loss. The integer is exact,
+        // the float is the one of the standard library, and its shortest text gives the same
+        // number.
         #[test]
         fn decimal_texts_come_back(ns in 0..SECONDS_MAX * NS_PER_S, cut in 0_usize..10) {
             let text = format!("{}.{:09}", ns / NS_PER_S, ns % NS_PER_S);
@@ -421,8 +424,7 @@ mod tests {
             prop_assert_eq!(again.ns, read.ns);
         }
 
-        // Proves that digits beyond the nanosecond are truncated in the integer and kept in the
-        // double.
+        // Proves that digits below a nanosecond are truncated in the integer and kept in the float.
         #[test]
         fn finer_times_are_truncated(seconds in 0..SECONDS_MAX, decimals in "[0-9]{1,25}") {
             let text = format!("{seconds}.{decimals}");

@@ -1,16 +1,16 @@
-//! Payload templates of messages and order books. They are copied and patched, so that no row needs
-//! a FlatBuffer builder.
+//! Payload templates of messages and order books. A template is copied and filled with the values
+//! of a row, so that no row needs a FlatBuffer builder.
 
 use flatcap_format::frame::{FrameTemplate, TemplateField, TemplateList, frame_template};
 use flatcap_schemas::market::lobster as wire;
 
 use super::row::MessageRow;
 
-/// The binary schema of both.
+/// The binary schema of messages and order books.
 pub(super) const SCHEMA: &[u8] = include_bytes!("../../../../generated/market/lobster.bfbs");
 pub(super) const MESSAGE: &str = "flatcap.market.lobster.Message";
 pub(super) const ORDER_BOOK: &str = "flatcap.market.lobster.OrderBook";
-/// Message of `expect`: creating a template of our own schema cannot fail.
+/// Message of `expect`, because creating a template of our own schema cannot fail.
 const OWN_SCHEMA: &str = "a model of our own schema";
 
 /// The payload template of a message.
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
     use crate::lobster::row::{self, LEVEL_BYTES};
 
-    // Proves that patched payloads pass the verifier and read back, including unknown event types
-    // and books of several depths.
+    // Proves that payloads made from templates pass the verifier and are read back. Method: unknown
+    // event types and books of several depths are included.
     #[test]
     fn patched_payloads_read_back() {
         let row = row::parse_message(b"34200.004241176,200,-16,18,9999999999,-1").unwrap();

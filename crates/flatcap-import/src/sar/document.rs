@@ -12,23 +12,23 @@ use crate::limited_input::ElementBudget;
 /// The properties of a host, which precede its statistics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SarHost {
-    /// Position among the hosts of the document.
+    /// Number of the host among the hosts of the document.
     pub(super) number: usize,
     pub(super) name: String,
     pub(super) release: String,
     pub(super) machine: String,
     /// The time zone of the host, as the document names it.
     pub(super) zone: String,
-    /// The date of all statistics, as mpstat, iostat and pidstat print it.
+    /// The date of all statistics. mpstat, iostat and pidstat print it per host.
     pub(super) date: String,
 }
 
-/// Receives the contents of a document, in their order.
+/// Receives the contents of a document, in the order of the document.
 pub(super) trait SarConsumer {
     /// Receives the statistics of one time, which begin in `line`. Returns false to stop reading.
     fn statistics(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> bool;
 
-    /// Counts entries that are not statistics: `restarts`, `comments`.
+    /// Counts entries that are not statistics, that is, `restarts` and `comments`.
     fn other(&mut self, what: &str, count: u64);
 }
 
@@ -54,7 +54,7 @@ impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
     }
 }
 
-/// A position in a document.
+/// A position in a document, which deserializes the content there.
 struct SarPlace<'d, 'c> {
     document: &'d mut SarDocument<'c>,
     level: SarLevel,

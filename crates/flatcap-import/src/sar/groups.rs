@@ -12,7 +12,8 @@ use crate::payload::{PayloadBuilder, PayloadValue};
 const GROUPS_MAX: usize = 512;
 /// Maximum number of fields of a group. Groups of interrupts have a field per processor.
 const FIELDS_MAX: usize = 4096;
-/// A field is numeric if it has at least this many numbers for each other value, as in CSV files.
+/// Minimum ratio of numbers to other values in a numeric field. The ratio is the same as for CSV
+/// files.
 const NUMBERS_PER_OTHER: u64 = 8;
 /// Full names of the tables of a group.
 const ROOT: &str = "flatcap.imported.Sar";
@@ -26,7 +27,8 @@ pub(super) struct SarGroups {
     pub(super) left_out: u64,
 }
 
-/// A group: an object, or a list of objects whose first field identifies them.
+/// A group, which is an object or a list of objects. The first field of an object in a list
+/// identifies the object.
 #[derive(Debug, Default)]
 pub(super) struct SarGroup {
     is_list: bool,
@@ -36,8 +38,8 @@ pub(super) struct SarGroup {
 
 #[derive(Debug)]
 struct SarField {
-    /// The title in the document. A field of a nested object has both titles, joined by an
-    /// underscore.
+    /// The title in the document. The title of a field of a nested object is appended to the
+    /// object's title with an underscore.
     title: String,
     /// `None` until the field has a value.
     kind: Option<SarKind>,
@@ -178,8 +180,8 @@ impl SarGroup {
         Ok((binary_schema(&tables, ROOT)?, ROOT))
     }
 
-    /// Returns the payload of a group in an entry. Adds the fields to `misfits` whose values are
-    /// left out because they have another kind.
+    /// Returns the payload of a group in an entry. Values of another kind than their field are left
+    /// out, and their fields are added to `misfits`.
     pub(super) fn payload<'b>(
         &self,
         found: &FoundGroup<'_>,
@@ -255,7 +257,8 @@ impl SarField {
     }
 }
 
-/// Returns the unit of a value, as in sar(1). Returns `None` for a number, or a number per second.
+/// Returns the unit of a value according to sar(1). Returns `None` if the value is a plain number,
+/// or a number per second.
 fn unit_of(group: &str, title: &str) -> Option<&'static str> {
     let ends = |end: &str| title.ends_with(end);
     match group {

@@ -36,7 +36,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of hosts in a file.
 const HOSTS_MAX: usize = 1024;
 
-/// Imports the files. Uses memory for the statistics of one time.
+/// Imports the files. Only the statistics of one time are in memory.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before the error are kept.
@@ -160,7 +160,7 @@ trait DocumentReader: SarConsumer {
     fn has_ended(&self) -> bool;
 }
 
-/// Reads a file to its end, or to the first damage. Also counts the decimal commas.
+/// Reads a file to its end, or to the first damage. Also returns the tally of decimal commas.
 fn read_document(
     path: &Path,
     consumer: &mut impl DocumentReader,
@@ -186,7 +186,7 @@ fn read_document(
         let what = format!("line {line}, column {column}: {error}");
         return Ok((DocumentEnd::Failed { what, bytes }, text.commas));
     }
-    // The message of the error has line and column already.
+    // The message of the error already contains line and column.
     Ok((DocumentEnd::Failed { what: error.to_string(), bytes }, text.commas))
 }
 

@@ -5,8 +5,8 @@ use jiff::tz::TimeZone;
 /// Options of a sar import.
 #[derive(Debug, Clone)]
 pub struct SarOptions {
-    /// The zone of local times (`sadf -t`). If `None`, the document names it, or `host_zone`
-    /// applies.
+    /// The zone of local times (`sadf -t`). If `None`, the zone that the document names applies, or
+    /// else `host_zone`.
     pub zone: Option<TimeZone>,
     /// The zone of this host.
     pub host_zone: TimeZone,

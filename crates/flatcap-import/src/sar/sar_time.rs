@@ -1,4 +1,5 @@
-//! The times of statistics: in UTC, in the zone that the document names, or in a stated zone.
+//! The times of statistics, which are in UTC, in the zone that the document names, or in a zone
+//! that an option states.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
@@ -70,8 +71,8 @@ impl SarClock {
         Ok(ns)
     }
 
-    /// Returns the clock and the times of a host. The zone of the clock is stated, named in the
-    /// document, or the zone of this host.
+    /// Returns the clock and the times of a host. The zone of the clock is stated by an option,
+    /// named in the document, or the zone of this host.
     fn clock_of(&mut self, host: &SarHost) -> (&mut LocalClock, &mut RowTimes) {
         if self.clock.as_ref().is_some_and(|(number, ..)| *number != host.number) {
             self.end_host();

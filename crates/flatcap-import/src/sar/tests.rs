@@ -81,8 +81,8 @@ fn rows(folder: &Path, fields: &[&str]) -> Vec<(i64, Vec<HeldValue>)> {
     found
 }
 
-// Proves that times in UTC are recognized for each version of sysstat, and that other times are in
-// their zone.
+// Proves that times in UTC are recognized for each version of sysstat, and that other times are
+// read in the named zone.
 #[test]
 fn times_are_in_their_zone() {
     let zone = TimeZone::fixed(jiff::tz::offset(1));
@@ -122,8 +122,8 @@ fn one_bad_value_changes_no_other() {
     }
 }
 
-// Proves that a time before the last one of its host is a finding, and that each host has its own
-// order.
+// Proves that a time before the last time of the same host is a finding, and that the order is
+// checked per host.
 #[test]
 fn times_that_fall_are_found() {
     let entry = |minute: usize| {
@@ -146,8 +146,8 @@ fn times_that_fall_are_found() {
     assert_eq!(found(&[&[1, 2, 30, 3, 4]]), [(FindingKind::Order, 8)]);
 }
 
-// Proves that this host decides about an abbreviation of several zones if its own zone uses it.
-// Otherwise, and for an unknown abbreviation, there is a finding.
+// Proves that an abbreviation of several zones means the zone of this host if that zone uses the
+// abbreviation. Otherwise, and for an unknown abbreviation, there is a finding.
 #[test]
 fn doubtful_zones_of_documents_are_found() {
     let local = DOCUMENT.replace("\"utc\": 1, ", "");
@@ -166,8 +166,8 @@ fn doubtful_zones_of_documents_are_found() {
     }
 }
 
-// Proves that times are in the zone that the document names, whatever the zone of this host. Both
-// times of a repeated hour have their own instant.
+// Proves that times are in the zone that the document names, whatever the zone of this host is. The
+// two times of a repeated hour become different instants.
 #[test]
 fn zones_are_those_of_the_document() {
     let tokyo = TimeZone::get("Asia/Tokyo").unwrap();
@@ -195,7 +195,7 @@ fn zones_are_those_of_the_document() {
 }
 
 // Proves that decimal commas are accepted and reported with their line. Output of other sysstat
-// programs is refused with the program to use.
+// programs is refused, and the error names the program to use.
 #[test]
 fn documents_of_other_hosts_are_read() {
     let (report, folder) = import_text(&DOCUMENT.replace("9.87", "9,87")).unwrap();
@@ -210,8 +210,9 @@ fn documents_of_other_hosts_are_read() {
     );
 }
 
-// Proves that each group becomes a source with its values, times and host. List elements have their
-// identity, nested objects their members, and numbers the types of the whole file.
+// Proves that each group becomes a source with its values, times and host. List elements keep their
+// identity, nested objects keep their members, and the types of numbers are derived from the whole
+// file.
 #[test]
 fn groups_become_sources() {
     let (report, folder) = import_text(DOCUMENT).unwrap();
@@ -241,7 +242,7 @@ fn groups_become_sources() {
     assert_eq!(listing.open().unwrap().unwrap().header().host.name, "web1");
 }
 
-// Proves that a whole document of sadf is imported: every number of every group, in its place.
+// Proves that a whole document of sadf is imported, with every number of every group in its place.
 #[test]
 fn a_whole_document_is_imported() {
     let content = std::fs::read_to_string("../../tests/data/sar/sadf-12.6.1.json").unwrap();
@@ -265,7 +266,7 @@ fn a_whole_document_is_imported() {
     assert_eq!(values, expected);
 }
 
-/// The number of values in a value.
+/// Returns the number of scalar values in a JSON value.
 fn leaves(value: &serde_json::Value) -> usize {
     match value {
         serde_json::Value::Array(elements) => elements.iter().map(leaves).sum(),
@@ -287,7 +288,7 @@ fn further_hosts_are_counted() {
 }
 
 // Proves that a document can be cut at any byte. The import then has the statistics before the cut,
-// and reports its place. Without any statistics, nothing is imported.
+// and reports the place of the cut. If there are no statistics before the cut, nothing is imported.
 #[test]
 fn cut_documents_give_what_is_before() {
     let first_end = DOCUMENT.find("22:13:21").unwrap();
@@ -309,8 +310,8 @@ fn cut_documents_give_what_is_before() {
     assert!(imported > 20, "{imported}");
 }
 
-// Proves that other JSON is refused with the required input, and that only an entry without a time
-// is reported and left out.
+// Proves that other JSON is refused with an error that names the required input. If an entry has no
+// time, only this entry is reported and left out.
 #[test]
 fn other_documents_are_refused() {
     for other in ["", "[1, 2]", "{\"a\": 1}", "time,a\n1,2\n", "{\"sysstat\": {\"hosts\": 3}}"] {

@@ -1,4 +1,4 @@
-//! The text of a document: counts lines, and replaces decimal commas by points.
+//! The text of a document. Reading it counts lines and replaces decimal commas by points.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::findings::Tally;
 
-/// The number of the current line, from 1 on.
+/// The number of the current line, counted from 1.
 #[derive(Debug, Clone)]
 pub(super) struct LineNumber(Rc<Cell<u64>>);
 
@@ -32,7 +32,7 @@ pub(super) struct SarText<R> {
     is_in_text: bool,
     is_escaped: bool,
     last: u8,
-    /// Decimal commas.
+    /// Tally of the decimal commas.
     pub(super) commas: Tally,
 }
 
@@ -55,7 +55,8 @@ impl<R: BufRead> SarText<R> {
         Ok(may_be && self.input.fill_buf()?.first().is_some_and(u8::is_ascii_digit))
     }
 
-    /// Returns the byte for the parser: a point for a decimal comma, else the byte itself.
+    /// Returns the byte for the parser, which is a point for a decimal comma and otherwise the byte
+    /// itself.
     fn byte(&mut self, byte: u8) -> io::Result<u8> {
         if self.is_in_text {
             self.is_in_text = byte != b'"' || self.is_escaped;
@@ -83,7 +84,8 @@ impl<R: BufRead> SarText<R> {
 
 impl<R: BufRead> Read for SarText<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Returns one byte at a time, so that the line number is the one that is being parsed.
+        // Returns one byte at a time, so that the line number belongs to the byte that is being
+        // parsed.
         let (Some(place), Some(byte)) = (buffer.first_mut(), self.input.fill_buf()?.first().copied()) else {
             return Ok(0);
         };
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     // Proves that decimal commas in objects become points, that other commas stay, and that lines
-    // are counted. Other commas are in lists, in strings and between members.
+    // are counted. Commas in lists, in strings and between members are not decimal.
     #[test]
     fn decimal_commas_become_points() {
         let text = "{\"a,1\": 4,97,\n\"b\": [1,2], \"c\": {\"d\": 61,66},\n\"e\": \"1,2\\\"3,4\"}";

@@ -1,4 +1,4 @@
-//! Values of JSON whose members keep their order, in which sadf prints what identifies an element
+//! JSON values whose members keep their order. sadf prints the member that identifies an element
 //! first.
 
 use std::fmt;
@@ -25,7 +25,7 @@ impl SarValue {
         members.iter().find(|(own, _)| own == name).map(|(_, value)| value)
     }
 
-    /// Returns a text.
+    /// Returns the string, or `None` for another kind of value.
     pub(super) fn text(&self) -> Option<&str> {
         if let Self::Text(text) = self { Some(text) } else { None }
     }

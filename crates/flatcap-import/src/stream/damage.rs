@@ -12,7 +12,7 @@ pub(super) struct StreamDamage {
     pub(super) bytes: u64,
     /// The problem at its start.
     pub(super) reason: String,
-    /// Number of frames it held, if its length shows that.
+    /// Number of frames in the range, if the length of the range shows the number.
     pub(super) count: Option<u64>,
     is_zeros: bool,
 }
@@ -49,8 +49,8 @@ impl StreamDamage {
     }
 }
 
-/// Returns how many frames the range of `length` bytes at the start of `bytes` held, and the
-/// problem there.
+/// Returns the number of frames, if known, in the range of `length` bytes at the start of `bytes`,
+/// and a description of the problem.
 fn describe(bytes: &[u8], length: usize, deframer: &KindDeframer) -> (Option<u64>, String) {
     let is_one = deframer.frame_length(bytes) == FrameLength::Bytes(length);
     let count = is_one.then_some(1);
@@ -62,7 +62,7 @@ fn describe(bytes: &[u8], length: usize, deframer: &KindDeframer) -> (Option<u64
         Ok(DeframeStatus::Incomplete { needed }) => {
             (None, format!("a frame of {needed} bytes exceeds the end of the stream"))
         }
-        // The start is in the middle of a damaged range.
+        // The start of `bytes` is in the middle of a damaged range.
         Ok(DeframeStatus::Frame(_)) => (count, "no intact frames".to_owned()),
         Err(error) if error.is_frame_too_large() => {
             (None, format!("{error}; the length is damaged, or --frame-max must be raised"))

@@ -1,8 +1,8 @@
 //! Imports streams of plain frames (`flatcap_stream`, flatstream 0.2.7): `[u32
 //! length][checksum][payload]`, one file after the other.
 //!
-//! Each file becomes a source. Its payloads are kept byte for byte and numbered from 0; they have
-//! no time, because a stream has none.
+//! Each file becomes a source. Its payloads are kept byte for byte and numbered from 0. The samples
+//! have no time, because a stream contains no times.
 
 use std::path::{Path, PathBuf};
 
@@ -21,41 +21,43 @@ mod probe;
 mod search;
 
 /// Frames of up to this many times the frame limit are read completely, to distinguish a frame that
-/// is too long from one with a damaged length. A longer one counts as damage, and its bytes are
-/// searched for frames.
+/// is too long from a frame with a damaged length. A longer frame counts as damage, and its bytes
+/// are searched for frames.
 const READ_LIMITS: usize = 2;
-/// Maximum total size of the schema copies in a header, one per source: far below a reader's limit
-/// for a header (docs/FORMAT.md).
+/// Maximum total size of the schema copies in a segment header, in bytes. There is one copy per
+/// source. The size is far below a reader's limit for a header (docs/FORMAT.md).
 const SCHEMAS_BYTES_MAX: usize = 16 << 20;
 
-/// Options of an import. Default: detect the checksum, opaque payloads, names derived from the
-/// files.
+/// Options of an import. By default, the checksum is detected, payloads are opaque, and names are
+/// derived from the files.
 #[derive(Debug, Clone, Default)]
 pub struct StreamOptions {
-    /// The checksum of all files; `None` detects it per file, and fails if the result is ambiguous.
+    /// The checksum of all files. With `None`, the importer detects the checksum of each file, and
+    /// fails if the result is ambiguous.
     pub checksum: Option<ChecksumKind>,
     /// The schema of the payloads, if any.
     pub schema: Option<PayloadSchema>,
-    /// Names of the sources, one per file; if empty, derived from the files.
+    /// Names of the sources, one per file. If the list is empty, the names are derived from the
+    /// files.
     pub names: Vec<String>,
 }
 
 /// The schema of payloads.
 #[derive(Debug, Clone)]
 pub struct PayloadSchema {
-    /// The file that it is from, for errors.
+    /// The file from which the schema comes, for error messages.
     pub path: PathBuf,
     /// Binary schema (.bfbs).
     pub schema: Vec<u8>,
-    /// Full name of the root table; `None` for the schema's own.
+    /// Full name of the root table, or `None` for the root table that the schema declares.
     pub root: Option<String>,
 }
 
 /// Imports the files.
 ///
-/// Damage is skipped up to the next intact frame (docs/ARCHITECTURE.md, "The stream library"), and
-/// takes one number of its source, because a stream does not show how many frames were lost. Uses
-/// memory for one frame or, at damage, four times the frame limit.
+/// Damage is skipped up to the next intact frame (docs/ARCHITECTURE.md, "The stream library"). If
+/// the number of lost frames is unknown, a damaged range takes one number of its source. The memory
+/// is enough for one frame or, at damage, for four times the frame limit.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before the error are kept.
@@ -143,12 +145,12 @@ fn compile(typed: &PayloadSchema) -> Result<(CompiledSchema, String), ImportErro
 }
 
 impl PayloadSchema {
-    /// Returns the option that named it, as errors show it.
+    /// Returns the option that named the schema, as it is shown in errors.
     fn option(&self) -> String {
         format!("--schema {}", self.path.display())
     }
 
-    /// Checks that its copies for this many sources fit into a header.
+    /// Checks that copies of the schema for this many sources fit into a header.
     fn check_size(&self, sources: usize) -> Result<(), ImportError> {
         let bytes = self.schema.len();
         if bytes.saturating_mul(sources) <= SCHEMAS_BYTES_MAX {
@@ -195,7 +197,7 @@ impl StreamImporter<'_, '_> {
     fn read_frames(&mut self, source: u16, path: &Path, window: &mut InputWindow) -> Result<(), ImportError> {
         let kind = match self.checksum {
             Some(kind) => kind,
-            // An empty file: nothing is missing, whatever its checksum.
+            // In an empty file nothing is missing, whatever its checksum is.
             None if !window.fill(1)? => return Ok(()),
             None => probe::detect_checksum(window, path, self.payload_bytes_max)?,
         };
@@ -205,7 +207,7 @@ impl StreamImporter<'_, '_> {
             let found = match self.next_item(window, &deframer) {
                 Ok(Some(found)) => found,
                 Ok(None) => break Ok(()),
-                // After a stop too, the last damaged range is reported below.
+                // The last damaged range is reported below, even after a stop.
                 Err(stop @ ImportError::Stopped) => break Err(stop),
                 Err(error) => return Err(error),
             };
@@ -241,7 +243,7 @@ impl StreamImporter<'_, '_> {
         end
     }
 
-    /// Returns the next item, `None` at the end of the file.
+    /// Returns the next item, or `None` at the end of the file.
     #[inline]
     fn next_item(
         &mut self,
@@ -257,7 +259,7 @@ impl StreamImporter<'_, '_> {
         search::next_item(window, deframer).map(Some)
     }
 
-    /// Records a payload, or reports the reason why not.
+    /// Records a payload, or reports the reason why it is not recorded.
     fn record_payload(
         &mut self,
         source: u16,
@@ -291,7 +293,7 @@ impl StreamImporter<'_, '_> {
             damage.count,
             format!("{} bytes: {}", damage.bytes, damage.reason),
         );
-        // An unknown count is at least one frame.
+        // If the count is unknown, at least one frame is missing.
         self.recording.skip(source, damage.count.unwrap_or(1), GapCause::Damaged);
     }
 }
@@ -317,7 +319,8 @@ mod tests {
 
     const FRAME_MAX: u32 = 2048;
 
-    /// The result of an import: the report, each source's numbers and payloads, and the gaps.
+    /// The result of an import, that is, the report, each source's numbers and payloads, and the
+    /// gaps.
     struct ImportResult {
         report: ImportReport,
         payloads: Vec<(u16, u64, Vec<u8>)>,
@@ -385,8 +388,8 @@ mod tests {
         (0..count).map(|index| noise(index as u64, 20 + index * 7 % 200)).collect()
     }
 
-    // Proves that every payload is recorded byte for byte and in order, for every checksum,
-    // detected or given; and that each file is a source.
+    // Proves that every payload is recorded byte for byte and in order, for every checksum, whether
+    // detected or given. The test also proves that each file is a source.
     #[test]
     fn every_payload_is_kept() {
         let mut payloads: Vec<Vec<u8>> =
@@ -417,7 +420,7 @@ mod tests {
     }
 
     // Proves that damage loses only the damaged frame, is reported with its offset, and takes one
-    // number. Changes each byte of a frame.
+    // number. Method: each byte of a frame is changed.
     #[test]
     fn damage_loses_only_its_frame() {
         let payloads = texts(12);
@@ -443,8 +446,8 @@ mod tests {
         }
     }
 
-    // Proves that a stream truncated at any byte yields its complete frames and reports where it
-    // ends.
+    // Proves that a stream truncated at any byte yields its complete frames and that the end is
+    // reported.
     #[test]
     fn a_cut_stream_gives_its_whole_frames() {
         let payloads: Vec<Vec<u8>> = (5..9_usize).map(|length| noise(length as u64, length)).collect();
@@ -466,8 +469,9 @@ mod tests {
         }
     }
 
-    // Proves that damaged ranges longer than the search window are reported as one, in constant
-    // memory, and that the frames after them are found; also in a gzip file.
+    // Proves that damaged ranges longer than the search window are reported as one range, in
+    // constant memory, and that the frames after such a range are found. The same holds in a gzip
+    // file.
     #[test]
     fn long_damage_is_skipped_in_constant_memory() {
         let kind = ChecksumKind::Xxh3;

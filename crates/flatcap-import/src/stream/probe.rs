@@ -9,13 +9,13 @@ use flatcap_stream::{
 use crate::ImportError;
 use crate::window::InputWindow;
 
-/// Length of the start that is examined; at least the whole first frame.
+/// Length of the examined start of a stream, in bytes. At least the whole first frame is examined.
 const PROBE_BYTES: usize = 1 << 20;
-/// Required proof that a match that does not reach the end of the stream is not by chance: once in
-/// 2^32.
+/// Required proof, in bits, for a match that does not reach the end of the stream. A match by
+/// chance then has a probability of 1 in 2^32.
 const PROOF_BITS: usize = 32;
-/// Proof by the length of a frame that leads to another one, without a checksum, in bits; as in the
-/// search after damage (docs/ARCHITECTURE.md, "The stream library").
+/// Proof, in bits, that a frame without a checksum gives if its length leads to another frame. The
+/// value is the same as in the search after damage (docs/ARCHITECTURE.md, "The stream library").
 const LENGTH_BITS: usize = 8;
 
 /// The match of one checksum kind with the start of a stream.
@@ -29,7 +29,7 @@ struct ChecksumMatch {
 /// Detects the checksum of the stream at the start of a window.
 ///
 /// # Errors
-/// `Kind` if several checksums match, or none; `Read`.
+/// `Kind` if several checksums match or no checksum matches; `Read`.
 pub(super) fn detect_checksum(
     window: &mut InputWindow,
     path: &Path,
@@ -56,13 +56,15 @@ pub(super) fn detect_checksum(
     Err(ImportError::Kind { path: path.to_owned(), what })
 }
 
-/// Returns the kinds that match the start of a stream. `is_whole`: the stream ends there.
+/// Returns the kinds that match the start of a stream. `is_whole` says that `bytes` is the whole
+/// stream.
 ///
-/// A kind matches if its frames lead exactly to the end, or if intact frames from the start on
-/// prove it: one with CRC-32 or XXH3, two with CRC-16. Without a checksum four are required, and no
-/// contradiction. A match that relies on frames of zeros, or on lengths alone that do not lead to
-/// the end, loses to a proven one: payloads may end in zeros, which read as empty frames, and
-/// contain small numbers, which read as lengths.
+/// A kind matches if its frames lead exactly to the end, or if intact frames at the start prove it.
+/// One such frame is enough with CRC-32 or XXH3, and two with CRC-16. Without a checksum four are
+/// required, and no contradiction. A match is weak if it relies on frames of zeros, or on lengths
+/// alone that do not lead to the end. A proven match has priority over a weak one, because payloads
+/// may end in zeros, which can be read as empty frames, and may contain small numbers, which can be
+/// read as lengths.
 pub(super) fn matching_kinds(bytes: &[u8], is_whole: bool, payload_bytes_max: usize) -> Vec<ChecksumKind> {
     let fit = |kind: &ChecksumKind| match_kind(*kind, bytes, is_whole, payload_bytes_max);
     let mut matches: Vec<ChecksumMatch> = ChecksumKind::ALL.iter().filter_map(fit).collect();
@@ -94,7 +96,7 @@ fn match_kind(
                 }
                 rest = rest.get(frame.bytes().len()..).unwrap_or_default();
             }
-            // Truncated here, or at the end of the bytes read.
+            // The stream is truncated here, or the bytes that were read end here.
             Ok(DeframeStatus::Incomplete { .. }) => {
                 fit.is_weak |= kind == ChecksumKind::None;
                 return (fit.bits >= PROOF_BITS).then_some(fit);
@@ -122,8 +124,8 @@ mod tests {
         bytes
     }
 
-    // Proves that the checksum is detected whatever the payloads are: text, numbers, trailing
-    // zeros, lengths.
+    // Proves that the checksum is detected whatever the payloads are. Method: text, numbers,
+    // trailing zeros, and lengths.
     #[test]
     fn a_checksum_is_detected_by_its_frames() {
         let small: Vec<u8> = (1..9_u32).flat_map(u32::to_le_bytes).collect();
@@ -142,8 +144,8 @@ mod tests {
         }
     }
 
-    // Proves that several matches are all returned, and none for text, noise, a damaged first
-    // frame, or too little proof.
+    // Proves that all of several matches are returned, and that there is no match for text, noise,
+    // a damaged first frame, or too little proof.
     #[test]
     fn several_matches_and_none_are_returned() {
         use ChecksumKind::{Crc16, Crc32, None, Xxh3};
@@ -179,7 +181,7 @@ mod tests {
         }
     }
 
-    // Proves that bytes that are a valid stream of two kinds are reported as both.
+    // Proves that both kinds are reported for bytes that are a valid stream of two kinds.
     #[test]
     fn a_stream_of_two_kinds_matches_both() {
         let second = b"the second one".to_vec();

@@ -1,4 +1,4 @@
-//! Finds the next item in a stream: a frame, a damaged range, or zeros.
+//! Finds the next item in a stream, which is a frame, a damaged range, or zeros.
 
 use flatcap_stream::resync::ZEROS_MIN;
 use flatcap_stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
@@ -37,7 +37,8 @@ pub(super) fn next_item(
         Ok(DeframeStatus::Incomplete { needed }) => needed,
         Err(_) => return resync(window, deframer),
     };
-    // The header may be needed before the length is known.
+    // `needed` may at first be the length of the header, because the length of the frame is not
+    // known yet.
     if window.fill(needed)? { next_item(window, deframer) } else { resync(window, deframer) }
 }
 
@@ -65,7 +66,8 @@ fn resync(window: &mut InputWindow, deframer: &KindDeframer) -> Result<StreamIte
     let has_more = window.fill(longest_frame.saturating_mul(2))?;
     let rest = window.unconsumed();
     let Some(salvaged) = salvage(rest, *deframer).next() else { return Ok(StreamItem::Damage(rest.len())) };
-    // A range without frames that reaches the end may continue: a frame may begin in its last part.
+    // A range without frames that reaches the end of the window may continue after it, and a frame
+    // may begin in the last part of the range.
     let reaches_end = salvaged.length == rest.len() && has_more;
     let header_bytes = deframer.header_bytes();
     Ok(match salvaged.content {

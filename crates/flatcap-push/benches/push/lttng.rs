@@ -1,10 +1,11 @@
-//! The rival: a C program with one tracepoint, in a session of its own.
+//! The competitor LTTng-UST, which is measured with a C program with one tracepoint in a separate
+//! session.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A program that traces on request, and the daemon that it traces to.
+/// A program that traces events on request, and the daemon that receives the events.
 pub(crate) struct Rival {
     program: Child,
     requests: ChildStdin,
@@ -13,7 +14,7 @@ pub(crate) struct Rival {
 }
 
 impl Rival {
-    /// Compiles and starts the program. None if anything of LTTng-UST is missing.
+    /// Compiles and starts the program. Returns `None` if a part of LTTng-UST is missing.
     pub(crate) fn start(folder: &Path) -> Option<Self> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/push");
         let program = folder.join("lttng");
@@ -77,7 +78,7 @@ impl Rival {
         Some(Self { program, requests, answers, daemon })
     }
 
-    /// Traces so many events. Returns the time of one, in nanoseconds.
+    /// Traces this number of events. Returns the time of one event, in nanoseconds.
     pub(crate) fn round(&mut self, events: u64) -> f64 {
         writeln!(self.requests, "{events}").unwrap();
         let mut answer = String::new();

@@ -1,11 +1,12 @@
-//! Measures a push of 64 bytes by one thread, beside an event of LTTng-UST with the same bytes.
-//! Budget: 40 ns with CLOCK_MONOTONIC, 20 ns with the timestamp counter, 15 ns with it and without
-//! checksum, 2 ns without a recorder; and a third of LTTng-UST.
+//! Measures a push of 64 bytes by one thread, and for comparison an event of LTTng-UST with the
+//! same bytes. The budget is 40 ns with CLOCK_MONOTONIC, 20 ns with the timestamp counter, 15 ns
+//! with the counter and without checksum, and 2 ns without a recorder. A push must also take at
+//! most a third of the time of LTTng-UST.
 //!
-//! The recorder is the one of the tests, in a thread of this process; each batch fits into the
-//! ring. LTTng-UST (Debian: liblttng-ust-dev, lttng-tools) records in snapshot mode into buffers
-//! of its own, so that its consumer writes nothing: what is compared is the call alone. Medians of
-//! rounds in turns.
+//! The recorder comes from the tests and runs in a thread of this process. Each batch fits into the
+//! ring. LTTng-UST (Debian: liblttng-ust-dev, lttng-tools) records in snapshot mode into its own
+//! buffers, so that its consumer writes nothing and only the call is compared. The results are
+//! medians of alternating rounds.
 //!
 //! `cargo bench --package flatcap-push --bench push`
 
@@ -34,10 +35,10 @@ use flatcap_stream::ChecksumKind;
 const ROUNDS: usize = 301;
 const PUSHES: u64 = 3_000;
 const PAYLOAD_BYTES: usize = 64;
-/// Slabs of 64 KiB: more than a round fills.
+/// Number of slabs of 64 KiB. A round fills fewer slabs.
 const SLABS: usize = 8;
 
-/// A client, and the recorder that takes what it pushes.
+/// A client, and the recorder that receives its samples.
 struct Subject {
     name: &'static str,
     budget_ns: f64,
@@ -68,10 +69,11 @@ impl Subject {
 
     /// Pushes one batch.
     fn round(&mut self) {
-        // Not changed between pushes: a processor stalls if it reads what was just written in
-        // smaller pieces, and that would be the time of the caller.
+        // The payload is not changed between pushes. A processor stalls if it reads bytes that were
+        // just written in smaller pieces, and that time would be the caller's.
         let payload = [7_u8; PAYLOAD_BYTES];
-        // The lane of another subject was the last one of this thread.
+        // The first push is not measured, because the last lane of this thread belonged to another
+        // subject.
         self.source.push(&payload).ok();
         let begin = now_ns();
         for _ in 0..PUSHES {

@@ -1,5 +1,5 @@
-//! A recorder in this process: it answers on the push socket, reads lanes and keeps what was in
-//! them. Nothing of it is taken from the real one but the messages and the reader of lanes.
+//! A recorder in this process, which replies on the push socket, reads lanes and keeps their
+//! samples. It shares only the messages and the reader of lanes with the real recorder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -27,7 +27,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 pub const WALL_OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 
-/// How the lanes of a recorder are.
+/// The size of a recorder's lanes, and its behaviour towards them.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneShape {
     pub slabs: usize,
@@ -36,7 +36,7 @@ pub struct LaneShape {
     pub run_id: u64,
     /// Whether lanes are read at all.
     pub reads: bool,
-    /// Whether it says of lanes that were handed over that they are rescued.
+    /// Whether the recorder reports lanes that were handed over as rescued.
     pub rescues: bool,
     pub budget: LaneBudget,
 }
@@ -55,7 +55,7 @@ pub const SHAPE: LaneShape = LaneShape {
     },
 };
 
-/// A sample that was read.
+/// A sample that the recorder has read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FoundSample {
     pub source: u16,
@@ -64,7 +64,7 @@ pub struct FoundSample {
     pub payload: Vec<u8>,
 }
 
-/// What a recorder has seen.
+/// Everything that a recorder has received.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub samples: Vec<FoundSample>,
@@ -81,7 +81,8 @@ pub struct Seen {
     pub refusal: Option<String>,
 }
 
-/// A running recorder. Dropped, it ends without a last look at its lanes, as one that is killed.
+/// A running recorder. When it is dropped, it ends without reading its lanes a last time, like a
+/// recorder that is killed.
 pub struct FakeRecorder {
     pub seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,
@@ -131,7 +132,7 @@ impl FakeRecorder {
         Self { seen, stop, thread: Some(thread) }
     }
 
-    /// Waits until something was seen.
+    /// Waits until `is_so` returns true for the received data.
     pub fn wait_until(&self, is_so: impl Fn(&Seen) -> bool) {
         while !is_so(&self.seen.lock().unwrap()) {
             assert!(!self.thread.as_ref().unwrap().is_finished(), "the recorder has panicked");
@@ -167,7 +168,7 @@ impl Service {
         }
     }
 
-    /// Answers one request. Returns false if there is none.
+    /// Replies to one request. Returns false if there is no request.
     fn serve(&mut self, connection: usize) -> bool {
         let Some(socket) = self.connections.get(&connection) else { return false };
         let mut packet = [0; PACKET_BYTES_MAX];
@@ -327,7 +328,7 @@ impl Service {
             for frame in batch.frames {
                 seen.frames += 1;
                 seen.missing += frame.missing;
-                // A bench pushes millions.
+                // Only the first samples are kept, because a benchmark pushes millions.
                 if seen.samples.len() < 100_000 {
                     let payload =
                         batch.bytes[frame.offset..][..frame.bytes][frame.header_bytes + 64..].to_vec();
@@ -357,7 +358,8 @@ impl Service {
     }
 }
 
-/// Reads what is left in a lane of which nothing else is known, and leaves it there.
+/// Reads the samples that are left in a lane of an earlier recorder, without removing them from the
+/// lane.
 fn rescue(file: &File) -> Vec<FoundSample> {
     let mut reader = LaneReader::resume(file, file.metadata().unwrap().len()).unwrap();
     let clocks = LaneClocks { now_ns: &now_ns, wall_offsets_ns: &[WALL_OFFSET_NS] };

@@ -1,4 +1,4 @@
-//! Other processes and languages: a C program, children of it, Python.
+//! Tests with other processes and languages, that is, a C program, its children, and Python.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -32,8 +32,8 @@ fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-// Proves that a C program has every function of the header, and that its child is a client of its
-// own: samples of both arrive.
+// Proves that a C program can use every function of the header, and that its child is a separate
+// client. Samples of both arrive.
 #[test]
 fn a_c_program_pushes_and_forks() {
     let (folder, socket) = place();
@@ -68,7 +68,8 @@ fn a_c_program_pushes_and_forks() {
     assert_eq!((seen.missing, seen.connections, seen.triggers.as_slice()), (0, 2, &["fire".to_owned()][..]));
 }
 
-// Proves that the Python module pushes, one by one, many at once and as a handler of log records.
+// Proves that the Python module pushes samples one by one, many samples in one call, and log
+// records as a handler.
 #[test]
 fn a_python_program_pushes() {
     let (_folder, socket) = place();

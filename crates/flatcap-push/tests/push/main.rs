@@ -1,4 +1,5 @@
-//! The client against a recorder in this process: what is pushed arrives, or is counted.
+//! Tests of the client with a recorder in this process. Each pushed sample arrives or is counted as
+//! dropped.
 
 #![allow(
     missing_docs,
@@ -25,14 +26,15 @@ use fake_recorder::{FakeRecorder, LaneShape, SHAPE, now_ns};
 use flatcap_lane::LaneBudget;
 use flatcap_push::{ClientOptions, OnFullLane, PushClient, PushError, PushSource, SetupError, SourceOptions};
 
-/// A folder with a socket's path.
+/// Returns a folder, and the path of a socket in it.
 fn place() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::Builder::new().prefix("flatcap-push-").tempdir().unwrap();
     let socket = folder.path().join("push.sock");
     (folder, socket)
 }
 
-/// Options with limits that a recorder in a thread of a busy machine does not reach.
+/// Returns options with time limits that are long enough even if the recorder is a thread of a busy
+/// machine.
 fn patient(socket: &std::path::Path) -> ClientOptions {
     let limit = Duration::from_secs(3600);
     ClientOptions {
@@ -51,8 +53,8 @@ fn source(client: &PushClient, on_full: OnFullLane) -> PushSource {
     client.source(SourceOptions { name: "orders", on_full, ..SourceOptions::default() }).unwrap()
 }
 
-// Proves that samples of several sources arrive in order, with their payloads and with times that
-// the clock had, and that the recorder knows the sources as they were described.
+// Proves that samples of several sources arrive in order, with their payloads and with correct
+// times, and that the recorder gets the descriptions of the sources.
 #[test]
 fn samples_arrive() {
     let (_folder, socket) = place();
@@ -97,8 +99,8 @@ fn samples_arrive() {
     }
 }
 
-// Proves that a client knows the budget of its recorder after the first push, and forgets it when
-// the connection is lost. An older recorder states none.
+// Proves that a client knows the budget of its recorder after the first push, and no longer after
+// the connection is lost. An older recorder states no budget.
 #[test]
 fn the_budget_is_that_of_the_recorder() {
     let (_folder, socket) = place();
@@ -125,7 +127,7 @@ fn the_budget_is_that_of_the_recorder() {
     assert_eq!(client.budget(), None);
 }
 
-// Proves that the timestamp counter gives times of the same clock.
+// Proves that times from the timestamp counter are times of the same clock.
 #[test]
 fn the_counter_stamps_by_the_same_clock() {
     let (_folder, socket) = place();
@@ -145,8 +147,8 @@ fn the_counter_stamps_by_the_same_clock() {
     assert!(seen.samples.iter().all(|sample| (before - slack..=after + slack).contains(&sample.mono_ns)));
 }
 
-// Proves that each thread has a lane of its own, that a thread that begins later gets the lane of
-// one that has ended, and that nothing is lost.
+// Proves that each thread has a separate lane, that a thread that begins later gets the lane of a
+// thread that has ended, and that no sample is lost.
 #[test]
 fn threads_have_lanes() {
     const THREADS: u64 = 4;
@@ -165,7 +167,8 @@ fn threads_have_lanes() {
                     (0..999).for_each(|_| orders.push(&[1; 100]).unwrap());
                 })
             };
-            // Joined one by one: the end of the scope does not wait for what a thread still has.
+            // The threads are joined one by one, because the end of the scope does not wait for the
+            // destructors of thread-local values.
             let threads: Vec<_> = (0..THREADS).map(push).collect();
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
@@ -176,8 +179,8 @@ fn threads_have_lanes() {
     assert_eq!(orders.dropped(), 0);
 }
 
-// Proves what each policy does with a ring that nobody reads: the newest or the oldest are dropped,
-// and all that were begun are accounted for once the client ends.
+// Proves the effect of each policy on a ring that nobody reads. The newest or the oldest samples
+// are dropped, and when the client ends, all samples that were begun are accounted for.
 #[test]
 fn a_full_ring_drops_as_configured() {
     for on_full in [OnFullLane::DropNewest, OnFullLane::DropOldest, OnFullLane::Block] {
@@ -198,7 +201,8 @@ fn a_full_ring_drops_as_configured() {
     }
 }
 
-// Proves that a sample that is too long is refused and counted, and that the next one is not.
+// Proves that a sample that is too long is refused and counted, and that the next sample is
+// accepted.
 #[test]
 fn a_sample_that_is_too_long_is_refused() {
     let (_folder, socket) = place();
@@ -211,8 +215,8 @@ fn a_sample_that_is_too_long_is_refused() {
     assert_eq!(orders.dropped(), 1);
 }
 
-// Proves that without a recorder everything succeeds but the pushes, which are counted, and that a
-// recorder that comes later is found.
+// Proves that without a recorder only the pushes fail and are counted, and that a recorder that
+// starts later is found.
 #[test]
 fn a_recorder_may_come_later() {
     let (_folder, socket) = place();
@@ -233,8 +237,8 @@ fn a_recorder_may_come_later() {
     recorder.wait_until(|seen| seen.frames == 1 && seen.sources.len() == 1);
 }
 
-// Proves that what a recorder has not read when it ends is given to the next one, each sample once,
-// and that the client goes on with it.
+// Proves that samples that a recorder has not read when it ends are given to the next recorder,
+// each sample exactly once, and that the client continues with that recorder.
 #[test]
 fn a_killed_recorder_leaves_nothing_behind() {
     let (_folder, socket) = place();
@@ -251,7 +255,7 @@ fn a_killed_recorder_leaves_nothing_behind() {
     let second = FakeRecorder::start(&socket, LaneShape { run_id: 2, ..SHAPE });
     let mut next = 200_u64;
     while second.seen.lock().unwrap().frames == 0 {
-        // Meanwhile the old lane may be full.
+        // During this time the old lane may be full.
         next += u64::from(orders.push(&next.to_le_bytes()).is_ok());
         std::thread::yield_now();
     }
@@ -270,8 +274,8 @@ fn a_killed_recorder_leaves_nothing_behind() {
     assert_eq!(found, (0..next).collect::<Vec<_>>());
 }
 
-// Proves that a lane is given to one recorder after the other until one says that what is in it is
-// in its files, and to none from then on.
+// Proves that a lane is given to one recorder after the other until one of them reports that the
+// samples of the lane are in its files. After this report, no recorder gets the lane.
 #[test]
 fn a_lane_is_kept_until_it_is_rescued() {
     let (_folder, socket) = place();
@@ -295,7 +299,7 @@ fn a_lane_is_kept_until_it_is_rescued() {
     push_until(&first, &|seen| seen.lanes == 1);
     orders.push(&u64::MAX.to_le_bytes()).unwrap();
     drop(first);
-    // Twice: at once, and when the thread had stopped.
+    // The lane was given two times, immediately and after the thread had stopped.
     let second = FakeRecorder::start(&socket, killed(2));
     push_until(&second, &|seen| seen.resumptions == 2);
     let in_first = found(&second, 2);
@@ -311,8 +315,8 @@ fn a_lane_is_kept_until_it_is_rescued() {
     assert_eq!(fourth.seen.lock().unwrap().resumptions, 2, "that of the third alone");
 }
 
-// Proves that a source that the recorder refuses is dropped and counted, that the reason can be
-// asked for, and that the others are taken.
+// Proves that samples of a source that the recorder refuses are dropped and counted, that the
+// client returns the reason, and that other sources are accepted.
 #[test]
 fn a_refused_source_is_counted() {
     let (_folder, socket) = place();
@@ -329,8 +333,8 @@ fn a_refused_source_is_counted() {
     recorder.wait_until(|seen| seen.frames == 10);
 }
 
-// Proves that two clients of one thread do not disturb each other, and that a payload's code that
-// panics, or pushes itself, costs no more than its own sample.
+// Proves that two clients of one thread do not disturb each other. If the function that fills a
+// payload panics, or pushes a sample itself, no more than its own sample is lost.
 #[test]
 fn lanes_are_put_back() {
     let (_folder, socket) = place();
@@ -352,8 +356,8 @@ fn lanes_are_put_back() {
     assert_eq!(recorder.seen.lock().unwrap().missing, 0);
 }
 
-// Proves that the same source is set up once, that there are at most 64, and that wrong names are
-// refused.
+// Proves that the same source is set up only one time, that there are at most 64 sources, and that
+// wrong names are refused.
 #[test]
 fn set_up_has_limits() {
     let (_folder, socket) = place();

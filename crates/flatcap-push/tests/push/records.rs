@@ -1,4 +1,4 @@
-//! Log records, events and spans arrive as payloads of their schema.
+//! Tests that log records, events and spans arrive as payloads of their schema.
 
 use flatcap_format::schema::CompiledSchema;
 use flatcap_push::{LogSink, PushLayer};
@@ -8,7 +8,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use super::fake_recorder::{FakeRecorder, SHAPE, Seen};
 use super::{client, place};
 
-/// Returns the records as JSON, by the schema that came with the source.
+/// Returns the records as JSON, according to the schema that the client sent with the source.
 fn records(seen: &Seen) -> Vec<String> {
     let schema = CompiledSchema::compile(&seen.schemas[0], &seen.sources[0].root).unwrap();
     let json = |payload: &Vec<u8>| {
@@ -19,8 +19,8 @@ fn records(seen: &Seen) -> Vec<String> {
     seen.samples.iter().map(|sample| json(&sample.payload)).collect()
 }
 
-// Proves that a record of `log` arrives with its text, level and place, and that one below the
-// sink's level does not.
+// Proves that a record of `log` arrives with its text, level and source location, and that a record
+// below the sink's level does not arrive.
 #[test]
 fn log_records_arrive() {
     let (_folder, socket) = place();
@@ -49,7 +49,8 @@ fn log_records_arrive() {
     );
 }
 
-// Proves that events and ended spans of `tracing` arrive with their fields, numbers as numbers.
+// Proves that events and ended spans of `tracing` arrive with their fields, and that numbers stay
+// numbers.
 #[test]
 fn events_and_spans_arrive() {
     let (_folder, socket) = place();

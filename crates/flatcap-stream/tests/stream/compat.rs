@@ -1,7 +1,8 @@
-//! The API that programs written for flatstream 0.2.7 use: paths, types, signatures, behaviour. See
-//! MIGRATION.md.
+//! The API that programs written for flatstream 0.2.7 use, with its paths, types, signatures and
+//! behaviour. See MIGRATION.md.
 //!
-//! Most of it is proven by compiling: a function is bound to the type that callers rely on.
+//! Most of the API is proven by compiling, because each function is bound to the type on which
+//! callers rely.
 #![allow(clippy::type_complexity, reason = "signatures are what is tested")]
 
 use std::cell::{Cell, RefCell};
@@ -9,7 +10,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::time::Duration;
 
 use flatbuffers::{Allocator, DefaultAllocator, FlatBufferBuilder};
-// Everything at the root of flatstream by one glob, as its README shows.
+// Imports everything at the root of flatstream with one glob, as the README of flatstream shows.
 use flatcap_stream::*;
 
 type Bytes = Cursor<Vec<u8>>;
@@ -156,7 +157,7 @@ fn signatures() {
     let _ = TypedValidator::with_limits_from_verify_named(1, 2, "name", |_, _| Ok(()));
 }
 
-// Proves that the defaults are those of flatstream 0.2.7.
+// Proves that the defaults equal the defaults of flatstream 0.2.7.
 #[test]
 fn defaults() {
     let adaptive = AdaptiveWatermarkPolicy::default();
@@ -184,7 +185,7 @@ impl Clock for FrozenClock {
     }
 }
 
-/// A user's type: written and read as a string.
+/// A user's type that is written and read as a string.
 struct Text(&'static str);
 
 impl StreamSerialize for Text {
@@ -289,8 +290,8 @@ fn errors() {
     assert!(boxed(Error::from(io::Error::other("cause"))).source().is_some());
 }
 
-/// A user's format: one byte 0x7E before the default frame. It implements only the methods that
-/// 0.2.7 requires.
+/// A user's format, with one byte 0x7E before the default frame. It implements only the methods
+/// that flatstream 0.2.7 requires.
 struct MarkedFramer;
 
 /// Reads the format of [`MarkedFramer`].
@@ -388,7 +389,8 @@ impl MemoryPolicy for ReportingPolicy {
     }
 }
 
-// Proves that a user's policy frees memory in readers and writers: a long message, then short ones.
+// Proves that a user's policy frees memory in readers and writers. Method: a long message, then
+// short ones.
 #[test]
 fn policies_of_users() {
     let (told, info) = std::sync::mpsc::channel();
@@ -407,7 +409,7 @@ fn policies_of_users() {
     assert!(reader.buffer_capacity() < 5_000);
 }
 
-// Proves that a torn file is continued as before: cut, recover, seek, append.
+// Proves that a torn file can be continued as with flatstream. Method: cut, recover, seek, append.
 #[test]
 fn recovery() {
     let mut file = Cursor::new(Vec::new());

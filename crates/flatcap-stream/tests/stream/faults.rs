@@ -14,17 +14,18 @@ const LENGTHS: [usize; 6] = [3, 0, 70, 1, 0, 33];
 const FAILURES: [ErrorKind; 4] =
     [ErrorKind::WouldBlock, ErrorKind::BrokenPipe, ErrorKind::TimedOut, ErrorKind::Other];
 
-/// The fault at the chosen operation.
+/// The fault that is injected at the chosen operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Fails(ErrorKind),
-    /// One byte, regardless of the number requested.
+    /// The operation moves one byte, regardless of the number requested.
     Short,
     /// A sink that accepts nothing.
     Nothing,
 }
 
-/// Counts operations and fails at one of them; all others move at most `step` bytes.
+/// A source or sink that counts operations and fails at one of them. All others move at most `step`
+/// bytes.
 #[derive(Debug, Clone)]
 struct Faulty<T> {
     inner: T,
@@ -110,8 +111,8 @@ fn at_every_operation(mut check: impl FnMut(usize) -> bool) {
     assert!((1..100_000).contains(&count), "{count} operations");
 }
 
-// Proves that interruptions and short reads of a source change nothing. Method: a fault at each
-// read in turn, several step sizes, all checksums.
+// Proves that interruptions and short reads of a source do not change the result. Method: a fault
+// at each read in turn, with several step sizes and all checksums.
 #[test]
 fn reading_continues_after_interruptions_and_short_reads() {
     for &kind in ChecksumKind::ALL {
@@ -131,8 +132,8 @@ fn reading_continues_after_interruptions_and_short_reads() {
     }
 }
 
-// Proves that an error of a source is returned with its kind, after the payloads before it, and
-// that recovery returns the same error.
+// Proves that an error of a source is returned with its kind, after the payloads before the error.
+// Recovery returns the same error.
 #[test]
 fn errors_of_a_source_are_returned() {
     for &kind in ChecksumKind::ALL {
@@ -161,8 +162,8 @@ fn errors_of_a_source_are_returned() {
     }
 }
 
-// Proves that an error between frames loses nothing: reading continues with the next frame. Method:
-// a source that fails at the first byte of each frame and is read again.
+// Proves that an error between frames loses nothing, because reading continues with the next frame.
+// Method: a source that fails at the first byte of each frame and is read again.
 #[test]
 fn reading_continues_after_an_error_between_frames() {
     for &kind in ChecksumKind::ALL {
@@ -180,8 +181,8 @@ fn reading_continues_after_an_error_between_frames() {
     }
 }
 
-// Proves that a loop that feeds a decoder can continue after an error. Method: a source that fails
-// at each read in turn with every kind of error; a small read buffer.
+// Proves that a loop that feeds a decoder can continue after an error. Method: a small read buffer,
+// and a source that fails at each read in turn with every kind of error.
 #[test]
 fn decoding_continues_after_an_error() {
     for &kind in ChecksumKind::ALL {
@@ -249,9 +250,9 @@ fn write(
     (writer.into_inner(), result.err())
 }
 
-// Proves that a faulty sink loses and repeats nothing on success, and that an error is returned
-// with its kind after a prefix of the stream. Method: each fault at each write, several step sizes,
-// sinks with and without vectored writes.
+// Proves that no byte is lost or repeated if writing to a faulty sink succeeds. An error is
+// returned with its kind, and the sink then has a prefix of the stream. Method: each fault at each
+// write, several step sizes, sinks with and without vectored writes.
 #[test]
 fn faulty_sinks_lose_nothing() {
     let faults = FAILURES.map(Fault::Fails).into_iter().chain([
@@ -300,8 +301,8 @@ fn errors_of_flushing_are_returned() {
     }
 }
 
-// Proves that a refused payload does not reach the sink, not even as a call, for every way of
-// writing and all checksums.
+// Proves that a refused payload causes no call of the sink, for every way of writing and all
+// checksums.
 #[test]
 fn a_refused_payload_leaves_the_sink_untouched() {
     for &kind in ChecksumKind::ALL {

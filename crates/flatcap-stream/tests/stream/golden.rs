@@ -1,5 +1,5 @@
-//! Checks against the bytes that flatstream 0.2.7 wrote: this crate writes the same bytes, and all
-//! its readers read them. shared/data/README.md describes the files.
+//! Checks with the bytes that flatstream 0.2.7 wrote. This crate writes the same bytes, and all its
+//! readers read these bytes. shared/data/README.md describes the files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// Returns the payloads of an intact stream after checking that all readers agree.
+/// Checks that all readers agree on an intact stream, and returns its payloads.
 fn read_by_all(bytes: &[u8], kind: ChecksumKind) -> Vec<Vec<u8>> {
     let deframer = KindDeframer::new(kind).with_max_frame_len(1 << 20);
     let mut payloads = Vec::new();
@@ -75,7 +75,8 @@ fn in_random_pieces(bytes: &[u8], deframer: KindDeframer) -> Vec<Vec<u8>> {
     payloads
 }
 
-/// Writes the payloads in each way, checks that the bytes agree, and returns them.
+/// Writes the payloads in each way, checks that all ways write the same bytes, and returns these
+/// bytes.
 fn written_by_all(payloads: &[Vec<u8>], kind: ChecksumKind) -> Vec<u8> {
     let mut one_by_one = StreamWriter::new(Vec::new(), kind);
     for payload in payloads {
@@ -101,8 +102,8 @@ fn medium() -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-// Proves that frames are byte for byte those of flatstream 0.2.7: each published frame is written
-// by all framers and read by all readers.
+// Proves that frames equal the frames of flatstream 0.2.7 byte for byte. Method: each published
+// frame is written by all framers and read by all readers.
 #[test]
 fn published_frames() {
     let Some(folder) = golden() else { return };
@@ -130,9 +131,9 @@ fn telemetry(index: usize) -> Vec<f64> {
     all[..=index % 5].to_vec()
 }
 
-// Proves that streams of flatstream 0.2.7 are read to the last value and rewritten to the last
-// byte. Method: its 2,000 frames under each checksum; every reader; every way of writing, from
-// payloads and from values.
+// Proves that every value of a stream of flatstream 0.2.7 is read, and that the rewritten stream
+// equals it byte for byte. Method: 2,000 frames under each checksum, every reader, and every way of
+// writing, from payloads and from values.
 #[test]
 fn telemetry_streams() {
     let Some(folder) = golden() else { return };

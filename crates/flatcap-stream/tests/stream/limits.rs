@@ -1,4 +1,4 @@
-//! The longest FlatBuffer: 2 GiB, written and read by copy and by slice.
+//! The longest FlatBuffer, which has 2 GiB, written and read by copy and by slice.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -6,7 +6,7 @@ use flatcap_stream::{
     DEFAULT_MAX_FRAME_LEN, DefaultDeframer, DefaultFramer, SliceReader, StreamReader, StreamWriter,
 };
 
-/// Counts the bytes written and stores the first eight.
+/// A sink that counts the bytes written and stores the first eight.
 #[derive(Default)]
 struct Counter {
     bytes: usize,
@@ -40,7 +40,8 @@ impl Write for Counter {
 }
 
 // Proves that a payload of 2 GiB is written and read whole, by copy and by slice, and that one byte
-// more is refused on reading. Zeros take no memory until they are touched; the copy takes 2 GiB.
+// more is refused on reading. The zeros of the payload take no memory until they are accessed, but
+// the copy takes 2 GiB.
 #[test]
 fn two_gibibytes() {
     let length = DEFAULT_MAX_FRAME_LEN;

@@ -17,7 +17,7 @@ const LIMIT: usize = 4_096;
 enum ReadEvent {
     Payload(Vec<u8>),
     Mismatch,
-    /// The last event: a clean end, an end within a frame, a length above the limit.
+    /// A clean end. It, an end within a frame, or a length above the limit is the last event.
     Clean,
     Torn,
     TooLong,
@@ -31,7 +31,7 @@ fn last_event(kind: &ErrorKind) -> ReadEvent {
     }
 }
 
-/// Reads on after wrong checksums.
+/// Reads from a source and continues after wrong checksums.
 fn by_source<D: Deframer>(bytes: &[u8], deframer: D) -> Vec<ReadEvent> {
     let mut events = Vec::new();
     let mut reader = StreamReader::new(bytes, deframer);
@@ -100,7 +100,7 @@ fn by_pieces<D: SliceDeframer>(bytes: &[u8], deframer: D, lengths: &[usize]) -> 
     events
 }
 
-/// Checks round trips by every way of writing and reading, then every cut.
+/// Checks round trips with every way of writing and reading. Then cuts the stream at every byte.
 fn check_round_trips_and_cuts<F, D>(
     framer: F,
     deframer: D,
@@ -141,8 +141,8 @@ where
     Ok(())
 }
 
-/// Flips each bit of one frame: a flip after the length is detected; a flip in the length yields no
-/// wrong payload if `is_strong`.
+/// Flips each bit of one frame. Checks that a flip after the length is detected and, if
+/// `is_strong`, that a flip in the length yields no wrong payload.
 fn check_flips<F, D>(framer: &F, deframer: &D, payload: &[u8], is_strong: bool) -> Result<(), TestCaseError>
 where
     F: SliceFramer,
@@ -150,7 +150,7 @@ where
 {
     let mut bytes = vec![0; framer.header_bytes() + payload.len()];
     framer.frame_into(&mut bytes, payload).unwrap();
-    // Bytes after the frame, so that a longer length has bytes to cover.
+    // Appends bytes after the frame, so that a longer length does not exceed the stream.
     bytes.extend_from_slice(&Random::new(3).bytes(300));
     let frame_bytes = framer.header_bytes() + payload.len();
     for bit in 0..8 * frame_bytes {
@@ -184,7 +184,8 @@ fn payload() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Generates plausible rubbish: random bytes, small lengths, and frames of each kind between them.
+/// Generates plausible rubbish, which is random bytes and small lengths with frames of each kind
+/// between them.
 fn rubbish() -> impl Strategy<Value = Vec<u8>> {
     let framed = (payload(), 0..5_u8).prop_map(|(payload, kind)| {
         let mut frame = vec![0; 12 + payload.len()];
@@ -206,8 +207,8 @@ fn rubbish() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    // Proves that every reader reads back every framer's bytes, and that each cut yields the frames
-    // before it. Method: random payloads, every cut, random pieces.
+    // Proves that every reader reads back every framer's bytes, and that a stream cut at any byte
+    // yields the frames before the cut. Method: random payloads, every cut, random pieces.
     #[test]
     fn round_trips_and_cuts(payloads in vec(payload(), 0..6), pieces in vec(1..50_usize, 1..8)) {
         check_round_trips_and_cuts(DefaultFramer, plain(), &payloads, &pieces)?;
@@ -242,8 +243,8 @@ where
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    // Proves that all readers return the same results for the same bytes. Method: rubbish with
-    // frames in it, every deframer, pieces of all lengths.
+    // Proves that all readers return the same results for the same bytes. Method: rubbish that
+    // contains frames, every deframer, pieces of all lengths.
     #[test]
     fn readers_agree(bytes in rubbish(), pieces in vec(1..30_usize, 1..8)) {
         check_readers_agree(&bytes, plain(), &pieces)?;
@@ -254,8 +255,8 @@ proptest! {
     }
 }
 
-// Proves that the split of the input changes nothing, even in the last frame. Method: a length
-// above the limit at the end of the input, whole and byte by byte.
+// Proves that the result does not depend on how the input is split, even in the last frame. Method:
+// a length above the limit at the end of the input, in one piece and byte by byte.
 #[test]
 fn a_length_above_the_limit_is_refused_in_any_pieces() {
     let bytes = [0xFF; 4];

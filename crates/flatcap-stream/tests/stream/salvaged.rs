@@ -20,7 +20,7 @@ fn deframer(kind: ChecksumKind) -> KindDeframer {
     KindDeframer::new(kind).with_max_frame_len(LIMIT)
 }
 
-/// Returns all pieces after checking that they tile the stream.
+/// Checks that all pieces cover the stream without gap or overlap, and returns them.
 fn collect_tiled<'a, D: SliceDeframer>(bytes: &[u8], pieces: Salvage<'a, D>) -> Vec<SalvagedRegion<'a>> {
     let pieces: Vec<SalvagedRegion<'_>> = pieces.collect();
     let mut end = 0;
@@ -60,8 +60,8 @@ fn assert_written(stream: &Stream, pieces: &[SalvagedRegion<'_>], what: &str) {
     }
 }
 
-/// Flips every bit of a stream in turn: all other frames are salvaged, and a frame whose length was
-/// hit is repaired.
+/// Flips every bit of a stream in turn. Checks that all other frames are salvaged, and that a frame
+/// whose length was hit is repaired.
 fn every_flip(kind: ChecksumKind, stream: &Stream) {
     for bit in 0..8 * stream.bytes.len() {
         let bytes = stream.flipped(bit);
@@ -137,8 +137,8 @@ fn every_flip_under_crc32_of_uniform_payloads() {
     }
 }
 
-// Proves that empty payloads do not cost their neighbours, under XXH3. Method: every bit of twelve
-// frames, half of them empty.
+// Proves that a flipped bit next to empty payloads costs no neighbouring frame, under XXH3. Method:
+// every bit of twelve frames, half of them empty.
 #[test]
 fn every_flip_beside_empty_payloads_under_xxh3() {
     for lengths in [WITH_EMPTY, EMPTY_LAST] {
@@ -154,7 +154,7 @@ fn every_flip_beside_empty_payloads_under_crc32() {
     }
 }
 
-// Proves that CRC-16 needs only two frames in a row after the damage: a flip in one of twelve
+// Proves that CRC-16 needs only two frames in a row after the damage. A flip in one of twelve
 // frames costs no other frame.
 #[test]
 fn every_flip_under_crc16_keeps_the_frames_beside_it() {
@@ -174,8 +174,8 @@ fn every_flip_under_crc16_keeps_the_frames_beside_it() {
 }
 
 // Proves that, without a checksum, a length above the limit costs only its frame if four frames or
-// the end follow. Method: the high bit of each length in turn, payloads that do not look like
-// lengths.
+// the end of the stream follow. Method: the high bit of each length in turn is flipped, and no
+// payload contains a possible length.
 #[test]
 fn lengths_above_the_limit_without_a_checksum() {
     let payloads = MIXED.map(|length| vec![0xEE; length]).to_vec();
@@ -184,7 +184,7 @@ fn lengths_above_the_limit_without_a_checksum() {
         let bytes = stream.flipped(8 * damaged.start + 31);
         let found = pieces(&bytes, ChecksumKind::None);
         for (index, (frame, payload)) in stream.frames.iter().zip(&stream.payloads).enumerate() {
-            // The last frame alone has 8 + 16 bits of evidence.
+            // The last frame alone has 8 + 16 bits of evidence, which is not enough.
             let is_demanded = index != hit && !(hit == 10 && index == 11);
             if is_demanded {
                 assert_eq!(frame_at(&found, frame.start), Some(&payload[..]), "hit {hit}, frame {index}");
@@ -216,8 +216,9 @@ fn an_intact_frame_between_two_damaged_ones_is_found() {
     }
 }
 
-// Proves that with landmarks one frame is enough under any checksum, and that payloads with other
-// identifiers count as damage. Method: every second length damaged, two identifiers and one other.
+// Proves that with landmarks (identifiers) one frame is enough under any checksum, and that
+// payloads with other identifiers count as damage. Method: every second length is damaged. The
+// payloads have two known identifiers and one unknown.
 #[test]
 fn landmarks_are_evidence_enough() {
     for &kind in ChecksumKind::ALL {
@@ -256,7 +257,8 @@ fn landmarks_are_evidence_enough() {
     }
 }
 
-// Proves that every cut yields the frames before it and one hole, under all checksums.
+// Proves that a stream cut at any byte yields the frames before the cut and one damaged range,
+// under all checksums.
 #[test]
 fn every_cut() {
     for &kind in ChecksumKind::ALL {
@@ -282,7 +284,7 @@ fn every_cut() {
     }
 }
 
-/// Returns the frames that lie wholly in the remaining parts of a stream, with their new offsets:
+/// Returns the frames that lie wholly in the remaining parts of a stream, with their new offsets.
 /// `kept` are ranges of the original, in their new order.
 fn expected<'s>(stream: &'s Stream, kept: &[Range<usize>]) -> Vec<(usize, &'s [u8])> {
     let (mut expected, mut at) = (Vec::new(), 0);
@@ -297,8 +299,9 @@ fn expected<'s>(stream: &'s Stream, kept: &[Range<usize>]) -> Vec<(usize, &'s [u
     expected
 }
 
-/// Returns whether the frame at `offset` lies in the range that an earlier damaged frame claims:
-/// the length of that frame is intact and leads to an intact frame, so the claim is accepted.
+/// Returns whether the frame at `offset` lies in the range that an earlier damaged frame declares.
+/// The length of the damaged frame is intact and leads to an intact frame, so this range is
+/// accepted as its payload.
 fn is_claimed(bytes: &[u8], expected: &[(usize, &[u8])], kind: ChecksumKind, offset: usize) -> bool {
     (0..offset).any(|start| {
         let Some(length) = bytes.get(start..).and_then(<[u8]>::first_chunk) else { return false };
@@ -313,8 +316,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     // Proves that removed, repeated or zeroed ranges cost only the frames that they touch. Method:
-    // random streams, ranges of up to 600 bytes; the frames that are still whole, at their new
-    // offsets.
+    // random streams and ranges of up to 600 bytes. The frames that are still whole are expected at
+    // their new offsets.
     #[test]
     fn ranges(
         lengths in vec(1..200_usize, 1..30),
@@ -353,8 +356,9 @@ proptest! {
         }
     }
 
-    // Proves that the pieces tile any bytes and that every reported frame is a frame. Method:
-    // rubbish of headers, frames and zeros, with and without landmarks and rules.
+    // Proves that the pieces cover any bytes without gap or overlap, and that every reported frame
+    // is a frame. Method: rubbish of headers, frames and zeros, with and without landmarks and
+    // rules.
     #[test]
     fn rubbish_is_tiled(parts in vec((0..6_u8, 0..40_usize, any::<u64>()), 0..12)) {
         for &kind in ChecksumKind::ALL {
@@ -409,8 +413,8 @@ proptest! {
     }
 }
 
-// Proves that the pieces tile every small input. Method: all sequences of up to seven of the bytes
-// 0, 1, 4 and 255, under every checksum.
+// Proves that the pieces cover every small input without gap or overlap. Method: all sequences of
+// up to seven of the bytes 0, 1, 4 and 255, under every checksum.
 #[test]
 fn small_inputs_are_tiled() {
     const BYTES: [u8; 4] = [0, 1, 4, 0xFF];
@@ -507,8 +511,9 @@ thread_local! {
     static HASHED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// XXH3 of the first bytes and the length: as strong against chance, and fast for payloads of any
-/// length. Counts the whole payload as hashed.
+/// XXH3 of the first bytes and the length. A match by chance is as unlikely as with XXH3 of the
+/// whole payload, and hashing is fast for payloads of any length. The whole payload counts as
+/// hashed.
 #[derive(Debug, Clone, Copy)]
 struct CountingXxh3;
 
@@ -525,22 +530,23 @@ impl Checksum for CountingXxh3 {
     }
 }
 
-/// Salvages `bytes` and checks that the number of hashed bytes is linear in them.
+/// Salvages `bytes` and checks that the number of hashed bytes is linear in their number.
 fn salvage_counting<'a>(bytes: &'a [u8], landmarks: &'a [[u8; 4]]) -> Vec<SalvagedRegion<'a>> {
     HASHED.set(0);
     let deframer = ChecksumDeframer::new(CountingXxh3).with_max_frame_len(LIMIT);
     let search = salvage(bytes, deframer);
     let search = if landmarks.is_empty() { search } else { search.with_identifiers(landmarks) };
     let found = collect_tiled(bytes, search);
-    // Bytes read in order, bytes hashed in vain, and the last candidate, which may be as long as
-    // the limit.
+    // The limit covers bytes read in order, bytes hashed without result, and the last candidate,
+    // which may be as long as the maximum length.
     let most = (80 << 20) + 24 * bytes.len() as u64;
     assert!(HASHED.get() <= most, "{} bytes hashed for {}", HASHED.get(), bytes.len());
     found
 }
 
-// Proves that no input makes the search take more than linear time. Method: count the hashed bytes
-// while every four bytes claim a long frame, with and without a landmark at each, in 1 and 3 MiB.
+// Proves that no input makes the search take more than linear time. Method: the hashed bytes are
+// counted while every four bytes declare a long frame, with and without a landmark at each, in 1
+// and 3 MiB.
 #[test]
 fn lengths_everywhere_cost_linear_work() {
     for size in [1_usize << 20, 3 << 20] {
@@ -552,7 +558,7 @@ fn lengths_everywhere_cost_linear_work() {
     }
 }
 
-// Proves the same for valid tiny frames that alternate with headers that claim 16 MiB.
+// Proves the same for valid tiny frames that alternate with headers that declare 16 MiB.
 #[test]
 fn tiny_frames_between_long_claims_cost_linear_work() {
     let mut bytes = Vec::new();
@@ -565,8 +571,9 @@ fn tiny_frames_between_long_claims_cost_linear_work() {
     assert!(found.iter().any(|piece| piece.content.payload().is_some()));
 }
 
-// Proves that short claims, which are always checked, cost a bounded amount each: with valid tiny
-// frames between claims of about the short limit, the work per byte does not grow with the size.
+// Proves that each short declared length, which is always checked, costs a bounded amount of work.
+// Method: valid tiny frames between lengths of about the short limit. The work per byte must not
+// grow with the size.
 #[test]
 fn tiny_frames_between_short_claims_cost_linear_work() {
     for claim in [200_u32, 250, 4_000, 4_084, 5_000] {
@@ -591,8 +598,9 @@ fn tiny_frames_between_short_claims_cost_linear_work() {
     }
 }
 
-// Proves that claims of long frames hide no short ones: beyond the bounded work, only long
-// candidates are rejected. Method: as above; every tiny frame is salvaged.
+// Proves that declared long frames hide no short ones, because beyond the bounded work only long
+// candidates are rejected. Method: valid tiny frames alternate with headers that declare almost 16
+// MiB. Every tiny frame must be salvaged.
 #[test]
 fn long_claims_hide_no_tiny_frames() {
     let tiny = 700_000;
@@ -620,8 +628,8 @@ fn an_empty_list_of_landmarks_requires_nothing() {
     assert_eq!(found.iter().filter(|piece| matches!(piece.content, RegionContent::Frame(_))).count(), 3);
 }
 
-// Proves that true candidates cost linear work too. Method: a payload full of intact frames, its
-// own header damaged, with its length intact and damaged.
+// Proves that true candidates cost linear work too. Method: a payload full of intact frames whose
+// own header is damaged, with its length intact and with its length damaged.
 #[test]
 fn true_candidates_cost_linear_work() {
     let mut inner = Vec::new();
@@ -652,7 +660,7 @@ fn a_damaged_payload_of_plausible_lengths_hides_nothing() {
 }
 
 // Proves that a few damaged frames do not hide a long stream after them. The two bytes before each
-// header of a small frame claim 64 KiB for each byte of its payload. Method: 24 bits in 100,000
+// header of a small frame declare 64 KiB for each byte of its payload. Method: 24 bits in 100,000
 // frames.
 #[test]
 fn a_few_flips_in_small_equal_frames_hide_nothing() {

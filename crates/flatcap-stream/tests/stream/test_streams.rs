@@ -1,10 +1,10 @@
-//! Streams that the tests write, read and damage; the same in every run.
+//! Streams that the tests write, read and damage. They are the same in every run.
 
 use std::ops::Range;
 
 use flatcap_stream::{Checksum, ChecksumKind, Framer};
 
-/// Xorshift: the same numbers in every run.
+/// Xorshift generator, which returns the same numbers in every run.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -70,7 +70,7 @@ pub(crate) fn push_to(payloads: &mut Vec<Vec<u8>>) -> impl FnMut(&[u8]) -> flatc
     }
 }
 
-/// A custom checksum of a width that the crate does not have: FNV-1a, folded to 24 bits.
+/// A custom checksum of a width that the crate does not have. It is FNV-1a, folded to 24 bits.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Fold24;
 

@@ -8,7 +8,8 @@ use jiff::tz::TimeZone;
 use super::*;
 use crate::{ImportLimits, ImportProgress};
 
-/// The result of an import: its report, the names of the columns, and the rows with their times.
+/// The result of an import, with its report, the names of the columns, and the rows with their
+/// times.
 struct Imported {
     report: ImportReport,
     columns: Vec<String>,
@@ -105,8 +106,8 @@ fn cells_become_values() {
     assert_eq!(imported.report.bytes, content.len() as u64);
 }
 
-// Proves that a row with another width or without a time is skipped and reported with its line, and
-// that a cell of another type is reported and missing.
+// Proves that a row with another width or without a time is skipped and reported with its line. A
+// cell of another type is reported, and its value is missing.
 #[test]
 fn bad_rows_are_reported() {
     let stated = CsvColumns { other_types: Some(CsvType::Unsigned), ..CsvColumns::default() };
@@ -153,8 +154,8 @@ fn statements_apply() {
     }
 }
 
-// Proves that rows are sorted if the newest is first or if they are unordered, and that they keep
-// their order after a clock was set back. The last two cases are findings.
+// Proves that rows are sorted if the newest row is first or if the rows are unordered, and that
+// they keep their order if a clock was set back. The last two cases are findings.
 #[test]
 fn rows_are_put_in_order() {
     let times =
@@ -178,8 +179,8 @@ fn lines(imported: &Imported) -> Vec<(FindingKind, u64)> {
     imported.report.findings.iter().map(|found| (found.kind, found.line)).collect()
 }
 
-// Proves that decimal commas, lines before the header, comments, delimiters at the end, two time
-// columns and a repeated header need no options.
+// Proves that no options are needed for decimal commas, lines before the header, comments,
+// delimiters at the end, two time columns or a repeated header.
 #[test]
 fn forms_of_other_programs_are_read() {
     let excel = "sep=;\nDatum;Uhrzeit;Temperatur;Druck\n27.10.2024;01:00:00;21,5;1.013,25\n27.10.2024;01:00:01;22,5;990,5\n";
@@ -263,7 +264,7 @@ fn a_check_says_what_the_import_does() {
     );
 }
 
-// Proves that a check reports where a compressed file is cut, as an import does.
+// Proves that a check reports the place where a compressed file is cut, as an import does.
 #[test]
 fn a_check_reports_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -321,8 +322,8 @@ fn each_file_is_a_run() {
     assert_ne!(found[0].0, found[2].0);
 }
 
-// Proves that an unknown form ends the import before anything is written, and that the error
-// explains what to do.
+// Proves that an unknown time format ends the import before anything is written, and that the error
+// says what to do.
 #[test]
 fn unknown_forms_are_explained() {
     let unknown = refused("time,a\nnoon,1\n", &plain());
@@ -342,14 +343,14 @@ mod tables;
 mod times;
 
 mod one_bad_element {
-    //! One bad element in a random file.
+    //! Tests with one bad element in a random file.
 
     use flatcap_format::testing::effort;
     use proptest::prelude::*;
 
     use super::*;
 
-    /// The fault of a row.
+    /// The error in a row.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fault {
         Nothing,
@@ -389,7 +390,7 @@ mod one_bad_element {
         #![proptest_config(ProptestConfig::with_cases(effort::of(96, 3000)))]
 
         // Proves that one bad element of a file affects only its cell or row, and is reported with
-        // its line. The model is the table from which the file is written.
+        // its line. The result is compared with the table from which the file is written.
         #[test]
         fn affects_its_cell_or_row_alone(
             rows in prop::collection::vec((any::<u32>(), -1e6..1e6_f64, "[a-z,\";]{0,6}"), 20..50),

@@ -2,8 +2,9 @@
 
 use super::*;
 
-// Proves that points in numbers are marks of thousands if a number proves it, and a finding if none
-// does, with every delimiter but the comma; and that addresses prove nothing.
+// Proves that points in numbers are thousands separators if one of the numbers proves it, and that
+// there is a finding if no number does. This holds for every delimiter except the comma. Addresses
+// prove nothing.
 #[test]
 fn points_may_be_marks_of_thousands() {
     let rows = |delimiter: char, cells: [&str; 2]| {
@@ -26,7 +27,7 @@ fn points_may_be_marks_of_thousands() {
     assert_eq!(lines(&import_file(&rows(',', ["1.234", "5.678"]))), []);
 }
 
-// Proves that options in findings are words of a shell, whatever the titles are.
+// Proves that options in findings are quoted for a shell, whatever the titles are.
 #[test]
 fn options_are_words_of_a_shell() {
     let mut content = "time,\"cpu user; rm\"\n".to_owned();

@@ -18,7 +18,7 @@ fn open_quotes_cost_their_row() {
 }
 
 // Proves that an open quote costs only its row if rows end with a delimiter, or if the last columns
-// have no title. A quote within a cell that is not escaped costs its row, too.
+// have no title. An unescaped quote within a cell also costs only its row.
 #[test]
 fn rows_end_open_quotes_whatever_their_width() {
     for content in [
@@ -34,7 +34,7 @@ fn rows_end_open_quotes_whatever_their_width() {
     }
 }
 
-// Proves that an endless quoted cell does not fill the memory: reading stops with a flaw.
+// Proves that an endless quoted cell does not fill the memory, because reading stops with a flaw.
 #[test]
 fn open_quotes_are_damage() {
     let mut content = b"time,a\n1700000000,1\n1700000001,\"".to_vec();
@@ -50,8 +50,8 @@ fn open_quotes_are_damage() {
     assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
 }
 
-// Proves that the number of lines of an open quote is limited, too. Lines that were read to close
-// one quote are not read again for each quote that opens in them.
+// Proves that the number of lines of an open quote is limited as well. Lines that were read to
+// close one quote are not read again for each quote that opens in them.
 #[test]
 fn lines_of_open_quotes_are_limited() {
     let empty = "\n".repeat(1 << 18);

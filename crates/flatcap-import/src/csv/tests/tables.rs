@@ -1,10 +1,11 @@
-//! Imports files with several tables, and with columns whose title is missing or says too little.
+//! Imports files with several tables, and files with columns whose title is missing or not specific
+//! enough.
 
 use super::*;
 
-// Proves that rows after the header of another table are not taken for rows of the first one, even
-// if they have its width and times, and that the file says so with the line. A header applies until
-// the next one, with and without a comment mark.
+// Proves that rows after the header of another table are not read as rows of the first table, even
+// if they have its width and times. A finding reports the line of that header. A header applies
+// until the next header, with and without a comment mark.
 #[test]
 fn a_header_applies_until_the_next_one() {
     let table = |mark: &str| {
@@ -23,21 +24,21 @@ fn a_header_applies_until_the_next_one() {
             imported.report.findings.iter().map(|found| (found.line, found.count, found.kind)).collect();
         assert_eq!(said, [(3, 3, FindingKind::Header)], "{content}");
     }
-    // Another title of the time starts a table. A comment with a comma does not.
+    // Another title of the time column starts a table. A comment with a comma does not.
     let content =
         "time,a\n2026-11-29 18:19:05,1\n# a, comment\n2026-11-29 18:19:06,2\nDate,b\n2026-11-29 18:19:07,3\n";
     let imported = import_file(content);
     assert_eq!(imported.rows.len(), 2);
     assert_eq!((imported.report.findings[0].line, imported.report.findings[0].count), (5, 1));
-    // Nor does a comment that begins with the title of the time, or a byte order mark before the
-    // header of a joined file.
+    // A comment that begins with the title of the time column does not start a table, nor does a
+    // byte order mark before the header of a joined file.
     for line in ["# time,was set by hand", "\u{feff}time,a"] {
         let imported = import_file(&format!("time,a\n1700000000,1\n{line}\n1700000001,2\n"));
         assert_eq!(imported.rows.len(), 2, "{line}");
     }
 }
 
-// Proves that the column of row names, which has no title in files of R, shifts no cell.
+// Proves that no cell is shifted by the column of row names, which has no title in files of R.
 #[test]
 fn names_of_rows_shift_no_cell() {
     let content =
@@ -47,13 +48,14 @@ fn names_of_rows_shift_no_cell() {
     assert_eq!(imported.columns, ["data.column_1", "data.a", "data.b"]);
     let row = [HeldValue::Unsigned(140), HeldValue::Float(1.5), HeldValue::Unsigned(2)];
     assert_eq!(imported.rows[0], (1_422_886_740_000_000_000, row.to_vec()));
-    // Without times that show the shift, the rows are reported.
+    // If no times show the shift, the rows are reported.
     let imported = import_file("date,a\n2015-02-02,1,2\n");
     assert_eq!((imported.rows.len(), imported.report.flaws.len()), (0, 1));
 }
 
-// Proves that the only column with times of day belongs to a date that rows share, and that this
-// is reported. If each row has its own date, a duration is a value.
+// Proves that the only column with times of day is used together with the date column if several
+// rows have the same date, and that this is reported. If each row has a different date, the column
+// is read as values, for example durations.
 #[test]
 fn times_of_day_need_no_title() {
     for title in ["Date", "Day"] {

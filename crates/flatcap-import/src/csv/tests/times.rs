@@ -2,9 +2,9 @@
 
 use super::*;
 
-// Proves that a number counts as a time since 1970 without a finding only if it means a time of
-// these decades, or if the title or an option says what it is. Dates and times of day without marks
-// are such numbers, too.
+// Proves that a number counts as a time since 1970 without a finding only if it stands for a time
+// from 1990 to 2099, or if the title or an option names its unit. Dates and times of day without
+// separators are such numbers too.
 #[test]
 fn numbers_of_other_decades_are_found() {
     let found = |content: &str| {
@@ -34,8 +34,8 @@ fn numbers_of_other_decades_are_found() {
     assert_eq!((elapsed.rows.len(), lines(&elapsed)), (2, vec![]));
 }
 
-// Proves that rows with the digits of another unit are left out with a finding, in any order of the
-// units, and that no row is read in the unit of the others.
+// Proves that rows whose number of digits means another unit are left out with a finding, in any
+// order of the units. No row is read with the unit of other rows.
 #[test]
 fn mixed_units_of_times_are_found() {
     let at = |digits: usize, row: usize| format!("17000000{row:02}0000000000")[..digits].to_owned();
@@ -61,8 +61,8 @@ fn mixed_units_of_times_are_found() {
     }
 }
 
-// Proves that a date with a two-digit year is read with the order that keeps the rows together, and
-// that it is a finding if another order is possible.
+// Proves that dates with two-digit years are read in the order of day, month and year that keeps
+// the rows close together. If another order is possible, there is a finding.
 #[test]
 fn short_years_are_found_at_either_end() {
     for (days, first, is_found) in [
@@ -83,8 +83,8 @@ fn short_years_are_found_at_either_end() {
     }
 }
 
-// Proves that rows with the newest first have the same times in the order of the file as sorted,
-// also in a repeated hour.
+// Proves that, if the newest row is first, the rows get the same times whether they are imported in
+// the order of the file or sorted. This also holds in a repeated hour.
 #[test]
 fn the_order_of_rows_changes_no_time() {
     let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
@@ -102,7 +102,7 @@ fn the_order_of_rows_changes_no_time() {
 }
 
 // Proves that rows of a second device in a repeated hour are a finding if the hour may begin again
-// with that device, and none if rows of the devices alternate.
+// with that device. If rows of the devices alternate, there is no finding.
 #[test]
 fn devices_in_a_repeated_hour_are_found() {
     let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
