@@ -102,7 +102,8 @@ impl FieldsReader {
 
     /// Returns the next part, or `None` at the end. Gaps and markers are not rows.
     ///
-    /// # Errors The errors of the query. In addition, `OtherType` if the type of a field changed.
+    /// # Errors
+    /// The errors of the query. In addition, `OtherType` if the type of a field changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match &mut self.rows {

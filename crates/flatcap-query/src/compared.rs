@@ -116,9 +116,10 @@ fn refused(part: &str) -> QueryError {
 /// `None` if the source lacks one of the compared fields, because then the condition does not apply
 /// to the source.
 ///
-/// # Errors A path leads to several fields, or `checks_values` is true and a value does not fit its
-/// field. Without `checks_values`, the result of a comparison that does not fit its field is
-/// unknown. The field may have another type in other runs.
+/// # Errors
+/// A path leads to several fields, or `checks_values` is true and a value does not fit its field.
+/// Without `checks_values`, the result of a comparison that does not fit its field is unknown. The
+/// field may have another type in other runs.
 pub(super) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,

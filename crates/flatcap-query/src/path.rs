@@ -107,6 +107,7 @@ impl IdentityTest {
 impl FieldPath {
     /// Splits a list of paths at its commas, except commas in brackets, and parses each path.
     ///
+    /// # Errors
     /// The error of the first path that is not well formed.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, PathError> {
         let (mut paths, mut rest) = (Vec::new(), text);

@@ -227,7 +227,8 @@ impl PayloadReader {
     /// fields, and for one field in the order of the payload. Fields of one list have the same
     /// elements in the same order.
     ///
-    /// # Errors The payload does not fit its schema. If there is an error, `take` is not called.
+    /// # Errors
+    /// The payload does not fit its schema. If there is an error, `take` is not called.
     #[inline]
     pub fn read(
         &mut self,

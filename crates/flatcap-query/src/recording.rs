@@ -61,8 +61,9 @@ pub struct RecordedSource {
 impl Recording {
     /// Opens a recording and reads its headers and footers.
     ///
-    /// # Errors `Io` for a path that is missing or unreadable. A segment that cannot be read is not
-    /// an error here, because the query reports it.
+    /// # Errors
+    /// `Io` for a path that is missing or unreadable. A segment that cannot be read is not an error
+    /// here, because the query reports it.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SegmentError> {
         Self::read(paths, |_| {})
     }
@@ -113,6 +114,7 @@ impl Recording {
 
     /// Queries the values of some fields.
     ///
+    /// # Errors
     /// A path leads to no field or to several fields, a condition fits no source, or a file is
     /// missing.
     pub fn query(&self, query: &Query) -> Result<QueryResults, QueryError> {

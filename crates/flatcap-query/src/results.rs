@@ -211,6 +211,7 @@ impl QueryResults {
 
     /// Returns the next part, or `None` at the end.
     ///
+    /// # Errors
     /// `Io`, and errors of the paths. A path can have an error in a run whose sources differ from
     /// the sources of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]

@@ -79,8 +79,9 @@ pub struct RowReader {
 impl Recording {
     /// Queries the values of some fields as rows.
     ///
-    /// # Errors The errors of [`query`](Self::query). In addition, `NotOneList` if rows are
-    /// elements and the fields are in several lists, or in no list.
+    /// # Errors
+    /// The errors of [`query`](Self::query). In addition, `NotOneList` if rows are elements and the
+    /// fields are in several lists, or in no list.
     pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
         let selected = SelectedColumns::of(self, query, &options)?;
         if options.is_long && selected.lists.len() != 1 {

@@ -167,8 +167,9 @@ impl SampleReader {
     /// Passes the values of the last sample to a visitor. If rates were requested, passes rates
     /// instead of the values of counters.
     ///
-    /// # Errors The payload does not fit its schema. The values before the error have already been
-    /// passed to the visitor.
+    /// # Errors
+    /// The payload does not fit its schema. The values before the error have already been passed to
+    /// the visitor.
     pub fn walk<V: Visitor>(&self, visitor: &mut V) -> Result<(), DecodeError> {
         let Some(source) = self.sources.get(&self.current) else { return Ok(()) };
         match &source.rates {
@@ -179,8 +180,9 @@ impl SampleReader {
 
     /// Appends the values of the last sample as a JSON object.
     ///
-    /// # Errors The payload does not fit its schema. In this case, the output ends with a part of
-    /// the object.
+    /// # Errors
+    /// The payload does not fit its schema. In this case, the output ends with a part of the
+    /// object.
     pub fn append_json(&self, output: &mut Vec<u8>) -> Result<(), DecodeError> {
         self.walk(&mut JsonWriter::new(output))
     }

@@ -38,6 +38,7 @@ impl SelectedColumns {
     /// Returns the columns that a query selects, including columns of sources that were added to an
     /// unsealed segment.
     ///
+    /// # Errors
     /// A path leads to no field or to several fields, or a file is missing.
     pub(super) fn of(recording: &Recording, query: &Query, options: &RowOptions) -> Result<Self, QueryError> {
         match Self::new(recording.sources(), recording.shared_paths(), (query, options)) {

@@ -96,6 +96,7 @@ struct RuleState {
 impl TriggerEngine {
     /// Compiles rules for these sources.
     ///
+    /// # Errors
     /// Every condition that does not match the sources.
     pub fn new(rules: &[TriggerRule], sources: &[RuleSource<'_>]) -> Result<Self, Vec<RuleProblem>> {
         if rules.len() > limits::RULES_MAX {

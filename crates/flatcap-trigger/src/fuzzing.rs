@@ -21,8 +21,9 @@ const THERMAL: &[u8] = include_bytes!("../../../generated/host/thermal.bfbs");
 /// Parses a condition. If the condition is valid, compiles a rule with it, and lets the rule
 /// observe marks, intact samples and damaged samples.
 ///
-/// # Panics The printed condition is parsed to a different condition, or a rule is evaluated more
-/// often than the number of samples, marks and times allows.
+/// # Panics
+/// The printed condition is parsed to a different condition, or a rule is evaluated more often than
+/// the number of samples, marks and times allows.
 pub fn condition(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(when) = text.parse::<SampleCondition>() else { return };

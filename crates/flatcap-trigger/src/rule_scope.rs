@@ -51,6 +51,7 @@ impl ScopedEngine {
     /// source with the highest id, and conditions refer to it. An earlier source with the same name
     /// is treated as the same source if it has the same schema.
     ///
+    /// # Errors
     /// Every condition that does not fit these sources.
     pub fn new(
         rules: &[TriggerRule],

@@ -226,7 +226,7 @@ impl EventBatch {
 pub(super) struct BuiltEvents {
     pub(super) switches: u64,
     pub(super) wakeups: u64,
-    pub(super) dropped: u64, // records that were lost or that name no thread
+    pub(super) dropped: u64,           // records that were lost or that name no thread
     pub(super) incomplete: Incomplete, // set if there were too many threads
 }
 
