@@ -463,7 +463,8 @@ impl<'a> CoreCount {
 
 }
 
-/// One event in one process, the sum of its threads, those that ended included. Counts begin at 0 when the process is first seen.
+/// Count of one event in one process: the sum over its threads, including threads that have ended.
+/// Counts begin at 0 when the process is first seen.
 // struct ProcessCount, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]

@@ -35,7 +35,8 @@ pub(crate) struct Gap {
     after_mono_ns: u64,
     /// Begin of the first recorded sample after the gap, in monotonic nanoseconds.
     before_mono_ns: u64,
-    /// The begin of the sample before the gap on the wall clock; `None` if there is no such sample.
+    /// Wall clock time at which the last sample before the gap began; `None` if there is no such
+    /// sample.
     after_wall_ns: Option<i64>,
     before_wall_ns: i64,
 }

@@ -487,7 +487,7 @@ fn print(report: &InfoReport, mut times: TimePrinter, out: &mut dyn Write) -> io
     writeln!(out)
 }
 
-/// Returns a count in the form that is shown, that is, with a plus sign if it is a lower bound.
+/// Formats a count for display. A plus sign marks a lower bound.
 fn counted(count: Option<u64>, is_partial: bool) -> String {
     match count {
         // "0+" would contain no information.

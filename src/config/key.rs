@@ -83,7 +83,7 @@ pub(super) trait Table: Any {
     /// Returns the value of a key as TOML; `None` if other settings leave it without effect.
     fn write(&mut self, key: &str) -> Option<String>;
 
-    /// Returns whether a key has the same value in the settings of another table of this kind.
+    /// Returns whether another table of this kind sets the key to the same value.
     fn is_same(&mut self, key: &str, other: &mut dyn Table) -> bool;
 
     /// Sets a key to its value in the settings of another table of this kind.

@@ -49,7 +49,7 @@ impl Default for CheckScope {
 
 /// A conflict between settings. Keys have their full names, `table.key`.
 struct Conflict {
-    /// The candidates for the key to correct. The error is reported at the one that was set last.
+    /// The keys of which one must be changed. The error is reported at the key that was set last.
     keys: Vec<String>,
     /// The other keys on which the rule depends.
     others: Vec<String>,

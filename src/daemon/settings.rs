@@ -85,8 +85,8 @@ pub(super) fn queues(
     groups.map(|name| slab_queue(count(memory.queue_of(name)), config.groups.get(name).on_full)).unzip()
 }
 
-/// Asserts that there is one slab for each place that can hold a slab, so that a slab is free as
-/// long as any queue has space.
+/// Asserts that there are as many slabs as places that can hold one. So a slab is free as long as a
+/// queue has space.
 pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>], memory: &MemoryBudget) {
     // With a ring, there is a second queue, so its slabs count too.
     let waiting: usize = queues.iter().map(QueueReceiver::capacity).sum();

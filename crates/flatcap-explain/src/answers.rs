@@ -151,7 +151,7 @@ pub struct Spikes {
     /// The fields that were not ranked.
     #[serde(skip)]
     pub unranked: Vec<UnrankedFields>,
-    /// Minimum number of series that were left out to bound memory.
+    /// Lower bound of the number of series that were left out to limit memory.
     #[serde(skip)]
     pub left_out: u64,
     /// Whether the recording has damage, or a file that cannot be read.

@@ -240,7 +240,7 @@ fn measured_values(
     Ok(series.into_iter().zip(measured).filter_map(|(series, measured)| Some((series, measured?))).collect())
 }
 
-/// Returns the series to measure for a departure in a window.
+/// Returns the series that must be measured for a departure in a window.
 fn wanted_value(
     departure: &WindowValue,
     window: &ComparedWindow,

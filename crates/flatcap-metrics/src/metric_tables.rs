@@ -202,7 +202,8 @@ metrics! {
 }
 
 metrics! {
-    /// Counters of compression, written by its planner thread, except the workers' CPU time.
+    /// Counters of compression. The planner thread writes all of them except the CPU time of the
+    /// workers.
     CompressionMetrics {}
     /// 1 while compression of sealed segments is enabled, else 0.
     enabled: gauge = "flatcap_compress_enabled";

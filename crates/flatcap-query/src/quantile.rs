@@ -2,7 +2,7 @@
 
 /// Returns the rank, from 1, of a quantile of `count` ordered values. The quantile is the smallest
 /// value that at least this share of the values does not exceed. `share` is from 0 to 1. For
-/// example, the rank of 0.56 of 25 values is 14.
+/// example, the quantile 0.56 of 25 values has the rank 14.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -329,8 +329,8 @@ impl QueryResults {
         self.add_sources(&header.sources, true)
     }
 
-    /// Plans the wanted sources in this list. If none of these sources has the field of a path,
-    /// another run has the field.
+    /// Plans the wanted sources in this list. A path whose field is in none of these sources must
+    /// be a path of another run.
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);

@@ -62,7 +62,8 @@ impl MinFree {
 pub(super) struct StoredFile {
     pub(super) name: String,
     pub(super) allocated: u64,
-    /// Whether the file is a segment (open or closed) or was set aside from one.
+    /// Whether the file is an open segment, a sealed segment, or data that was set aside from a
+    /// segment.
     pub(super) is_ours: bool,
     /// Whether the file is part of the history that `min_bytes` protects. The history consists of
     /// the recorder's files except snapshots.

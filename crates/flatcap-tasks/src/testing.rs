@@ -54,7 +54,7 @@ pub struct ProfilePayload {
     pub stacks: Vec<Vec<u16>>,
     /// Frames as object and offset.
     pub frames: Vec<(u16, u64)>,
-    /// Objects as kind, path and build id.
+    /// Objects, each with its kind, path and build id.
     pub objects: Vec<(CodeKind, String, Vec<u8>)>,
     /// Size and time of modification of the first files of `objects`.
     pub versions: Vec<(u64, i64)>,

@@ -13,8 +13,8 @@ use crate::cli::error::CliError;
 use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 
-/// Maximum number of samples that are used to choose columns. They suffice to see which columns
-/// vary, and can be read at once.
+/// Maximum number of samples that are used to choose columns. They show which columns vary, and are
+/// few enough to be read in one pass.
 const SAMPLES_MAX: u64 = 1_000;
 /// Width of the values in a column of strings. Most strings fit.
 const VALUE_WIDTH: usize = 10;

@@ -63,8 +63,8 @@ pub enum Notice {
         .0.display()
     )]
     Unrecovered(PathBuf),
-    /// The recorder undid an incomplete write. The data that was returned from this offset on is no
-    /// longer in the file.
+    /// The recorder undid an incomplete write. Data at or after this offset, which was already
+    /// returned, is no longer in the file.
     #[error(
         "{}: the recorder undid an incomplete write: samples already output from offset {} on are not \
          in the file",

@@ -60,7 +60,7 @@ impl ScalarReader {
         self.scalar.size()
     }
 
-    /// Returns the number of bits in a word that the value does not use.
+    /// Returns the number of unused bits of a word with this value.
     fn unused_bits(&self) -> u32 {
         64 - 8 * u32::try_from(self.scalar.size()).unwrap_or(8)
     }

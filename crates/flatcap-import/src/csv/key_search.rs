@@ -13,8 +13,9 @@ use crate::findings::Tally;
 const COLUMNS_MAX: usize = 64;
 /// Maximum number of devices of a recognized key column.
 const DEVICES_MAX: usize = 256;
-/// Minimum number of times with several rows per error of a key column. An error is a time with a
-/// repeated or empty value, or a value that occurs only one time.
+/// Minimum number of times with several rows for each error of a key column. A column with more
+/// errors is no key column. An error is a time with a repeated or empty value, or a value that
+/// occurs only one time.
 const TIMES_PER_FAULT: u64 = 10;
 /// Maximum number of different values of a numeric key column for each row of the time with the
 /// most rows. A numeric column with more values has measured values, such as percentages.

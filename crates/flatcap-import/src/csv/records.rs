@@ -47,8 +47,8 @@ pub(super) struct CsvRecords {
     cells: Cells,
     damage: Option<String>,
     /// The number of the last line that was read to close a quote and that is not a row. For a
-    /// quote that opens in or before this line, no closing quote is searched, so that no line is
-    /// read again and again.
+    /// quote that opens in or before this line, no closing quote is searched for, so that no line
+    /// is read several times.
     looked_at: u64,
     /// Whether the header begins with a comment mark.
     has_comment_mark: bool,

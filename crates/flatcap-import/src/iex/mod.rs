@@ -25,7 +25,7 @@ use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, 
 /// flaws.
 const CHANNELS_MAX: usize = 64;
 
-/// The name in reports for segments of this transport that belong to another feed.
+/// The name that reports use for segments of this transport that belong to another feed.
 const OTHER_FEEDS: &str = "segments of other feeds";
 
 /// The feed to import.
@@ -288,7 +288,7 @@ impl ChannelImport<'_, '_> {
         self.record_held()
     }
 
-    /// Handles a segment that does not carry the next number.
+    /// Handles a segment whose number is not the next in the sequence.
     #[cold]
     fn import_out_of_order(
         &mut self,

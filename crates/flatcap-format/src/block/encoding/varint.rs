@@ -33,8 +33,8 @@ pub(in crate::block) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push((number & 0x7F) as u8);
 }
 
-/// Removes a varint from the start of `bytes` and returns its number. Returns `None` if the varint
-/// does not end within ten bytes or within the input.
+/// Decodes and removes the varint at the start of `bytes`, and returns its value. Returns `None` if
+/// the varint does not end within ten bytes or within the input.
 #[inline]
 pub(in crate::block) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;

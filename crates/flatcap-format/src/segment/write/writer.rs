@@ -27,8 +27,8 @@ const SOURCE_RESERVE_BYTES: u64 = 1 << 10;
 /// bytes, and each of the two histograms uses a few hundred buckets. If the histograms take more
 /// space and the disk is full, the footer is written without the histograms.
 const LATENCIES_RESERVE_BYTES: u64 = 16 << 10;
-/// Maximum number of bytes that a sample adds to the histograms in a footer, which is the size of
-/// two buckets.
+/// Maximum number of bytes that a sample adds to the histograms in a footer: the size of two
+/// buckets.
 const SAMPLE_BUCKETS_BYTES: u64 = 32;
 /// Space that an index entry takes in a footer, and space that each source takes in the entry, in
 /// bytes.
