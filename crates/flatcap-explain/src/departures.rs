@@ -463,8 +463,8 @@ impl Track {
         self.keep_block(stats);
     }
 
-    /// Ends a block in which the series was at rest, if this rest is not a departure. Most series
-    /// are at rest most of the time.
+    /// Ends a block in which the series was at rest, if this rest is not a departure. A typical
+    /// series is at rest for a large part of the time.
     fn finish_resting(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
         // Windows with a smaller observed share would not count.
         let is_observed = self.steps.iter().any(|step| step.weight > OBSERVED_MIN);
@@ -534,8 +534,8 @@ impl Track {
         if self.before.is_empty() {
             return info.born_ns.is_some() && departs(0.0);
         }
-        // The usual level lies between the levels of the blocks. Most often it is the level of the
-        // latest block, so that one is checked first.
+        // The usual level lies between the levels of the blocks. It is often the level of the
+        // latest block, so the latest block is checked first.
         self.before.iter().rev().any(|block| departs(block.median))
     }
 

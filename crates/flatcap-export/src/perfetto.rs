@@ -460,18 +460,13 @@ impl KernelTraceSink for PerfettoExport {
 /// finite. An integer that needs no conversion stays an integer.
 fn track_value(value: FieldValue<'_>, unit: &CommonUnit) -> Option<TrackValue> {
     let is_own = unit.factor.total_cmp(&1.0).is_eq();
-    #[expect(clippy::cast_precision_loss, reason = "converted to another unit: 53 bits are plenty")]
     let number = match value {
         FieldValue::Unsigned(number) if is_own && i64::try_from(number).is_ok() => {
             return i64::try_from(number).ok().map(TrackValue::Integer);
         }
         FieldValue::Signed(number) if is_own => return Some(TrackValue::Integer(number)),
-        FieldValue::Unsigned(number) => number as f64,
-        FieldValue::Signed(number) => number as f64,
-        FieldValue::Float32(number) => f64::from(number),
-        FieldValue::Float(number) => number,
         FieldValue::Bool(value) => return Some(TrackValue::Integer(i64::from(value))),
-        FieldValue::Text(_) | FieldValue::Absent => return None,
+        other => other.number()?,
     };
     let number = if is_own { number } else { unit.convert(number) };
     Some(TrackValue::Float(number)).filter(|_| number.is_finite())

@@ -1,7 +1,7 @@
 //! Reads and writes the segment files of flatcap, a flight recorder for Linux hosts.
 //!
 //! A segment is one file of a recording. It consists of frames with checksums, and contains the
-//! schemas to decode them. Most frames contain one sample of a source as a FlatBuffer.
+//! schemas to decode them. A telemetry frame contains one sample of a source as a FlatBuffer.
 //! docs/FORMAT.md specifies the format.
 //!
 //! | to | use |

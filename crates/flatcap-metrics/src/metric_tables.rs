@@ -41,7 +41,7 @@ metrics! {
     /// Samples that the files report as lost, with the cause; losses of a source that always fails
     /// are reported with its next frame or at the end.
     lost: counter = "flatcap_source_lost"; // recorder
-    /// Samples left out of data_dir on purpose, by [blackbox] disk_period; the ring has them.
+    /// Samples left out of data_dir on purpose, by [blackbox] disk_period. The ring contains them.
     thinned: counter = "flatcap_source_thinned"; // recorder
     /// Ticks at which no sample was begun.
     missed: counter = "flatcap_source_missed"; // sampler
@@ -268,9 +268,9 @@ metrics! {
     lost: counter = "flatcap_push_lost"; // daemon
     /// Requests of applications that were refused, for any reason.
     refused: counter = "flatcap_push_refused_requests";
-    /// Part of the refused requests: those of users who may not push.
+    /// Refused requests of users who may not push.
     denied: counter = "flatcap_push_denied_requests";
-    /// Part of the refused requests: those that would exceed a limit, which the log names.
+    /// Refused requests that would have exceeded a limit; the log names the limit.
     limited: counter = "flatcap_push_limited_requests";
     /// Bytes that the descriptions of pushed sources take in each segment.
     description_bytes: gauge = "flatcap_push_description_bytes";
@@ -330,7 +330,7 @@ metrics! {
     failed: counter = "flatcap_snapshots_failed";
     /// Snapshots whose window has not ended.
     pending: gauge = "flatcap_snapshots_pending";
-    /// Disk space used by snapshots; part of that of the data directory.
+    /// Disk space used by snapshots; included in the space of the data directory.
     bytes: gauge = "flatcap_snapshots_used_bytes";
     /// Windows whose copy has started.
     copies_begun: counter;

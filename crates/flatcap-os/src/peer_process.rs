@@ -18,7 +18,7 @@ pub struct PeerProcess {
     pub id: i32,
     /// The path of its program; `None` if this user may not read the path.
     pub executable: Option<String>,
-    /// The path of its control group (version 2); `None` if it has none.
+    /// The path of its control group (version 2); `None` for a process without one.
     pub control_group: Option<String>,
 }
 

@@ -184,8 +184,8 @@ impl PerfBatch {
             let mut floor_ns = time_ns;
             let is_beyond = |head: Head| other.is_some_and(|other| other < head);
             let next = loop {
-                // Most such runs of records end at a switch. The switch is decoded only when it is
-                // the oldest record.
+                // Such a run of records usually ends at a switch. The switch is decoded only when
+                // it is the oldest record.
                 if let Some(time_ns) = records.next_switch_time() {
                     let head = Head { time_ns: time_ns.max(floor_ns), ring };
                     if is_beyond(head) {
@@ -377,8 +377,8 @@ mod tests {
         assert_eq!(batch.used(), (vec![ring(0).len() / 2; 2], 0));
     }
 
-    // Proves that records at the same time are in the order of their rings, and that the records of
-    // a ring keep their order even if one is older than its predecessor or than the batch.
+    // Proves that records at the same time are in the order of their rings. The records of a ring
+    // keep their order, even if one is older than its predecessor or than the batch.
     #[test]
     fn late_records_keep_their_place() {
         let rings = [[record(7, 1), record(9, 2), record(8, 3)].concat(), record(9, 4), record(2, 5)];

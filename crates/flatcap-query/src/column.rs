@@ -81,17 +81,8 @@ impl ValueColumn {
 
     /// Returns the value of a row as a number, or `None` for a string, NaN, or a row without a
     /// value. Integers are rounded to the nearest float.
-    #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub fn number(&self, row: usize) -> Option<f64> {
-        let number = match self.get(row) {
-            FieldValue::Unsigned(number) => number as f64,
-            FieldValue::Signed(number) => number as f64,
-            FieldValue::Float32(number) => f64::from(number),
-            FieldValue::Float(number) => number,
-            FieldValue::Bool(value) => f64::from(u8::from(value)),
-            FieldValue::Text(_) | FieldValue::Absent => return None,
-        };
-        Some(number).filter(|number| !number.is_nan())
+        self.get(row).number().filter(|number| !number.is_nan())
     }
 
     /// Returns the type of the values.

@@ -63,19 +63,12 @@ impl ColumnInput {
     }
 
     /// Returns the number as which a value is read, which is NaN for an absent value.
-    #[allow(clippy::cast_precision_loss, reason = "as rules convert integers")]
     fn number(&self, value: FieldValue<'_>) -> f64 {
         if let Some(test) = &self.test {
             return test.passes(value).map_or(f64::NAN, |passes| f64::from(u8::from(passes)));
         }
-        self.scale.apply(match value {
-            FieldValue::Unsigned(number) => number as f64,
-            FieldValue::Signed(number) => number as f64,
-            FieldValue::Float32(number) => number.into(),
-            FieldValue::Float(number) => number,
-            FieldValue::Bool(value) => f64::from(u8::from(value)),
-            FieldValue::Text(_) | FieldValue::Absent => f64::NAN,
-        })
+        // Rules convert integers in the same way.
+        self.scale.apply(value.number().unwrap_or(f64::NAN))
     }
 }
 

@@ -43,18 +43,10 @@ pub struct ChangeTime {
 
 impl FieldReading {
     /// Returns the reading of a value, or `None` if the value is a string, absent or not finite.
-    #[allow(clippy::cast_precision_loss, reason = "for people: 53 bits are plenty")]
     pub fn of(value: FieldValue<'_>) -> Option<Self> {
-        let number = match value {
-            FieldValue::Unsigned(number) => number as f64,
-            FieldValue::Signed(number) => number as f64,
-            FieldValue::Float32(number) => f64::from(number),
-            FieldValue::Float(number) => number,
-            FieldValue::Bool(value) => f64::from(u8::from(value)),
-            FieldValue::Text(_) | FieldValue::Absent => return None,
-        };
         // A chart cannot be scaled to an infinite value.
-        number.is_finite().then_some(Self { number, counted: CountedValue::of(value) })
+        let number = value.number().filter(|number| number.is_finite())?;
+        Some(Self { number, counted: CountedValue::of(value) })
     }
 }
 

@@ -32,8 +32,8 @@ const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
 pub struct SlabProducerSettings {
     /// The pool of free slabs.
     pub pool: Arc<SlabPool>,
-    /// The queue of filled slabs. When this sender is dropped, the recorder detects that the group
-    /// has ended.
+    /// The queue of filled slabs. The drop of this sender shows the recorder that the group has
+    /// ended.
     pub queue: QueueSender<Box<Slab>>,
     /// The ledger of losses.
     pub ledger: Arc<LossLedger>,

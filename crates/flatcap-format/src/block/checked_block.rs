@@ -109,8 +109,7 @@ impl<'a> CheckedBlock<'a> {
     pub(super) fn group_order(&self, parts: &mut PartReader<'_>) -> Result<Vec<u16>, BlockError> {
         let order: Vec<u16> = match self.groups.len() {
             0 => return Err(BlockError::Block("has no groups")),
-            // When the block was opened, `open` checked that the groups together have as many
-            // frames as the block.
+            // `open` has checked that the groups together have as many frames as the block.
             1 => return Ok(vec![0; self.frames]),
             2..=256 => parts.of_length(0, self.frames)?.iter().map(|group| u16::from(*group)).collect(),
             _ => {

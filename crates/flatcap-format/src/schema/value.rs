@@ -23,6 +23,23 @@ pub enum FieldValue<'v> {
     Absent,
 }
 
+impl FieldValue<'_> {
+    /// Returns the value as a number, 1 and 0 for a bool, or `None` for a string or an absent
+    /// value. Integers above 2^53 are rounded to the nearest float.
+    #[allow(clippy::cast_precision_loss, reason = "documented")]
+    #[inline]
+    pub fn number(self) -> Option<f64> {
+        match self {
+            Self::Unsigned(number) => Some(number as f64),
+            Self::Signed(number) => Some(number as f64),
+            Self::Float32(number) => Some(number.into()),
+            Self::Float(number) => Some(number),
+            Self::Bool(value) => Some(u8::from(value).into()),
+            Self::Text(_) | Self::Absent => None,
+        }
+    }
+}
+
 /// The type of all values of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnType {

@@ -81,8 +81,7 @@ pub struct Seen {
     pub refusal: Option<String>,
 }
 
-/// A running recorder. When it is dropped, it ends without reading its lanes a last time, like a
-/// recorder that is killed.
+/// A running recorder. Dropping it ends it without a last reading of its lanes, like a kill.
 pub struct FakeRecorder {
     pub seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,

@@ -3,9 +3,9 @@
 //!
 //! A helper thread reads the elements of a source in turn. If the thread makes no progress, its
 //! current element is suspended together with the thread, and another thread reads the other
-//! elements. When the read of a suspended element has returned, a separate thread tries the element
-//! again, after a delay that doubles with each failure. Nothing waits for that thread. Therefore an
-//! element that hangs delays only one sample, and the number of threads is limited.
+//! elements. After the read of a suspended element has returned, a separate thread tries the
+//! element again. The delay before this doubles with each failure. Nothing waits for that thread.
+//! Therefore an element that hangs delays only one sample, and the number of threads is limited.
 
 use std::fmt::Debug;
 use std::io;

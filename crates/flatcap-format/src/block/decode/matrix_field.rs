@@ -87,7 +87,7 @@ impl MatrixField {
         if let Some(column) = self.as_column(decoded) {
             return Cow::Borrowed(column.get(rows).unwrap_or_default());
         }
-        // Most fields of envelopes are the same in all rows or share a column with other fields.
+        // A field of an envelope is usually constant, or shares a column with other fields.
         if self.columns.is_empty() && self.raw_ranges.is_empty() {
             return Cow::Owned(vec![self.constant_bits; rows.len()]);
         }

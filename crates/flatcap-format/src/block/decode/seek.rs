@@ -60,9 +60,9 @@ impl Block {
                 (Some(DecodedGroup::Payloads(bytes)), _) => {
                     let payload_bytes = self.frame_bytes(number) - self.checksum.frame_bytes(0);
                     let payload = bytes.get(at..at + payload_bytes).unwrap_or_default();
-                    // When seeks stopped at Index frames, they decompressed every fourth block of
-                    // noise. For samples of 64 floats, the time of a seek fell from 3.24 to 1.59
-                    // ms. Most of this improvement comes from skipping Index frames.
+                    // A seek that stops at Index frames decompresses every fourth block of noise.
+                    // Skipping them is the main reason why the time of a seek fell from 3.24 to
+                    // 1.59 ms for samples of 64 floats.
                     if is_index(payload) {
                         continue;
                     }
