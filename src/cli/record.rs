@@ -12,6 +12,7 @@ use flatcap_metrics::{LimitingBudget, SourceMetrics};
 use flatcap_recorder::{RecorderReport, SourceReport};
 use flatcap_sampling::sources::find;
 use flatcap_text::quantity::duration_argument;
+use jiff::Timestamp;
 
 use super::configuration::{self, layers};
 use super::error::CliError;
@@ -100,6 +101,7 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
             None => Err("this process does not log".to_owned()),
         },
     };
+    let begun = Timestamp::now();
     let summary = daemon::record(&config, surroundings);
     voice.end_live_line();
     // The log is flushed first, so that log lines come before the summary, which refers to them.
@@ -107,7 +109,7 @@ pub(super) fn run(args: &Args, log: Option<&Log>) -> Result<ExitStatus, CliError
     let summary = summary?;
     voice.summary(&summary);
     if voice.live || (args.duration.is_some() && !args.quiet) {
-        let answer = record_answer::lines(&summary.data_dir, summary.elapsed_ns);
+        let answer = record_answer::lines(&summary.data_dir, begun, summary.elapsed_ns);
         for line in answer {
             voice.print_line(&line);
         }

@@ -24,9 +24,10 @@ const NAME_WIDTH: usize = "changed most".len();
 /// no baseline.
 const SHORT_NS: u64 = 30_000_000_000;
 
-/// Returns the lines about a run that has just ended in `data_dir` and took `elapsed_ns`. An answer
-/// that cannot be found is left out, because the recording itself is complete.
-pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
+/// Returns the lines about a run that has just ended in `data_dir`, began at `begun`, and took
+/// `elapsed_ns`. An answer that cannot be found is left out, because the recording itself is
+/// complete.
+pub(super) fn lines(data_dir: &Path, begun: Timestamp, elapsed_ns: u64) -> Vec<String> {
     let line = |name: &str, text: &str| format!("{name:<NAME_WIDTH$}  {text}");
     let next = |at: &str| -> Vec<String> {
         // A directory that is not valid UTF-8 has no command, because a command with a changed name
@@ -36,12 +37,11 @@ pub(super) fn lines(data_dir: &Path, elapsed_ns: u64) -> Vec<String> {
         let explain = line("next", &format!("{program} explain {directory}{at}"));
         vec![explain, line("", &format!("{program} view {directory}"))]
     };
-    let length_ns = elapsed_ns.min(ANSWERED_NS);
-    let since_ns = i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-    let filter = ReplayFilter {
-        since_ns: Some(since_ns.saturating_sub_unsigned(length_ns)),
-        ..ReplayFilter::default()
-    };
+    let [begun_ns, now_ns] =
+        [begun, Timestamp::now()].map(|time| i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX));
+    // Not the elapsed time before now: on a busy host, the last sample may be older than that.
+    let since_ns = begun_ns.max(now_ns.saturating_sub_unsigned(ANSWERED_NS));
+    let filter = ReplayFilter { since_ns: Some(since_ns), ..ReplayFilter::default() };
     let choice = RecordingChoice { paths: vec![data_dir.into()], sources: [].into(), host: None };
     let Ok(found) = find_spikes(&choice, filter, 1, &mut |_| {}) else { return next("") };
     let zone = zone_of(false).unwrap_or(TimeZone::UTC);
