@@ -1,8 +1,8 @@
 //! Memory policies, which decide when a buffer that grew for one large message shrinks again.
 //!
-//! A reader's buffer and a writer's builder keep the size of their largest message. A policy
-//! observes the message sizes and decides when the buffer shrinks to a baseline. The policy is
-//! called once per message, and only while the buffer exceeds the baseline.
+//! Without a policy, a reader's buffer and a writer's builder keep the size of their largest
+//! message. A policy observes the message sizes and decides when the buffer shrinks to a baseline.
+//! The policy is called once per message, and only while the buffer exceeds the baseline.
 
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,8 @@ pub struct ReclamationInfo {
 
 /// Decides when memory is released.
 pub trait MemoryPolicy: Send {
-    /// Called after each message, of `last_message_size` bytes, while the buffer exceeds the
-    /// baseline. Returns a reason if memory is to be released.
+    /// Receives the size of each message while the buffer exceeds the baseline. Returns a reason if
+    /// memory is to be released.
     fn should_reset(
         &mut self,
         last_message_size: usize,
@@ -96,17 +96,17 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// Releases memory after the buffer was several times as large as the messages, for a number of
-/// messages in a row or for some time. A message that needs the size of the buffer restarts the
-/// count, so that the memory does not follow an oscillating load.
+/// Releases memory if the buffer stays several times as large as the messages, either for a number
+/// of messages or for some time. A message that needs the whole buffer restarts the count, so that
+/// the buffer does not shrink and grow with an oscillating load.
 #[derive(Debug, Clone)]
 pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
-    /// The buffer is too large for a message if it has at least this many times the size of the
+    /// The buffer is too large for a message if it is at least this many times as large as the
     /// message.
     pub size_ratio_threshold: usize,
-    /// Number of such messages in a row.
+    /// Number of successive messages for which the buffer must be too large.
     pub messages_to_wait: u32,
-    /// Alternatively, the time since the first of these messages.
+    /// Alternatively, the time for which the buffer must be too large.
     pub cooldown: Option<Duration>,
     /// Size to which the buffer shrinks, in bytes.
     pub baseline_capacity: usize,
@@ -223,7 +223,7 @@ impl SizeThresholdPolicy {
     pub const DEFAULT_GROW_ABOVE_BYTES: usize = 1 << 20;
     /// Default limit of 1 KiB below which a message is small.
     pub const DEFAULT_SHRINK_BELOW_BYTES: usize = 1 << 10;
-    /// Default number of small messages in a row that end a burst, which is eight.
+    /// Default number of successive small messages that end a burst.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 8;
 
     /// Creates a policy that releases memory down to the default baseline.
@@ -282,7 +282,7 @@ impl MemoryPolicy for SizeThresholdPolicy {
     }
 }
 
-/// The policy of a reader or writer, with the baseline of the policy cached.
+/// The policy of a reader or writer, and its cached baseline.
 pub(super) struct InstalledPolicy {
     policy: Box<dyn MemoryPolicy>,
     baseline: usize,
@@ -293,12 +293,14 @@ impl InstalledPolicy {
         Self { baseline: policy.baseline_capacity(), policy: Box::new(policy) }
     }
 
+    #[inline]
     pub(super) fn baseline(&self) -> usize {
         self.baseline
     }
 
-    /// Returns whether the buffer shrinks to the baseline after this message. The caller shrinks it
-    /// and then calls [`notify`](Self::notify).
+    /// Returns whether the buffer shrinks to the baseline after this message. If so, the caller
+    /// shrinks the buffer and then calls [`notify`](Self::notify).
+    #[inline]
     pub(super) fn should_reclaim(
         &mut self,
         last_message_size: usize,

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::marker::PhantomData;
 
 use super::deframer::Deframer;
-use super::error::Result;
+use super::error::{Error, Result};
 use super::message::StreamDeserialize;
 use super::policy::{InstalledPolicy, MemoryPolicy};
 
@@ -23,8 +23,8 @@ pub struct StreamReader<R: Read, D: Deframer> {
 
 struct BufferReclaim {
     policy: InstalledPolicy,
-    /// Whether the buffer shrinks at the next read. It cannot shrink earlier, because it still
-    /// contains the last payload.
+    /// Whether the buffer shrinks at the next read. The reader cannot shrink the buffer earlier,
+    /// because the buffer contains the last payload.
     is_due: bool,
 }
 
@@ -46,14 +46,15 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         self
     }
 
-    /// Returns the next payload, or `None` at a clean end.
+    /// Returns the next payload, or `None` if the source ends between two frames.
     ///
     /// # Errors
     /// `UnexpectedEof`, `InvalidFrame`, `ChecksumMismatch`, `Io`, and the errors of adapters. After
     /// `ChecksumMismatch` and after a validator's error the source is at the next frame, and
-    /// reading may continue. After the other errors, including errors of a length limit, reading
-    /// must not continue.
-    #[inline]
+    /// reading may continue. After any other error, such as a length above the limit, reading must
+    /// not continue.
+    #[allow(clippy::inline_always, reason = "the call alone costs a third of a small frame")]
+    #[inline(always)]
     pub fn read_message(&mut self) -> Result<Option<&[u8]>> {
         if self.reclaim.is_some() {
             self.reclaim_memory();
@@ -64,10 +65,10 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         if self.reclaim.is_some() {
             self.ask_policy(length);
         }
-        Ok(Some(self.buffer.get(..length).unwrap_or_default()))
+        self.buffer.get(..length).map(Some).ok_or_else(length_beyond_buffer)
     }
 
-    /// Passes every payload to `processor`, up to a clean end or the first error.
+    /// Passes every payload to `processor` until the stream ends or an error occurs.
     ///
     /// # Errors
     /// The errors of [`read_message`](Self::read_message) and of `processor`.
@@ -172,6 +173,13 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     }
 }
 
+/// Returns the error for a deframer that returns a length above that of its buffer.
+#[cold]
+#[inline(never)]
+fn length_beyond_buffer() -> Error {
+    Error::invalid_frame("the deframer returned a length above the length of its buffer")
+}
+
 impl<R: Read + fmt::Debug, D: Deframer + fmt::Debug> fmt::Debug for StreamReader<R, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamReader")
@@ -182,8 +190,8 @@ impl<R: Read + fmt::Debug, D: Deframer + fmt::Debug> fmt::Debug for StreamReader
     }
 }
 
-/// A lending iterator over payloads. Each payload is valid until the next call, which an `Iterator`
-/// cannot express.
+/// A lending iterator over payloads. Each payload is valid only until the next call. An `Iterator`
+/// cannot express this rule.
 #[derive(Debug)]
 pub struct Messages<'a, R: Read, D: Deframer> {
     reader: &'a mut StreamReader<R, D>,
@@ -221,7 +229,7 @@ impl<R: Read, D: Deframer, T> TypedMessages<'_, R, D, T>
 where
     for<'p> T: StreamDeserialize<'p>,
 {
-    /// Returns the next root, or `None` at a clean end.
+    /// Returns the next root, or `None` if the source ends between two frames.
     ///
     /// # Errors
     /// The errors of [`StreamReader::read_message`] and of `T`.
@@ -322,6 +330,28 @@ mod tests {
         assert!(reader.read_message().unwrap_err().is_invalid_payload());
         assert_eq!(reader.read_message().unwrap().unwrap(), b"ok 2");
         assert!(reader.read_message().unwrap().is_none());
+    }
+
+    struct OverlongDeframer;
+
+    impl Deframer for OverlongDeframer {
+        fn read_after_length<R: Read>(
+            &self,
+            _reader: &mut R,
+            buffer: &mut Vec<u8>,
+            _payload_len: usize,
+        ) -> Result<Option<usize>> {
+            Ok(Some(buffer.len() + 1))
+        }
+    }
+
+    // Proves that a deframer that returns a wrong length causes an error, not an empty payload.
+    #[test]
+    fn a_length_beyond_the_buffer_is_an_error() {
+        let bytes = stream(ChecksumKind::None, &[b"payload".to_vec()]);
+        let mut reader = StreamReader::new(&bytes[..], OverlongDeframer);
+        let error = reader.read_message().unwrap_err().to_string();
+        assert!(error.contains("a length above the length of its buffer"), "{error}");
     }
 
     // Proves that the last payload stays valid although its buffer is about to shrink.
