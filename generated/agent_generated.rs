@@ -30,9 +30,9 @@ pub struct SamplerGroup(pub u64);
 impl SamplerGroup {
   /// Sources with a period of up to 10 ms.
   pub const Fast: Self = Self(0);
-  /// All others that nothing but the kernel holds up.
+  /// All other sources whose reads do not block outside the kernel.
   pub const Slow: Self = Self(1);
-  /// Sources that something else may hold up.
+  /// Sources whose reads may block on something outside the kernel.
   pub const Blocking: Self = Self(2);
 
   pub const ENUM_MIN: u64 = 0;
@@ -102,7 +102,8 @@ impl<'a> ::flatbuffers::Verifiable for SamplerGroup {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for SamplerGroup {}
-/// A distribution of the last second, in four numbers; all 0 when nothing was measured.
+/// Four values that describe the distribution of the last second's measurements. All are 0 if
+/// nothing was measured.
 // struct Latency, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -236,7 +237,7 @@ impl<'a> Latency {
     }
   }
 
-  /// 99 of 100 are at most this.
+  /// 99 of 100 measurements are at most this value.
   pub fn p99_ns(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -298,7 +299,7 @@ impl<'a> Latency {
 
 }
 
-/// The agent's process as the kernel sees it (/proc/self/stat).
+/// The recorder's process as the kernel reports it (/proc/self/stat).
 // struct Process, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -760,7 +761,7 @@ impl<'a> Recorder {
     }
   }
 
-  /// Slabs that waited in all queues, at most, in the last second.
+  /// Largest number of slabs that waited in all queues together during the last second.
   pub fn slabs_queued(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -790,7 +791,7 @@ impl<'a> Recorder {
     }
   }
 
-  /// Slabs that were free when the last second ended; frames that find none are lost.
+  /// Slabs that were free when the last second ended. Frames are lost if there is no free slab.
   pub fn slabs_free(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -974,7 +975,7 @@ impl<'a> SourceState {
     }
   }
 
-  /// Readings begun; its rate is the achieved rate.
+  /// Samples begun. The rate of this counter is the achieved sampling rate.
   pub fn begun(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1094,7 +1095,7 @@ impl<'a> SourceState {
     }
   }
 
-  /// Readings that lacked something and are marked partial.
+  /// Samples in which some values are absent and which are marked incomplete.
   pub fn partial(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1124,7 +1125,7 @@ impl<'a> SourceState {
     }
   }
 
-  /// Every how many periods it is read: 1, or more while it exceeds its budget.
+  /// Periods per sample: 1, or more while the source exceeds its budget.
   pub fn stride(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1154,7 +1155,7 @@ impl<'a> SourceState {
     }
   }
 
-  /// Begin of a reading minus its deadline.
+  /// Time from the deadline of a sample to the begin of reading it.
   pub fn lateness(&self) -> &Latency {
     // Safety:
     // Created from a valid Table for this object
@@ -1182,7 +1183,7 @@ impl<'a> SourceState {
 
 }
 
-/// Hand-over of the samples of one group to the recorder.
+/// Hand-over of one group's samples to the recorder.
 // struct GroupState, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1316,7 +1317,7 @@ impl<'a> GroupState {
     }
   }
 
-  /// Slabs given up since the group's queue was full; their readings are lost.
+  /// Slabs dropped because the group's queue was full. Their samples are lost.
   pub fn slabs_dropped(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1346,7 +1347,8 @@ impl<'a> GroupState {
     }
   }
 
-  /// Time that the group has waited for room in its queue; only with on_full = "block".
+  /// Time that the group's thread has waited for space in its queue. It grows only with on_full =
+  /// "block".
   pub fn waited_ns(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1441,7 +1443,7 @@ impl<'a> Agent<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Recorder>(Agent::VT_RECORDER, None).unwrap()}
   }
-  /// Building a payload; one in 64 is timed.
+  /// Time to build a payload. One in 64 payloads is timed.
   #[inline]
   pub fn build(&self) -> &'a Latency {
     // Safety:
@@ -1449,7 +1451,7 @@ impl<'a> Agent<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Latency>(Agent::VT_BUILD, None).unwrap()}
   }
-  /// Handing a slab to its group's queue.
+  /// Time to put a slab into its group's queue.
   #[inline]
   pub fn hand_over(&self) -> &'a Latency {
     // Safety:
@@ -1457,7 +1459,7 @@ impl<'a> Agent<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Latency>(Agent::VT_HAND_OVER, None).unwrap()}
   }
-  /// From the hand-over of a slab to the recorder taking it.
+  /// Time from putting a slab into the queue until the recorder takes it.
   #[inline]
   pub fn queue_wait(&self) -> &'a Latency {
     // Safety:

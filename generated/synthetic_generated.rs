@@ -55,7 +55,7 @@ impl<'a> Point<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Point::VT_COUNTER, Some(0)).unwrap()}
   }
-  /// A triangle of 1,000 samples between 0 and 1: |seq mod 1000 - 500| / 500.
+  /// A triangle wave between 0 and 1 with a period of 1,000 samples: |seq mod 1000 - 500| / 500.
   #[inline]
   pub fn wave(&self) -> f64 {
     // Safety:

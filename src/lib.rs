@@ -7,7 +7,7 @@
 //! tick -> flatcap_sampling -> flatcap_slab ==queue==> flatcap_recorder -> flatcap_format -> files
 //! ```
 //!
-//! This package has no interface for others. Programs that read or write recordings use
+//! This package has no interface for other packages. Programs that read or write recordings use
 //! [`flatcap_format`]. Programs that frame streams use [`flatcap_stream`]. docs/ARCHITECTURE.md
 //! describes the whole project.
 

@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// The free blocks of one zone of one node.
+/// The free blocks of one memory zone of one NUMA node.
 // struct BuddyZone, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -127,7 +127,8 @@ impl<'a> BuddyZone {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
-  /// Free blocks of 2^n pages at index n; kernels have 9 to 16 orders, absent are those that this one does not have.
+  /// Free blocks of 2^n pages, at index n. Kernels have 9 to 16 orders. The orders that this kernel
+  /// does not have are absent.
   pub fn free(&'a self) -> ::flatbuffers::Array<'a, u64, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -178,7 +179,7 @@ impl<'a> Buddy<'a> {
   }
 
 
-  /// One a zone, in the kernel's order.
+  /// One entry for each zone, in the kernel's order.
   #[inline]
   pub fn zones(&self) -> ::flatbuffers::Vector<'a, BuddyZone> {
     // Safety:

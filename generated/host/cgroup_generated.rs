@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One group. Fields that the root does not have are absent there.
+/// One group. If the root control group does not have a field, the field is absent there.
 // struct CgroupCounters, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -234,7 +234,8 @@ impl<'a> CgroupCounters {
     s
   }
 
-  /// The group's number: the inode of its directory. A group that was removed and made again has another one.
+  /// The id of the control group: the inode number of its directory. A control group that was
+  /// removed and created again has another id.
   pub fn id(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -264,8 +265,8 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Path below the root of the tree, without a leading slash, ended by a zero byte; empty for the
-  /// root, cut to its last 255 bytes if it is longer (see `path_length`).
+  /// Path below the root of the tree, without a leading slash, ended by a zero byte. It is empty
+  /// for the root. A longer path is cut to its last 255 bytes (see `path_length`).
   pub fn path(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -281,7 +282,7 @@ impl<'a> CgroupCounters {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
-  /// Length of the whole path.
+  /// Length of the path before it was cut.
   pub fn path_length(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -311,7 +312,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Whether there is a process in it or below: 1 or 0 (cgroup.events).
+  /// Whether the control group or one below it contains a process: 1 or 0 (cgroup.events).
   pub fn populated(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -341,7 +342,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Whether it is frozen: 1 or 0.
+  /// Whether the control group is frozen: 1 or 0.
   pub fn frozen(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -431,7 +432,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Of this, in the kernel.
+  /// The part of the processor time that was spent in the kernel.
   pub fn cpu_system(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -461,7 +462,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Periods of its bandwidth limit that have passed.
+  /// Elapsed periods of the CPU bandwidth limit.
   pub fn cpu_periods(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -491,7 +492,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Periods in which the limit held it up.
+  /// Periods in which the CPU bandwidth limit throttled the control group.
   pub fn cpu_throttled_periods(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -521,7 +522,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Time for which the limit held it up.
+  /// Time for which the CPU bandwidth limit throttled the control group.
   pub fn cpu_throttled(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -551,7 +552,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Memory in use, of the group and those below (memory.current).
+  /// Memory in use by the control group and those below it (memory.current).
   pub fn memory_current(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -581,7 +582,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Most that ever was (memory.peak).
+  /// Largest memory use since the control group was created (memory.peak).
   pub fn memory_peak(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -611,7 +612,8 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Times that it was reclaimed although below its low boundary (memory.events).
+  /// Times that memory was reclaimed although the memory use was below the low boundary
+  /// (memory.events).
   pub fn memory_low(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -641,7 +643,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Times that its processes were throttled above the high boundary.
+  /// Times that processes were throttled because the memory use was above the high boundary.
   pub fn memory_high(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -671,7 +673,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Times that it was about to go over its limit.
+  /// Times that the memory use was about to exceed the limit.
   pub fn memory_max(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -701,7 +703,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Times that it was out of memory.
+  /// Times that the control group was out of memory.
   pub fn memory_oom(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -731,7 +733,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Processes that were killed by any killer for want of memory.
+  /// Processes that were killed because of lack of memory, by any OOM killer.
   pub fn memory_oom_kill(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -881,7 +883,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Page cache that swap space stands behind: tmpfs, shared memory.
+  /// Page cache that can be swapped out: tmpfs and shared memory.
   pub fn shmem(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -911,7 +913,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Page cache that is mapped.
+  /// Page cache that processes have mapped.
   pub fn file_mapped(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1181,7 +1183,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Of these, what can be reclaimed.
+  /// The part of the kernel's slab objects that can be reclaimed.
   pub fn slab_reclaimable(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1361,7 +1363,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Pages looked at to reclaim memory.
+  /// Pages scanned in order to reclaim memory.
   pub fn pgscan(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1421,9 +1423,9 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Bytes read, of all devices together (io.stat), each counted once: if devices lie on each other (LVM, LUKS, RAID),
-  /// one layer is added up, to which the kernel has charged most. Mostly this layer is the disks; then each copy of a mirror counts. Loop
-  /// devices do not count: the device that has their file does. Absent if devices are used whose layers the recorder cannot see.
+  /// Bytes read (io.stat). Of stacked devices (LVM, LUKS, RAID), only the layer that is charged
+  /// most counts. If that layer is the disks, each copy of a mirror counts. Loop devices do not
+  /// count. Absent if layers are hidden.
   pub fn read_bytes(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1603,7 +1605,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Processes and threads in it and below (pids.current).
+  /// Processes and threads in the control group and those below it (pids.current).
   pub fn pids_current(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1693,7 +1695,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Time in which all did.
+  /// Time in which all non-idle tasks waited for a CPU.
   pub fn cpu_full(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1753,7 +1755,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Time in which all did.
+  /// Time in which all non-idle tasks waited for memory.
   pub fn memory_full(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1813,7 +1815,7 @@ impl<'a> CgroupCounters {
     }
   }
 
-  /// Time in which all did.
+  /// Time in which all non-idle tasks waited for I/O.
   pub fn io_full(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1888,7 +1890,8 @@ impl<'a> Cgroup<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Cgroup::VT_COUNT, Some(0)).unwrap()}
   }
-  /// One a group that is recorded, a group before those below it. One of which nothing could be read is gone and left out.
+  /// One entry for each control group that is recorded. A control group precedes those below it. A
+  /// control group of which nothing could be read no longer exists, and is left out.
   #[inline]
   pub fn groups(&self) -> ::flatbuffers::Vector<'a, CgroupCounters> {
     // Safety:

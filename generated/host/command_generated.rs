@@ -31,17 +31,18 @@ pub const ENUM_VALUES_COMMAND_END: [CommandEnd; 6] = [
 pub struct CommandEnd(pub u8);
 #[allow(non_upper_case_globals)]
 impl CommandEnd {
-  /// It ended by itself; exit_status says with what.
+  /// The program ended by itself. The field exit_status has its exit status.
   pub const Exited: Self = Self(0);
-  /// A signal ended it: the number is in signal.
+  /// A signal ended the program. The field signal has the number of this signal.
   pub const Signalled: Self = Self(1);
-  /// It was killed at its time-out.
+  /// The program was killed at its time limit.
   pub const TimedOut: Self = Self(2);
-  /// It was killed for printing more than 1 MiB.
+  /// The program was killed because it printed more than 1 MiB.
   pub const PrintedTooMuch: Self = Self(3);
-  /// It could not be started; error says why.
+  /// The program could not be started. The field error has the reason.
   pub const NotStarted: Self = Self(4);
-  /// It was not started: the file that names it, or its own, may be changed by others than its owner, or is gone.
+  /// The program was not started. Its file or the configuration file is missing, or can be changed
+  /// by others than the file's owner.
   pub const NotTrusted: Self = Self(5);
 
   pub const ENUM_MIN: u8 = 0;
@@ -188,7 +189,8 @@ impl<'a> CommandValue {
     s
   }
 
-  /// Its name in the output, or the instance's where the output gives none; ended by a zero byte.
+  /// Name of the value in the output. If the output gives no name, the name of the source's
+  /// instance is used. Terminated by a zero byte.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 56> {
     // Safety:
     // Created from a valid Table for this object
@@ -204,7 +206,7 @@ impl<'a> CommandValue {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// The value, to the nearest number of this type. Not a number where it was not read.
+  /// The value, rounded to the nearest double. NaN if the value was not read.
   pub fn number(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -234,7 +236,7 @@ impl<'a> CommandValue {
     }
   }
 
-  /// The value exactly, where it is a whole number that fits.
+  /// The exact value, if it is an integer that fits into this type.
   pub fn integer(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -269,7 +271,8 @@ impl<'a> CommandValue {
 pub enum CommandCounterOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// A counter of a text in the Prometheus format: it only grows until its program starts again.
+/// A counter in a text in the Prometheus format. It never decreases until the counting program
+/// restarts.
 pub struct CommandCounter<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -304,7 +307,7 @@ impl<'a> CommandCounter<'a> {
   }
 
 
-  /// Name of the metric; of a histogram or a summary with _bucket, _sum or _count.
+  /// Name of the metric. For a histogram or a summary, the name includes _bucket, _sum or _count.
   #[inline]
   pub fn name(&self) -> &'a str {
     // Safety:
@@ -312,7 +315,8 @@ impl<'a> CommandCounter<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandCounter::VT_NAME, None).unwrap()}
   }
-  /// Its labels, in the order of their names, as code="200",method="get"; empty without labels.
+  /// Labels of the metric, sorted by their names, in the form code="200",method="get". Empty if
+  /// there are no labels.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -440,7 +444,7 @@ impl<'a> CommandGauge<'a> {
   }
 
 
-  /// Name of the metric; in JSON the path, as a.b.0.c.
+  /// Name of the metric. For JSON, the name is the path of the value, such as a.b.0.c.
   #[inline]
   pub fn name(&self) -> &'a str {
     // Safety:
@@ -448,7 +452,7 @@ impl<'a> CommandGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandGauge::VT_NAME, None).unwrap()}
   }
-  /// Its labels, in the form of a counter's; empty in JSON.
+  /// Labels of the metric, in the same form as for a counter. Empty for JSON.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -456,7 +460,7 @@ impl<'a> CommandGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CommandGauge::VT_LABELS, None).unwrap()}
   }
-  /// The value, to the nearest number of this type. NaN if the text has no finite number.
+  /// The value, rounded to the nearest double. NaN if the text has no finite number.
   #[inline]
   pub fn value(&self) -> f64 {
     // Safety:
@@ -589,7 +593,8 @@ impl<'a> Command<'a> {
   }
 
 
-  /// Pairs and matches, in the order of the output; a name that it gives twice stands here twice.
+  /// Values from name-value pairs and from matches of patterns, in the order of the output. A name
+  /// that occurs twice in the output also occurs twice here.
   #[inline]
   pub fn values(&self) -> ::flatbuffers::Vector<'a, CommandValue> {
     // Safety:
@@ -605,7 +610,7 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<CommandEnd>(Command::VT_END, Some(CommandEnd::Exited)).unwrap()}
   }
-  /// Exit status; 0 is success, and of anything else the values are not to be trusted blindly.
+  /// Exit status of the program. If it is not 0, the values may be wrong.
   #[inline]
   pub fn exit_status(&self) -> i64 {
     // Safety:
@@ -613,7 +618,7 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(Command::VT_EXIT_STATUS, Some(0)).unwrap()}
   }
-  /// The signal that ended it.
+  /// The signal that ended the program.
   #[inline]
   pub fn signal(&self) -> u64 {
     // Safety:
@@ -621,7 +626,7 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Command::VT_SIGNAL, Some(0)).unwrap()}
   }
-  /// The kernel's error number where it could not be started.
+  /// The kernel's error code (errno), if the program could not be started.
   #[inline]
   pub fn error(&self) -> u64 {
     // Safety:
@@ -629,7 +634,7 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Command::VT_ERROR, Some(0)).unwrap()}
   }
-  /// From its start to its end.
+  /// Time from the start of the program to its end.
   #[inline]
   pub fn duration(&self) -> u64 {
     // Safety:
@@ -637,7 +642,7 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Command::VT_DURATION, Some(0)).unwrap()}
   }
-  /// Bytes that it printed, as far as they were read.
+  /// Bytes that the program printed, as far as they were read.
   #[inline]
   pub fn output(&self) -> u64 {
     // Safety:
@@ -653,7 +658,7 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandCounter>>>>(Command::VT_COUNTERS, None)}
   }
-  /// All else in the Prometheus format, and numbers and bools of JSON.
+  /// All other values in the Prometheus format, and numeric and boolean values of JSON.
   #[inline]
   pub fn gauges(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandGauge<'a>>>> {
     // Safety:
@@ -661,8 +666,9 @@ impl<'a> Command<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CommandGauge>>>>(Command::VT_GAUGES, None)}
   }
-  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a
-  /// time of their own, lines of another form; strings and nulls of JSON.
+  /// Number of values that this sample omits because they are not finite, are too many, have
+  /// overlong names, or have times of their own. Lines of another form, and strings and nulls of
+  /// JSON, are also counted.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:

@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One core that is possible.
+/// Connection tracking statistics of one possible CPU core.
 // struct ConntrackCore, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -129,7 +129,7 @@ impl<'a> ConntrackCore {
     s
   }
 
-  /// Connections that are tracked; all cores say the same.
+  /// Tracked connections of all cores together. Each core reports the same value.
   pub fn entries(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -309,7 +309,7 @@ impl<'a> ConntrackCore {
     }
   }
 
-  /// Packets of connections that are tracked already, or need not be (before Linux 5.13).
+  /// Packets of connections that are already tracked or need no tracking (before Linux 5.13).
   pub fn ignored(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -369,7 +369,7 @@ impl<'a> ConntrackCore {
     }
   }
 
-  /// Connections put on the list of the dying (before Linux 4.9).
+  /// Connections put on the list of dying connections (before Linux 4.9).
   pub fn deleted_late(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -399,7 +399,7 @@ impl<'a> ConntrackCore {
     }
   }
 
-  /// Insertions given up because a chain of the table was too long (since Linux 5.15).
+  /// Insertions aborted because a hash chain of the table was too long (since Linux 5.15).
   pub fn chainlength(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -459,7 +459,7 @@ impl<'a> ConntrackCore {
     }
   }
 
-  /// Insertions that failed, as when the connection was there already.
+  /// Insertions that failed, for example because the connection already existed.
   pub fn insert_failed(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -738,8 +738,8 @@ impl<'a> Conntrack<'a> {
   }
 
 
-  /// Connections that are tracked: /proc/sys/net/netfilter/nf_conntrack_count; absent where that speaks of another network
-  /// namespace, so that `entries` must be taken.
+  /// Connections that are tracked: /proc/sys/net/netfilter/nf_conntrack_count. If this file
+  /// describes another network namespace, the value is absent. Then use `entries`.
   #[inline]
   pub fn count(&self) -> u64 {
     // Safety:
@@ -747,8 +747,8 @@ impl<'a> Conntrack<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Conntrack::VT_COUNT, Some(0)).unwrap()}
   }
-  /// Maximum number of tracked connections: /proc/sys/net/netfilter/nf_conntrack_max; absent as
-  /// `count` is.
+  /// Limit on tracked connections: /proc/sys/net/netfilter/nf_conntrack_max. It is absent under the
+  /// same condition as `count`.
   #[inline]
   pub fn count_max(&self) -> u64 {
     // Safety:
@@ -756,7 +756,7 @@ impl<'a> Conntrack<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Conntrack::VT_COUNT_MAX, Some(0)).unwrap()}
   }
-  /// One a possible core, in the kernel's order.
+  /// One entry for each possible core, in the kernel's order.
   #[inline]
   pub fn cores(&self) -> ::flatbuffers::Vector<'a, ConntrackCore> {
     // Safety:

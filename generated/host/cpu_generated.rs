@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// Time since boot by what it was spent on.
+/// Processor time since boot, by use.
 // struct CpuTimes, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -222,7 +222,7 @@ impl<'a> CpuTimes {
     }
   }
 
-  /// With nothing to do but wait for I/O; the kernel calls it unreliable.
+  /// Idle time with I/O pending. The kernel calls this value unreliable.
   pub fn iowait(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -312,7 +312,7 @@ impl<'a> CpuTimes {
     }
   }
 
-  /// Wanted, but given to other virtual machines.
+  /// Time in which the core had work to do, but the hypervisor ran other virtual machines.
   pub fn steal(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -342,7 +342,7 @@ impl<'a> CpuTimes {
     }
   }
 
-  /// In guests of ordinary priority; part of user.
+  /// Time in guests of ordinary priority, which is also part of user.
   pub fn guest(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -372,7 +372,7 @@ impl<'a> CpuTimes {
     }
   }
 
-  /// In guests of lowered priority; part of nice.
+  /// Time in guests of lowered priority, which is also part of nice.
   pub fn guest_nice(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -472,7 +472,7 @@ impl<'a> CoreTimes {
     s
   }
 
-  /// The core's number; cores may come and go.
+  /// The number of the core. Cores may go offline and come back.
   pub fn core(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -605,7 +605,7 @@ impl<'a> Cpu<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Cpu::VT_SOFTIRQS, Some(0)).unwrap()}
   }
-  /// Tasks that run or could.
+  /// Tasks that are running or ready to run.
   #[inline]
   pub fn running(&self) -> u64 {
     // Safety:
@@ -629,7 +629,7 @@ impl<'a> Cpu<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Cpu::VT_BOOT_TIME, Some(0)).unwrap()}
   }
-  /// One a core that is online, in the kernel's order.
+  /// One entry for each core that is online, in the kernel's order.
   #[inline]
   pub fn cores(&self) -> ::flatbuffers::Vector<'a, CoreTimes> {
     // Safety:

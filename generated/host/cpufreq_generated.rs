@@ -90,7 +90,7 @@ impl<'a> CoreFrequency {
     s
   }
 
-  /// The core's number; cores may come and go.
+  /// The number of the core. Cores may go offline and come back.
   pub fn core(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -120,8 +120,9 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// Its frequency: as requested by the driver, or as measured lately on hosts that measure it
-  /// (scaling_cur_freq). Cores of one policy have one value.
+  /// Frequency of the core, as requested by the driver. If the host measures frequencies, the value
+  /// is the recently measured frequency (scaling_cur_freq). All cores of one frequency policy have
+  /// the same value.
   pub fn current(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -151,8 +152,9 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// Its frequency as reported by the hardware (cpuinfo_cur_freq): read only if there is no other,
-  /// or if the configuration includes "hardware", because reading it may wake the core.
+  /// Frequency of the core, as reported by the hardware (cpuinfo_cur_freq). The value is read only
+  /// if there is no other value, or if the configuration includes "hardware". Reading it may wake
+  /// the core.
   pub fn hardware(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -182,7 +184,7 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// Average that the hardware measured lately (cpuinfo_avg_freq, since Linux 6.15).
+  /// Average frequency that the hardware measured recently (cpuinfo_avg_freq, since Linux 6.15).
   pub fn average(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -212,7 +214,7 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// Minimum frequency of the core; it differs between kinds of cores.
+  /// Lowest frequency at which the core can run. It differs between kinds of cores.
   pub fn hardware_min(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -242,7 +244,7 @@ impl<'a> CoreFrequency {
     }
   }
 
-  /// The most that the core can run at.
+  /// Highest frequency at which the core can run.
   pub fn hardware_max(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

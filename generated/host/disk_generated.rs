@@ -298,7 +298,7 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time all reads took together.
+  /// Sum of the durations of all reads.
   pub fn read_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -418,7 +418,7 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time all writes took together.
+  /// Sum of the durations of all writes.
   pub fn write_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -448,7 +448,8 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Requests under way. Absent if the kernel's count is negative, which it is for good on some kernels once it has lost a request.
+  /// Requests under way. Absent if the kernel's count is negative. On some kernels, the count stays
+  /// negative after the kernel has lost a request.
   pub fn in_flight(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -478,8 +479,9 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time with at least one request under way. The kernel adds the time of a request when it ends, or when another one begins. So it
-  /// can grow by more than the time between two samples.
+  /// Time with at least one request under way. The kernel adds the time of a request when it ends,
+  /// or when another one begins. So this counter can grow by more than the time between two
+  /// samples.
   pub fn io_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -509,7 +511,7 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time weighted by the requests under way.
+  /// Time multiplied by the number of requests under way.
   pub fn weighted_io_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -629,7 +631,7 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time all discards took together.
+  /// Sum of the durations of all discards.
   pub fn discard_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -689,7 +691,7 @@ impl<'a> DiskCounters {
     }
   }
 
-  /// Time all flushes took together.
+  /// Sum of the durations of all flushes.
   pub fn flush_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -754,7 +756,7 @@ impl<'a> Disk<'a> {
   }
 
 
-  /// One a device, in the kernel's order.
+  /// One entry for each device, in the kernel's order.
   #[inline]
   pub fn devices(&self) -> ::flatbuffers::Vector<'a, DiskCounters> {
     // Safety:

@@ -109,7 +109,8 @@ impl<'a> EthtoolInterface {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// The kernel's number of the interface; another one under the same name is another interface.
+  /// The kernel's index of the interface. An interface with the same name but another index is
+  /// another interface.
   pub fn index(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -322,7 +323,7 @@ impl<'a> EthtoolStatistic {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// The driver's name of the statistic, ended by a zero byte.
+  /// The driver's name for the statistic, ended by a zero byte.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 40> {
     // Safety:
     // Created from a valid Table for this object
@@ -338,7 +339,8 @@ impl<'a> EthtoolStatistic {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 16, items) };
   }
 
-  /// Its value; most are counters. Drivers use all 64 bits, so no value means absent.
+  /// Value of the statistic. Most statistics are counters. Drivers use all 64 bits, so no value is
+  /// reserved for an absent statistic.
   pub fn value(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -405,7 +407,7 @@ impl<'a> Ethtool<'a> {
   }
 
 
-  /// One an interface that has statistics.
+  /// One entry for each interface that has statistics.
   #[inline]
   pub fn interfaces(&self) -> ::flatbuffers::Vector<'a, EthtoolInterface> {
     // Safety:

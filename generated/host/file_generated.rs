@@ -81,7 +81,8 @@ impl<'a> FileValue {
     s
   }
 
-  /// Its name in the file, or the instance's where the file gives none; ended by a zero byte.
+  /// Name of the value in the file. If the file gives no name, the name of the source's instance is
+  /// used. Terminated by a zero byte.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 56> {
     // Safety:
     // Created from a valid Table for this object
@@ -97,7 +98,7 @@ impl<'a> FileValue {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// The value, to the nearest number of this type. Not a number where it was not read.
+  /// The value, rounded to the nearest double. NaN if the value was not read.
   pub fn number(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -127,7 +128,7 @@ impl<'a> FileValue {
     }
   }
 
-  /// The value exactly, where it is a whole number that fits.
+  /// The exact value, if it is an integer that fits into this type.
   pub fn integer(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -162,7 +163,8 @@ impl<'a> FileValue {
 pub enum FileCounterOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// A counter of a text in the Prometheus format: it only grows until its program starts again.
+/// A counter in a text in the Prometheus format. It never decreases until the counting program
+/// restarts.
 pub struct FileCounter<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -197,7 +199,7 @@ impl<'a> FileCounter<'a> {
   }
 
 
-  /// Name of the metric; of a histogram or a summary with _bucket, _sum or _count.
+  /// Name of the metric. For a histogram or a summary, the name includes _bucket, _sum or _count.
   #[inline]
   pub fn name(&self) -> &'a str {
     // Safety:
@@ -205,7 +207,8 @@ impl<'a> FileCounter<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileCounter::VT_NAME, None).unwrap()}
   }
-  /// Its labels, in the order of their names, as code="200",method="get"; empty without labels.
+  /// Labels of the metric, sorted by their names, in the form code="200",method="get". Empty if
+  /// there are no labels.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -333,7 +336,7 @@ impl<'a> FileGauge<'a> {
   }
 
 
-  /// Name of the metric; in JSON the path, as a.b.0.c.
+  /// Name of the metric. For JSON, the name is the path of the value, such as a.b.0.c.
   #[inline]
   pub fn name(&self) -> &'a str {
     // Safety:
@@ -341,7 +344,7 @@ impl<'a> FileGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileGauge::VT_NAME, None).unwrap()}
   }
-  /// Its labels, in the form of a counter's; empty in JSON.
+  /// Labels of the metric, in the same form as for a counter. Empty for JSON.
   #[inline]
   pub fn labels(&self) -> &'a str {
     // Safety:
@@ -349,7 +352,7 @@ impl<'a> FileGauge<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(FileGauge::VT_LABELS, None).unwrap()}
   }
-  /// The value, to the nearest number of this type. NaN if the text has no finite number.
+  /// The value, rounded to the nearest double. NaN if the text has no finite number.
   #[inline]
   pub fn value(&self) -> f64 {
     // Safety:
@@ -470,7 +473,8 @@ impl<'a> File<'a> {
   }
 
 
-  /// Pairs and matches, in the order of the file; a name that the file gives twice stands here twice.
+  /// Values from name-value pairs and from matches of patterns, in the order of the file. A name
+  /// that occurs twice in the file also occurs twice here.
   #[inline]
   pub fn values(&self) -> ::flatbuffers::Vector<'a, FileValue> {
     // Safety:
@@ -486,7 +490,7 @@ impl<'a> File<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileCounter>>>>(File::VT_COUNTERS, None)}
   }
-  /// All else in the Prometheus format, and numbers and bools of JSON.
+  /// All other values in the Prometheus format, and numeric and boolean values of JSON.
   #[inline]
   pub fn gauges(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileGauge<'a>>>> {
     // Safety:
@@ -494,8 +498,9 @@ impl<'a> File<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<FileGauge>>>>(File::VT_GAUGES, None)}
   }
-  /// Values of the text that this sample lacks: not finite, too many, with too long a name, with a
-  /// time of their own, lines of another form; strings and nulls of JSON.
+  /// Number of values that this sample omits because they are not finite, are too many, have
+  /// overlong names, or have times of their own. Lines of another form, and strings and nulls of
+  /// JSON, are also counted.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:

@@ -10,7 +10,8 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One mount. Its figures are absent where the file system refuses them or cannot be reached.
+/// One mount. The values of a mount are absent if the file system refuses them or cannot be
+/// reached.
 // struct MountRoom, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -114,7 +115,7 @@ impl<'a> MountRoom {
     s
   }
 
-  /// The mount's number in its namespace; it may be given to another mount after this one is gone.
+  /// The mount's id in its namespace. After a mount is gone, another mount may get its id.
   pub fn mount(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -253,7 +254,7 @@ impl<'a> MountRoom {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 536, items) };
   }
 
-  /// Size of the blocks that are counted here.
+  /// Block size, which is the unit of blocks, blocks_free and blocks_available.
   pub fn block_size(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -373,7 +374,7 @@ impl<'a> MountRoom {
     }
   }
 
-  /// All inodes; 0 where the file system makes them as needed.
+  /// All inodes. The number is 0 if the file system creates inodes as needed.
   pub fn inodes(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -463,7 +464,7 @@ impl<'a> MountRoom {
     }
   }
 
-  /// 1 if nothing can be written, else 0: bit 0 of flags.
+  /// Whether the mount is read-only: 1 or 0 (bit 0 of flags).
   pub fn read_only(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -528,7 +529,8 @@ impl<'a> Filesystem<'a> {
   }
 
 
-  /// One a mount, in the kernel's order; a device that is mounted twice stands here twice.
+  /// One entry for each mount, in the kernel's order. A device that is mounted twice has two
+  /// entries.
   #[inline]
   pub fn mounts(&self) -> ::flatbuffers::Vector<'a, MountRoom> {
     // Safety:

@@ -29,7 +29,7 @@ pub struct GpuDriver(pub u64);
 impl GpuDriver {
   /// amdgpu, through sysfs.
   pub const Amdgpu: Self = Self(0);
-  /// NVIDIA's, through its library NVML.
+  /// The driver of NVIDIA, through the library NVML.
   pub const Nvidia: Self = Self(1);
 
   pub const ENUM_MIN: u64 = 0;
@@ -97,7 +97,7 @@ impl<'a> ::flatbuffers::Verifiable for GpuDriver {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for GpuDriver {}
-/// One card. Values that it or its driver does not report are absent.
+/// One card. Values that the card or its driver does not report are absent.
 // struct GpuState, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -204,7 +204,7 @@ impl<'a> GpuState {
     s
   }
 
-  /// Its address on the bus, as 0000:09:00.0; ended by a zero byte.
+  /// Address of the card on its bus, such as 0000:09:00.0, terminated by a zero byte.
   pub fn address(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -220,7 +220,8 @@ impl<'a> GpuState {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// Its product name, ended by a zero byte; empty where the driver knows none that fits.
+  /// Product name of the card, terminated by a zero byte. Empty if the driver has no name that
+  /// fits.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 64> {
     // Safety:
     // Created from a valid Table for this object
@@ -236,7 +237,7 @@ impl<'a> GpuState {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 16, items) };
   }
 
-  /// Whose card it is, and so where the figures come from.
+  /// The card's driver, which is the origin of the values.
   pub fn driver(&self) -> GpuDriver {
     let mut mem = ::core::mem::MaybeUninit::<<GpuDriver as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -266,7 +267,8 @@ impl<'a> GpuState {
     }
   }
 
-  /// 1 while it sleeps to save power, when nothing else is asked, which would wake it; else 0.
+  /// Whether the card sleeps to save power: 1 or 0. While it sleeps, no other value is read,
+  /// because reading would wake the card.
   pub fn suspended(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -296,7 +298,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// Share of the last moments in which it was busy.
+  /// Share of recent time in which the card was busy.
   pub fn busy(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -326,7 +328,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// Share of the last moments in which its memory was read or written.
+  /// Share of recent time in which the card's memory was read or written.
   pub fn memory_busy(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -356,7 +358,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// Its own memory in use.
+  /// The card's own memory that is in use.
   pub fn memory_used(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -386,7 +388,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// All of its own memory.
+  /// Total size of the card's own memory.
   pub fn memory_total(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -446,7 +448,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// Power that it may draw.
+  /// Limit on the power that the card draws.
   pub fn power_limit(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -476,7 +478,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// Energy that it drew since its driver was loaded.
+  /// Energy that the card has used since its driver was loaded.
   pub fn energy(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -596,7 +598,7 @@ impl<'a> GpuState {
     }
   }
 
-  /// Speed of the first fan, in turns a minute.
+  /// Speed of the first fan, in revolutions per minute.
   pub fn fan(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -661,7 +663,8 @@ impl<'a> Gpu<'a> {
   }
 
 
-  /// One for each card: first amdgpu's in the order of their numbers, then NVIDIA's.
+  /// One entry for each card: first the cards of amdgpu, sorted by number, then the cards of
+  /// NVIDIA.
   #[inline]
   pub fn cards(&self) -> ::flatbuffers::Vector<'a, GpuState> {
     // Safety:

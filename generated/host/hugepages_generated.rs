@@ -150,7 +150,7 @@ impl<'a> HugepagePool {
     }
   }
 
-  /// Pages that are not allocated.
+  /// Huge pages in the pool that are not allocated.
   pub fn free(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -180,7 +180,7 @@ impl<'a> HugepagePool {
     }
   }
 
-  /// Pages promised, not yet allocated.
+  /// Huge pages that are reserved but not yet allocated.
   pub fn reserved(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -210,7 +210,7 @@ impl<'a> HugepagePool {
     }
   }
 
-  /// Pages beyond what was asked to be kept.
+  /// Huge pages in the pool beyond the requested number (surplus pages).
   pub fn surplus(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -305,7 +305,7 @@ impl<'a> Hugepages<'a> {
   }
 
 
-  /// One a size, the smallest first.
+  /// One entry for each size of huge pages, with the smallest size first.
   #[inline]
   pub fn pools(&self) -> ::flatbuffers::Vector<'a, HugepagePool> {
     // Safety:

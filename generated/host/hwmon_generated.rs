@@ -90,7 +90,7 @@ impl<'a> SensorPlace {
     s
   }
 
-  /// Number of the chip (3 of hwmon3); it may change from boot to boot.
+  /// Number of the chip (3 for hwmon3), which may change from boot to boot.
   pub fn chip(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -184,7 +184,8 @@ impl<'a> SensorPlace {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 88, items) };
   }
 
-  /// Number of the error with which the kernel refused the value, as in errno(3); 0 if it gave one.
+  /// The errno(3) code with which the kernel refused to return the value, or 0 if it returned a
+  /// value.
   pub fn error(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -520,7 +521,7 @@ impl<'a> FanSensor {
     self.0[0..0 + 128].copy_from_slice(&x.0)
   }
 
-  /// Turns of a fan in a minute.
+  /// Speed of a fan, in revolutions per minute.
   pub fn value(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -632,7 +633,8 @@ impl<'a> PowerDrawSensor {
     self.0[0..0 + 128].copy_from_slice(&x.0)
   }
 
-  /// Power; the average over a time that the chip chooses, where it has no other.
+  /// Power. If the chip has no current value, this is the average over a period that the chip
+  /// chooses.
   pub fn value(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -856,7 +858,7 @@ impl<'a> EnergyUseSensor {
     self.0[0..0 + 128].copy_from_slice(&x.0)
   }
 
-  /// Energy used since some start.
+  /// Energy used since a start that depends on the chip.
   pub fn value(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1115,7 +1117,7 @@ impl<'a> FrequencySensor {
 pub enum HwmonOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// Each vector ascends by chip and sensor.
+/// Each vector is sorted by chip and sensor.
 pub struct Hwmon<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }

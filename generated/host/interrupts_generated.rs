@@ -103,7 +103,8 @@ impl<'a> InterruptLine {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// Controller, kind of trigger and devices, or what the kind means, with single spaces; what does not fit is cut off.
+  /// For a line: its controller, kind of trigger and devices. For a kind of interrupt: its meaning.
+  /// Spaces are single, and text that does not fit is cut off.
   pub fn description(&'a self) -> ::flatbuffers::Array<'a, u8, 96> {
     // Safety:
     // Created from a valid Table for this object
@@ -119,7 +120,7 @@ impl<'a> InterruptLine {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 16, items) };
   }
 
-  /// Place of the line's first count.
+  /// Index of the line's first count in `counts`.
   pub fn offset(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -179,7 +180,7 @@ impl<'a> InterruptLine {
     }
   }
 
-  /// 1 if there is a count for each core, 0 if one is for the whole host.
+  /// 1 if the line has a count for each core, 0 if it has one count for the whole host.
   pub fn is_per_core(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -264,7 +265,7 @@ impl<'a> Interrupts<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, InterruptLine>>>(Interrupts::VT_LINES, None).unwrap()}
   }
-  /// Interrupts since boot, line after line.
+  /// Interrupts since boot: the counts of all lines, one line after the other.
   #[inline]
   pub fn counts(&self) -> ::flatbuffers::Vector<'a, u64> {
     // Safety:

@@ -53,7 +53,8 @@ impl<'a> Load<'a> {
   }
 
 
-  /// Tasks that run, could, or wait uninterruptibly: average over a minute. Not a number where it was not read.
+  /// Average over a minute of the number of tasks that run, are ready to run, or wait
+  /// uninterruptibly. NaN if the value was not read.
   #[inline]
   pub fn load1(&self) -> f64 {
     // Safety:
@@ -61,7 +62,7 @@ impl<'a> Load<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<f64>(Load::VT_LOAD1, Some(0.0)).unwrap()}
   }
-  /// The same over five minutes.
+  /// Average number of these tasks over five minutes (load average).
   #[inline]
   pub fn load5(&self) -> f64 {
     // Safety:
@@ -69,7 +70,7 @@ impl<'a> Load<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<f64>(Load::VT_LOAD5, Some(0.0)).unwrap()}
   }
-  /// The same over fifteen minutes.
+  /// Average number of these tasks over fifteen minutes (load average).
   #[inline]
   pub fn load15(&self) -> f64 {
     // Safety:
@@ -77,7 +78,7 @@ impl<'a> Load<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<f64>(Load::VT_LOAD15, Some(0.0)).unwrap()}
   }
-  /// Tasks that run or could, at this moment.
+  /// Tasks that are running or ready to run at this moment.
   #[inline]
   pub fn runnable(&self) -> u64 {
     // Safety:

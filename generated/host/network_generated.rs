@@ -654,7 +654,7 @@ impl<'a> Network<'a> {
   }
 
 
-  /// One an interface, in the kernel's order.
+  /// One entry for each interface, in the kernel's order.
   #[inline]
   pub fn interfaces(&self) -> ::flatbuffers::Vector<'a, InterfaceCounters> {
     // Safety:

@@ -46,7 +46,7 @@ pub const ENUM_VALUES_COUNTED_EVENT: [CountedEvent; 27] = [
   CountedEvent::NodeLoadMisses,
 ];
 
-/// Events, by the names of perf(1).
+/// Events, named as in perf(1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct CountedEvent(pub u64);
@@ -63,9 +63,9 @@ impl CountedEvent {
   pub const BusCycles: Self = Self(6);
   pub const StalledCyclesFrontend: Self = Self(7);
   pub const StalledCyclesBackend: Self = Self(8);
-  /// Cycles at a constant frequency.
+  /// Cycles of a reference clock with a constant frequency.
   pub const RefCycles: Self = Self(9);
-  /// Time by the processor's clock, in nanoseconds.
+  /// Time measured by the processor's clock, in nanoseconds.
   pub const CpuClock: Self = Self(10);
   /// Time that tasks ran, in nanoseconds.
   pub const TaskClock: Self = Self(11);
@@ -200,8 +200,8 @@ impl<'a> ::flatbuffers::Verifiable for CountedEvent {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for CountedEvent {}
-/// One event on one core, in user code and kernel, by whatever task. Counts begin at 0 when the source is opened or the core
-/// comes back.
+/// Count of one event on one core, over all tasks, in user mode and in the kernel. Counts begin at
+/// 0 when the source is opened or the core comes online again.
 // struct CoreCount, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -341,7 +341,7 @@ impl<'a> CoreCount {
     }
   }
 
-  /// Its count; absent while the event was not scheduled.
+  /// Count of the event; absent while the event was not scheduled.
   pub fn value(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -371,7 +371,7 @@ impl<'a> CoreCount {
     }
   }
 
-  /// Time in which it was to be counted.
+  /// Time for which the event was enabled.
   pub fn time_enabled(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -401,7 +401,7 @@ impl<'a> CoreCount {
     }
   }
 
-  /// Time in which it was counted.
+  /// Time for which the event was counted.
   pub fn time_running(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -431,7 +431,7 @@ impl<'a> CoreCount {
     }
   }
 
-  /// value scaled from time_running to time_enabled: an estimate that may go back a little.
+  /// `value` scaled by time_enabled / time_running. This is an estimate that may decrease slightly.
   pub fn scaled(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -547,7 +547,8 @@ impl<'a> ProcessCount {
     s
   }
 
-  /// Its number; after its end it may be given to another one, whose counts begin at 0.
+  /// Process id. After the process ends, the kernel may reuse the id for another process, whose
+  /// counts begin at 0.
   pub fn process(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -577,7 +578,7 @@ impl<'a> ProcessCount {
     }
   }
 
-  /// Its name as in /proc/PID/comm when it was first seen, ended by a zero byte.
+  /// Name of the process as in /proc/PID/comm when it was first seen, ended by a zero byte.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -623,7 +624,7 @@ impl<'a> ProcessCount {
     }
   }
 
-  /// Its count; absent while the event was not scheduled.
+  /// Count of the event; absent while the event was not scheduled.
   pub fn value(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -653,7 +654,7 @@ impl<'a> ProcessCount {
     }
   }
 
-  /// Time in which it was to be counted: the threads' time on processors.
+  /// Time for which the event was enabled, namely the CPU time of the threads.
   pub fn time_enabled(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -683,7 +684,7 @@ impl<'a> ProcessCount {
     }
   }
 
-  /// Time in which it was counted.
+  /// Time for which the event was counted.
   pub fn time_running(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -713,7 +714,7 @@ impl<'a> ProcessCount {
     }
   }
 
-  /// value scaled from time_running to time_enabled: an estimate that may go back a little.
+  /// `value` scaled by time_enabled / time_running. This is an estimate that may decrease slightly.
   pub fn scaled(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -780,7 +781,8 @@ impl<'a> Perf<'a> {
   }
 
 
-  /// Core by core, in the order of the events in the configuration, without those that this host cannot count.
+  /// Counts per core, in the order of the events in the configuration. Events that this host cannot
+  /// count are omitted.
   #[inline]
   pub fn cores(&self) -> ::flatbuffers::Vector<'a, CoreCount> {
     // Safety:
@@ -788,7 +790,7 @@ impl<'a> Perf<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, CoreCount>>>(Perf::VT_CORES, None).unwrap()}
   }
-  /// The processes that the configuration names, as far as they are there.
+  /// Counts of the configured processes that exist.
   #[inline]
   pub fn processes(&self) -> ::flatbuffers::Vector<'a, ProcessCount> {
     // Safety:

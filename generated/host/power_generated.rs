@@ -122,7 +122,7 @@ impl<'a> EnergyZone {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 32, items) };
   }
 
-  /// Energy used, from 0 to energy_max and then from 0 again.
+  /// Energy used. The counter rises from 0 to energy_max and then wraps to 0.
   pub fn energy(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -212,7 +212,8 @@ impl<'a> EnergyZone {
     }
   }
 
-  /// Number of the error with which the kernel refused energy, as in errno(3); 0 if it gave one.
+  /// Error code (errno(3)) with which the kernel refused to read `energy`; 0 if it returned a
+  /// value.
   pub fn error(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -376,7 +377,7 @@ impl<'a> PowerSupply {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// Its type, such as "Battery", "Mains", "USB" or "UPS", ended by a zero byte.
+  /// Type of the supply, such as "Battery", "Mains", "USB" or "UPS", ended by a zero byte.
   pub fn type_(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -392,7 +393,8 @@ impl<'a> PowerSupply {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 64, items) };
   }
 
-  /// "Charging", "Discharging", "Not charging", "Full" or "Unknown", ended by a zero byte; empty where it says nothing.
+  /// Status: "Charging", "Discharging", "Not charging", "Full" or "Unknown", ended by a zero byte;
+  /// empty if the supply reports no status.
   pub fn status(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -408,7 +410,7 @@ impl<'a> PowerSupply {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 80, items) };
   }
 
-  /// Whether the host is fed by it: 0 no, 1 yes, 2 yes, at a voltage or current that was agreed on.
+  /// Whether the supply feeds the host: 0 no, 1 yes, 2 yes, at a negotiated voltage or current.
   pub fn online(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -438,7 +440,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Whether the battery is there: 0 no, 1 yes.
+  /// Whether the battery is present: 0 no, 1 yes.
   pub fn present(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -498,7 +500,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Times that it was charged.
+  /// Number of charge cycles.
   pub fn cycle_count(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -558,7 +560,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Energy in it when it was last full.
+  /// Energy in the battery when it was last full.
   pub fn energy_full(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -588,7 +590,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Energy that it was made for.
+  /// Energy that the full battery contains by design.
   pub fn energy_full_design(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -648,7 +650,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Charge in it when it was last full.
+  /// Charge in the battery when it was last full.
   pub fn charge_full(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -678,7 +680,7 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Charge that it was made for.
+  /// Charge that the full battery contains by design.
   pub fn charge_full_design(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -738,7 +740,8 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Current; some drivers give it a sign by its direction, each its own.
+  /// Current. In some drivers, the sign shows the direction, with a convention that differs between
+  /// drivers.
   pub fn current_now(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -768,7 +771,8 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Power; some drivers give it a sign by its direction, each its own.
+  /// Power. In some drivers, the sign shows the direction, with a convention that differs between
+  /// drivers.
   pub fn power_now(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -828,7 +832,8 @@ impl<'a> PowerSupply {
     }
   }
 
-  /// Number of the error with which the kernel refused its properties, as in errno(3); 0 if it gave them.
+  /// Error code (errno(3)) with which the kernel refused to read the properties; 0 if it returned
+  /// them.
   pub fn error(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

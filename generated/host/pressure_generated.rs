@@ -84,7 +84,8 @@ impl<'a> PressureLine {
     s
   }
 
-  /// Share of the last 10 s in which tasks were held up. Not a number where it was not read.
+  /// Share of time in which tasks were held up, over the last 10 s. Not a number (NaN) if the value
+  /// was not read.
   pub fn avg10(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -114,7 +115,7 @@ impl<'a> PressureLine {
     }
   }
 
-  /// The same of the last minute.
+  /// Share of time in which tasks were held up, over the last minute.
   pub fn avg60(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -144,7 +145,7 @@ impl<'a> PressureLine {
     }
   }
 
-  /// The same of the last five minutes.
+  /// Share of time in which tasks were held up, over the last five minutes.
   pub fn avg300(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -209,7 +210,7 @@ impl<'a> PressureLine {
 pub enum PressureOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// Lines that this kernel does not have are absent.
+/// Lines that this kernel does not provide are absent.
 pub struct Pressure<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -252,7 +253,7 @@ impl<'a> Pressure<'a> {
   }
 
 
-  /// At least one task waited for a processor.
+  /// At least one task waited for a CPU.
   #[inline]
   pub fn cpu_some(&self) -> Option<&'a PressureLine> {
     // Safety:
@@ -260,7 +261,7 @@ impl<'a> Pressure<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<PressureLine>(Pressure::VT_CPU_SOME, None)}
   }
-  /// All tasks waited for a processor.
+  /// All non-idle tasks waited for a CPU.
   #[inline]
   pub fn cpu_full(&self) -> Option<&'a PressureLine> {
     // Safety:
@@ -276,7 +277,7 @@ impl<'a> Pressure<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<PressureLine>(Pressure::VT_MEMORY_SOME, None)}
   }
-  /// All tasks waited for memory.
+  /// All non-idle tasks waited for memory.
   #[inline]
   pub fn memory_full(&self) -> Option<&'a PressureLine> {
     // Safety:
@@ -292,7 +293,7 @@ impl<'a> Pressure<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<PressureLine>(Pressure::VT_IO_SOME, None)}
   }
-  /// All tasks waited for I/O.
+  /// All non-idle tasks waited for I/O.
   #[inline]
   pub fn io_full(&self) -> Option<&'a PressureLine> {
     // Safety:
@@ -300,7 +301,7 @@ impl<'a> Pressure<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<PressureLine>(Pressure::VT_IO_FULL, None)}
   }
-  /// All tasks waited for interrupts.
+  /// All non-idle tasks waited for interrupts.
   #[inline]
   pub fn irq_full(&self) -> Option<&'a PressureLine> {
     // Safety:

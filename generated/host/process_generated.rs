@@ -10,7 +10,8 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One process. Pid and start together identify it: pids are used again.
+/// One process. The pid and the start time together identify a process, because the kernel reuses
+/// pids.
 // struct ProcessCounters, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -141,7 +142,7 @@ impl<'a> ProcessCounters {
     s
   }
 
-  /// Process id, as the agent's namespace numbers it.
+  /// Process id in the agent's PID namespace.
   pub fn pid(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -171,7 +172,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Time of its start, since boot.
+  /// Start time of the process, since boot.
   pub fn start(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -201,7 +202,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Process id of its parent; 0 for none.
+  /// Process id of the parent; 0 if there is none.
   pub fn parent(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -231,8 +232,8 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Its effective user's number. It is as new as the sample if the kernel reports changes to this
-  /// agent, else at most a second old.
+  /// Its effective user's number. If the kernel informs this agent when a process changes its user,
+  /// the value is as new as the sample. Otherwise, it is at most 1 s old.
   pub fn user(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -262,8 +263,9 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Its name: the program's, or what it calls itself; ended by a zero byte. The kernel cuts it at
-  /// 15 bytes, and names of kernel threads at 63.
+  /// Name of the process, ended by a zero byte. It is the name of the program, or a name that the
+  /// process has set. The kernel cuts the name to 15 bytes, and the names of kernel threads to 63
+  /// bytes.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 64> {
     // Safety:
     // Created from a valid Table for this object
@@ -279,8 +281,8 @@ impl<'a> ProcessCounters {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 32, items) };
   }
 
-  /// Its state, as the kernel's letter: R runs, S sleeps, D sleeps and cannot be woken, Z is dead
-  /// and not waited for, T is stopped, I is an idle thread of the kernel.
+  /// State of the process, as the kernel's letter: R running, S sleeping, D uninterruptible sleep,
+  /// Z zombie, T stopped, I idle kernel thread.
   pub fn state(&'a self) -> ::flatbuffers::Array<'a, u8, 8> {
     // Safety:
     // Created from a valid Table for this object
@@ -296,7 +298,7 @@ impl<'a> ProcessCounters {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 96, items) };
   }
 
-  /// Processor time of all its threads in programs.
+  /// CPU time of all threads of the process in user mode.
   pub fn user_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -326,7 +328,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Processor time of all its threads in the kernel.
+  /// CPU time of all threads of the process in the kernel.
   pub fn system_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -446,7 +448,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Size of its address space.
+  /// Size of the virtual address space.
   pub fn virtual_size(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -476,7 +478,8 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Memory that it has in pages of its own or shared; the kernel calls it not exact.
+  /// Resident memory of the process, including shared pages. The kernel documents the value as
+  /// inexact.
   pub fn resident_size(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -506,7 +509,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Time it waited for block devices, where delay accounting is on, else 0.
+  /// Time for which the process waited for block devices; 0 if delay accounting is off.
   pub fn io_delay(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -536,8 +539,8 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Bytes it read by system calls, be they from files, pipes, sockets or terminals. This and the six that follow are absent
-  /// where the agent may not read them (CAP_SYS_PTRACE).
+  /// Bytes that the process read by system calls, from files, pipes, sockets or terminals. This
+  /// field and the next six are absent if the agent is not allowed to read them (CAP_SYS_PTRACE).
   pub fn read_by_calls(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -567,7 +570,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Bytes it wrote by system calls.
+  /// Bytes that the process wrote by system calls.
   pub fn written_by_calls(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -657,7 +660,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Bytes it had fetched from storage.
+  /// Bytes that the process caused to be read from storage.
   pub fn read_from_storage(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -687,7 +690,7 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Bytes it caused to be sent to storage.
+  /// Bytes that the process caused to be written to storage.
   pub fn written_to_storage(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -717,7 +720,8 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Of these, bytes that were never sent, since their file was cut or deleted before.
+  /// Bytes counted in `written_to_storage` that were never written, because their file was
+  /// truncated or deleted first.
   pub fn cancelled_writes(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -747,8 +751,9 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Processor time of all its threads, exact to the nanosecond: the sum of user_time and system_time, which move in steps of 10 ms.
-  /// Absent if the host's processes are in another PID namespace than the agent.
+  /// CPU time of all threads of the process, exact to the nanosecond. It measures the sum of
+  /// user_time and system_time, which move in steps of 10 ms. Absent if the host's processes are in
+  /// another PID namespace than the agent.
   pub fn run_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -778,8 +783,9 @@ impl<'a> ProcessCounters {
     }
   }
 
-  /// Time that its first thread was ready to run and waited for a processor (/proc/PID/schedstat); the kernel sums it up for no
-  /// process. Absent of a process that is neither among the busiest nor new, and if the kernel does not account it.
+  /// Time for which the first thread was ready to run and waited for a CPU (/proc/PID/schedstat).
+  /// The kernel provides no sum over all threads of a process. Absent if the kernel does not
+  /// account for this time, or if the process is neither new nor among the busiest.
   pub fn wait_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -891,7 +897,7 @@ impl<'a> ProcessExit {
     s
   }
 
-  /// Process id, as the host numbers it.
+  /// Process id in the host's PID namespace.
   pub fn pid(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -921,7 +927,7 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// Process id of its parent.
+  /// Process id of the parent.
   pub fn parent(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -951,8 +957,8 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// Time of its start, since boot; absent for a process that started and ended between two
-  /// samples, or that is not recorded.
+  /// Start time of the process, since boot. Absent if the process is not recorded, or if it started
+  /// and ended between two samples.
   pub fn start(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -982,7 +988,7 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// Time of its end, on CLOCK_MONOTONIC.
+  /// Time at which the process ended, on CLOCK_MONOTONIC.
   pub fn ended(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1012,7 +1018,7 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// Its exit status; absent if a signal ended it.
+  /// Exit status of the process; absent if a signal ended it.
   pub fn exit_code(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1042,7 +1048,7 @@ impl<'a> ProcessExit {
     }
   }
 
-  /// The signal that ended it; absent where it ended by itself.
+  /// Signal that ended the process; absent if the process ended by itself.
   pub fn signal(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1074,7 +1080,7 @@ impl<'a> ProcessExit {
 
 }
 
-/// A program that a process started to execute, as reported by the kernel.
+/// A program that a process executed (execve(2)), as reported by the kernel.
 // struct ProcessExec, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1145,7 +1151,7 @@ impl<'a> ProcessExec {
     s
   }
 
-  /// Process id, as the host numbers it.
+  /// Process id in the host's PID namespace.
   pub fn pid(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1205,7 +1211,8 @@ impl<'a> ProcessExec {
     }
   }
 
-  /// Its name right after that, ended by a zero byte; empty if the process had ended by then.
+  /// Name of the process right after the execve(2), ended by a zero byte. Empty if the process had
+  /// ended by then.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -1223,7 +1230,7 @@ impl<'a> ProcessExec {
 
 }
 
-/// Events of processes reported by the kernel since the source was opened: the difference between
+/// Process events that the kernel has reported since the source was opened. The difference between
 /// two samples is the number of events between them.
 // struct ProcessEvents, aligned to 8
 #[repr(transparent)]
@@ -1331,7 +1338,7 @@ impl<'a> ProcessEvents {
     }
   }
 
-  /// Threads created after the first of a process.
+  /// Threads created, except the first thread of each process.
   pub fn threads(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1361,7 +1368,7 @@ impl<'a> ProcessEvents {
     }
   }
 
-  /// Programs started in a process.
+  /// Programs that processes started (execve(2)).
   pub fn execs(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1421,7 +1428,8 @@ impl<'a> ProcessEvents {
     }
   }
 
-  /// Number of overflows of the kernel's buffer: the lost events are in none of these counts.
+  /// Number of overflows of the kernel's buffer. The events lost in them are missing from all of
+  /// these counts.
   pub fn overruns(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1587,7 +1595,7 @@ impl<'a> CommandLine {
     }
   }
 
-  /// Length of the whole command line; what does not fit is left out. Absent above 2 MiB.
+  /// Length of the whole command line. `text` omits what does not fit. Absent above 2 MiB.
   pub fn length(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1617,7 +1625,7 @@ impl<'a> CommandLine {
     }
   }
 
-  /// Its beginning, with spaces between the words; ended by a zero byte.
+  /// Start of the command line, with spaces between the arguments, ended by a zero byte.
   pub fn text(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -1766,8 +1774,10 @@ impl<'a> ProcessGroup {
     }
   }
 
-  /// Path of its group in the unified tree (version 2), ended by a zero byte; its last 255 bytes where it is longer, which then do not begin
-  /// with a slash. Empty if the process is in no group, or if the recorder cannot name the group (then the sample is marked).
+  /// Path of the process's control group in the unified hierarchy (version 2), ended by a zero
+  /// byte. A path longer than 255 bytes is cut to its last 255 bytes and then does not begin with a
+  /// slash. Empty if the process is in no group, or if the recorder cannot name the group. In the
+  /// second case, the sample is marked as incomplete.
   pub fn path(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -1834,7 +1844,8 @@ impl<'a> Process<'a> {
   }
 
 
-  /// Processes of the host, recorded or not. Absent if the kernel hides processes of other users from the recorder (hidepid).
+  /// Number of processes of the host, recorded or not. Absent if the kernel hides processes of
+  /// other users from the recorder (hidepid).
   #[inline]
   pub fn count(&self) -> u64 {
     // Safety:
@@ -1850,7 +1861,8 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<ProcessEvents>(Process::VT_EVENTS, None)}
   }
-  /// One a process that is recorded, by rising pid. Unless `skipped` is 0, a process that is missing here may exist.
+  /// One entry per recorded process, in ascending order of the pid. If `skipped` is not 0, a
+  /// process that is missing here may still exist.
   #[inline]
   pub fn processes(&self) -> ::flatbuffers::Vector<'a, ProcessCounters> {
     // Safety:
@@ -1858,7 +1870,8 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessCounters>>>(Process::VT_PROCESSES, None).unwrap()}
   }
-  /// Processes that ended since the sample before, in the order of their ends; the counters know those beyond 4,096.
+  /// Processes that ended since the previous sample, in the order in which they ended. At most
+  /// 4,096 are listed, but `events` counts all of them.
   #[inline]
   pub fn exits(&self) -> ::flatbuffers::Vector<'a, ProcessExit> {
     // Safety:
@@ -1866,7 +1879,7 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessExit>>>(Process::VT_EXITS, None).unwrap()}
   }
-  /// One a process that is recorded, where command lines are asked for; at most a second old.
+  /// One entry per recorded process if command lines are configured. An entry is at most 1 s old.
   #[inline]
   pub fn command_lines(&self) -> ::flatbuffers::Vector<'a, CommandLine> {
     // Safety:
@@ -1874,7 +1887,7 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, CommandLine>>>(Process::VT_COMMAND_LINES, None).unwrap()}
   }
-  /// One a process that is recorded, where control groups are asked for; at most a second old.
+  /// One entry per recorded process if control groups are configured. An entry is at most 1 s old.
   #[inline]
   pub fn groups(&self) -> ::flatbuffers::Vector<'a, ProcessGroup> {
     // Safety:
@@ -1882,8 +1895,9 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessGroup>>>(Process::VT_GROUPS, None).unwrap()}
   }
-  /// Processes that were not read for this sample, since they were neither among the busiest nor new: they exist and are not in
-  /// `processes`. 0 means that the sample is complete: a process that is missing has ended or is not selected.
+  /// Number of processes that were not read for this sample, because they were neither among the
+  /// busiest nor new. These processes exist but are not in `processes`. If the number is 0, the
+  /// sample is complete, and a process that is not listed has ended or is not selected.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:
@@ -1891,7 +1905,7 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Process::VT_SKIPPED, Some(0)).unwrap()}
   }
-  /// Processes in this sample whose reads and writes the agent may not see (CAP_SYS_PTRACE).
+  /// Number of processes in this sample whose I/O counters the agent may not read (CAP_SYS_PTRACE).
   #[inline]
   pub fn denied(&self) -> u64 {
     // Safety:
@@ -1899,8 +1913,9 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Process::VT_DENIED, Some(0)).unwrap()}
   }
-  /// Programs that began since the sample before, in that order, also in processes that came and went between two samples; the
-  /// counters know those beyond 1,024.
+  /// Programs that processes started since the previous sample, in order of time. Processes that
+  /// started and ended between two samples are included. At most 1,024 are listed, but `events`
+  /// counts all of them.
   #[inline]
   pub fn execs(&self) -> Option<::flatbuffers::Vector<'a, ProcessExec>> {
     // Safety:

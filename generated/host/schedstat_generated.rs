@@ -10,7 +10,8 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One core that is online. The counts move only while kernel.sched_schedstats is 1, the times and timeslices always.
+/// One core that is online. The counts change only while kernel.sched_schedstats is 1. The times
+/// and `timeslices` always change.
 // struct CoreSchedule, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -219,7 +220,7 @@ impl<'a> CoreSchedule {
     }
   }
 
-  /// Wake-ups asked for on this core.
+  /// Calls of try_to_wake_up() on this core.
   pub fn wake_ups(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -249,7 +250,7 @@ impl<'a> CoreSchedule {
     }
   }
 
-  /// Those of them for a task of this core.
+  /// Calls of try_to_wake_up() on this core that woke a task on the same core.
   pub fn wake_ups_local(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -339,7 +340,7 @@ impl<'a> CoreSchedule {
     }
   }
 
-  /// Times that a task was given the core.
+  /// Number of times that a task was given the core.
   pub fn timeslices(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -416,7 +417,7 @@ impl<'a> Schedstat<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Schedstat::VT_VERSION, Some(0)).unwrap()}
   }
-  /// The kernel's clock of ticks when the file was read.
+  /// The kernel's tick counter (jiffies) when the file was read.
   #[inline]
   pub fn timestamp(&self) -> u64 {
     // Safety:
@@ -424,7 +425,7 @@ impl<'a> Schedstat<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Schedstat::VT_TIMESTAMP, Some(0)).unwrap()}
   }
-  /// One a core that is online, in the kernel's order.
+  /// One entry per online core, in the kernel's order.
   #[inline]
   pub fn cores(&self) -> ::flatbuffers::Vector<'a, CoreSchedule> {
     // Safety:

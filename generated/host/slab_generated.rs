@@ -96,7 +96,7 @@ impl<'a> SlabCache {
     s
   }
 
-  /// Name, ended by a zero byte. Caches of one kind may be merged under one name.
+  /// Name, ended by a zero byte. The kernel may merge similar caches under one name.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 64> {
     // Safety:
     // Created from a valid Table for this object
@@ -142,7 +142,7 @@ impl<'a> SlabCache {
     }
   }
 
-  /// Objects there is room for.
+  /// Objects in all slabs, in use or free.
   pub fn objects(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -172,7 +172,7 @@ impl<'a> SlabCache {
     }
   }
 
-  /// Size of an object with what the allocator adds to it.
+  /// Size of an object, including what the allocator adds to it.
   pub fn object_size(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -262,7 +262,7 @@ impl<'a> SlabCache {
     }
   }
 
-  /// Slabs with an object in use.
+  /// Slabs that contain at least one object in use.
   pub fn active_slabs(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -357,7 +357,7 @@ impl<'a> Slab<'a> {
   }
 
 
-  /// One a cache, in the kernel's order.
+  /// One entry per cache, in the kernel's order.
   #[inline]
   pub fn caches(&self) -> ::flatbuffers::Vector<'a, SlabCache> {
     // Safety:

@@ -165,7 +165,7 @@ impl<'a> CoreSoftirqs {
     }
   }
 
-  /// Timers of the kernel's wheel.
+  /// Timers of the kernel's timer wheel.
   pub fn timer(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -405,7 +405,7 @@ impl<'a> CoreSoftirqs {
     }
   }
 
-  /// Freeing of what no reader can see any more.
+  /// RCU callbacks, which free objects that no reader can reach any more.
   pub fn rcu(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -470,7 +470,7 @@ impl<'a> Softirqs<'a> {
   }
 
 
-  /// One a core, in the kernel's order.
+  /// One entry per core, in the kernel's order.
   #[inline]
   pub fn cores(&self) -> ::flatbuffers::Vector<'a, CoreSoftirqs> {
     // Safety:

@@ -192,7 +192,8 @@ impl<'a> SoftnetCore {
     }
   }
 
-  /// Times the budget or the time of one round ended before the work did.
+  /// Number of times that one round of packet processing stopped with work left, because its budget
+  /// or its time was used up.
   pub fn time_squeeze(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -222,7 +223,8 @@ impl<'a> SoftnetCore {
     }
   }
 
-  /// Times a device's transmit lock was taken by another core; 0 on kernels that no longer count it.
+  /// Number of times that another core held a device's transmit lock (0 on kernels that no longer
+  /// count it).
   pub fn cpu_collision(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -252,7 +254,8 @@ impl<'a> SoftnetCore {
     }
   }
 
-  /// Times another core sent an interrupt to have packets processed here (RPS; since Linux 2.6.35).
+  /// Number of times that another core sent an interrupt to have packets processed here (RPS, since
+  /// Linux 2.6.35).
   pub fn received_rps(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -282,7 +285,7 @@ impl<'a> SoftnetCore {
     }
   }
 
-  /// Packets dropped because their flow had too large a share (since Linux 3.11).
+  /// Packets dropped because their flow had too large a share of the backlog (since Linux 3.11).
   pub fn flow_limit(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -437,7 +440,7 @@ impl<'a> Softnet<'a> {
   }
 
 
-  /// One a core that is online, in the kernel's order.
+  /// One entry per online core, in the kernel's order.
   #[inline]
   pub fn cores(&self) -> ::flatbuffers::Vector<'a, SoftnetCore> {
     // Safety:

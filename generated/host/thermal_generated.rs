@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod host {
 
 
-/// One thermal zone: what the kernel's cooling goes by.
+/// One thermal zone: a sensor by whose temperature the kernel controls cooling.
 // struct ThermalZone, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -114,7 +114,7 @@ impl<'a> ThermalZone {
     }
   }
 
-  /// Its type, such as "x86_pkg_temp", ended by a zero byte.
+  /// Type of the zone, such as "x86_pkg_temp", ended by a zero byte.
   pub fn type_(&'a self) -> ::flatbuffers::Array<'a, u8, 32> {
     // Safety:
     // Created from a valid Table for this object
@@ -130,7 +130,7 @@ impl<'a> ThermalZone {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
-  /// Its temperature, in thousandths of a degree Celsius; not a number if absent.
+  /// Temperature in thousandths of a degree Celsius; not a number if absent.
   pub fn temperature(&self) -> f64 {
     let mut mem = ::core::mem::MaybeUninit::<<f64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -160,7 +160,8 @@ impl<'a> ThermalZone {
     }
   }
 
-  /// Number of the error with which the kernel refused the value, as in errno(3); 0 if it gave one.
+  /// Error code (errno(3)) with which the kernel refused to read the value; 0 if it returned a
+  /// value.
   pub fn error(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

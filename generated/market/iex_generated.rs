@@ -127,7 +127,7 @@ mod bitflags_security_flags {
       /// An exchange traded product.
       const ExchangeTradedProduct = 32;
       const WhenIssued = 64;
-      /// For tests of systems, not a real one.
+      /// A security for tests of systems, not a real one.
       const TestSecurity = 128;
     }
   }
@@ -473,7 +473,7 @@ pub const ENUM_VALUES_OPERATIONAL_HALT_CODE: [OperationalHaltCode; 3] = [
   OperationalHaltCode::Halted,
 ];
 
-/// Whether IEX alone has halted a security.
+/// Whether a security is halted on IEX alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct OperationalHaltCode(pub u8);
@@ -574,9 +574,9 @@ impl ShortSaleDetail {
   pub const Unspecified: Self = Self(0);
   /// None is in place.
   pub const None: Self = Self(32);
-  /// Activated: the price has dropped within the day.
+  /// The test was activated because the price has dropped during the day.
   pub const Activated: Self = Self(65);
-  /// It remains from the day before.
+  /// The test remains in effect from the previous day.
   pub const Continued: Self = Self(67);
   pub const Deactivated: Self = Self(68);
   pub const NotAvailable: Self = Self(78);
@@ -755,7 +755,8 @@ pub const ENUM_VALUES_SIDE: [Side; 3] = [
   Side::Buy,
 ];
 
-/// A side of the order book, as the type of the message that says it: '5' and '8'.
+/// Side of the order book, given by the type of message that updates it: '5' for sell and '8' for
+/// buy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Side(pub u8);
@@ -835,10 +836,11 @@ impl ::flatbuffers::SimpleToVerifyInSlice for Side {}
 #[allow(non_upper_case_globals)]
 mod bitflags_book_event_flags {
   ::flatbuffers::bitflags::bitflags! {
-    /// About the event that a price level update belongs to.
+    /// State of the event that a price level update belongs to.
     #[derive(Default, Debug, Clone, Copy, PartialEq)]
     pub struct BookEventFlags: u8 {
-      /// It is complete: the book is as it is after the event. Without it there is more to come.
+      /// The event is complete, so the book now shows the state after the event. Without this flag,
+      /// more updates of the event follow.
       const Complete = 1;
     }
   }
@@ -1205,7 +1207,7 @@ pub const ENUM_VALUES_IMBALANCE_SIDE: [ImbalanceSide; 4] = [
   ImbalanceSide::Sell,
 ];
 
-/// On which side shares are in excess.
+/// The side on which shares are in excess.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct ImbalanceSide(pub u8);
@@ -1285,7 +1287,7 @@ impl<'a> ::flatbuffers::Verifiable for ImbalanceSide {
 }
 
 impl ::flatbuffers::SimpleToVerifyInSlice for ImbalanceSide {}
-/// Origin of a message. The frame has its time of capture.
+/// Origin of a message. The frame contains the time at which the message was captured.
 // struct Header, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1368,7 +1370,7 @@ impl<'a> Header {
     s
   }
 
-  /// Time of the event by the exchange, since 1970, UTC.
+  /// Time of the event by the exchange's clock, since 1970, UTC.
   pub fn timestamp_ns(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1428,7 +1430,7 @@ impl<'a> Header {
     }
   }
 
-  /// The feed's own number of the message, from 1 in each epoch.
+  /// The feed's own sequence number of the message, from 1 in each epoch.
   pub fn sequence(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1518,7 +1520,8 @@ impl<'a> Header {
     }
   }
 
-  /// Number of restarts of the feed's numbering before this message, in this import.
+  /// Number of times that the feed's sequence numbers restarted before this message, in this
+  /// import.
   pub fn epoch(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1548,7 +1551,8 @@ impl<'a> Header {
     }
   }
 
-  /// Bytes behind the known fields, which a later version of the feed has added; they are not kept.
+  /// Count of bytes after the fields known to the import, added by a later version of the feed.
+  /// These bytes are not recorded.
   pub fn unknown_bytes(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1973,7 +1977,7 @@ impl<'a> TradingStatus {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 0, items) };
   }
 
-  /// Why, in the codes of the specification; nothing while it trades.
+  /// Reason for the status, in the codes of the specification; empty while the security trades.
   pub fn reason(&'a self) -> ::flatbuffers::Array<'a, u8, 4> {
     // Safety:
     // Created from a valid Table for this object
@@ -2134,7 +2138,7 @@ impl<'a> RetailLiquidity {
 
 }
 
-/// 'O': whether IEX alone has halted a security.
+/// 'O': whether a security is halted on IEX alone.
 // struct OperationalHalt, aligned to 1
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -2509,7 +2513,7 @@ impl<'a> SecurityEvent {
 
 }
 
-/// '8' and '5' (DEEP): all that is displayed at a price.
+/// '8' and '5' (DEEP): the total size that is displayed at a price.
 // struct PriceLevel, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -2962,7 +2966,7 @@ impl<'a> Quote {
 
 }
 
-/// 'T' and 'B': a trade on IEX, or one that was broken.
+/// 'T' and 'B': a trade on IEX, or the cancellation of a trade (trade break).
 // struct Trade, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -3611,7 +3615,7 @@ impl<'a> Auction {
     }
   }
 
-  /// Shares that would find a partner at the reference price.
+  /// Shares that would be matched at the reference price.
   pub fn paired_shares(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -3641,7 +3645,7 @@ impl<'a> Auction {
     }
   }
 
-  /// Shares that would find none.
+  /// Shares that would not be matched at the reference price.
   pub fn imbalance_shares(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -3759,7 +3763,7 @@ impl<'a> Auction {
     }
   }
 
-  /// Extensions that it has had.
+  /// Number of extensions of the auction so far.
   pub fn extensions(&self) -> u8 {
     let mut mem = ::core::mem::MaybeUninit::<<u8 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -3794,8 +3798,9 @@ impl<'a> Auction {
 pub enum MessageOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// One message: `header` and exactly one more field. The most frequent come first: a table's list of fields ends with the last one
-/// that is there.
+/// One message: `header` and exactly one more field. The most frequent fields come first, because
+/// this keeps their messages short. The field list of a FlatBuffers table (its vtable) ends with
+/// the last field that is present.
 pub struct Message<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -3952,7 +3957,8 @@ impl<'a> Message<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Auction>(Message::VT_AUCTION, None)}
   }
-  /// A message of a type that is not known, or shorter than its type: its bytes, the type first.
+  /// The bytes of a message whose type is unknown, or that is shorter than its type requires. The
+  /// first byte is the type.
   #[inline]
   pub fn other(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
     // Safety:

@@ -365,7 +365,8 @@ impl<'a> Message<'a> {
   }
 
 
-  /// Since the exchange's midnight, as written in the file; the frame's wall time has it to the nanosecond.
+  /// Time since midnight at the exchange, as written in the file. The frame's wall time has
+  /// nanosecond precision.
   #[inline]
   pub fn time(&self) -> f64 {
     // Safety:
@@ -397,7 +398,7 @@ impl<'a> Message<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(Message::VT_SIZE, Some(0)).unwrap()}
   }
-  /// Price of a share times 10,000; of a trading halt what kind of it this is.
+  /// Price of a share times 10,000. For a trading halt, the kind of the halt.
   #[inline]
   pub fn price(&self) -> i64 {
     // Safety:
@@ -405,7 +406,8 @@ impl<'a> Message<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(Message::VT_PRICE, Some(0)).unwrap()}
   }
-  /// Of the limit order: -1 sell, 1 buy. That of an execution is opposite to who initiated the trade.
+  /// Side of the limit order: -1 sell, 1 buy. For an execution, this is the opposite of the side of
+  /// the trade's initiator.
   #[inline]
   pub fn direction(&self) -> i8 {
     // Safety:
@@ -512,7 +514,7 @@ impl ::core::fmt::Debug for Message<'_> {
 pub enum OrderBookOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// One row of an order-book file: the book behind the event of the message with the same number.
+/// One row of an order-book file: the book after the event of the message with the same row number.
 pub struct OrderBook<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -545,7 +547,7 @@ impl<'a> OrderBook<'a> {
   }
 
 
-  /// The time of that message; 0 without a message or time.
+  /// Time of the message with the same row number; 0 if there is no such message or it has no time.
   #[inline]
   pub fn time(&self) -> f64 {
     // Safety:
@@ -553,7 +555,7 @@ impl<'a> OrderBook<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<f64>(OrderBook::VT_TIME, Some(0.0)).unwrap()}
   }
-  /// From the best on, in the order of the file's columns.
+  /// Price levels, the best one first, in the order of the file's columns.
   #[inline]
   pub fn levels(&self) -> ::flatbuffers::Vector<'a, Level> {
     // Safety:

@@ -1,5 +1,5 @@
-//! The answers of `explain` and `spikes`. They are the JSON of the commands, converted to objects
-//! of the module `flatcap._answers`.
+//! The reports of `explain` and `spikes`. They are the JSON of the commands `explain` and `spikes`,
+//! converted to objects of the module `flatcap._answers`.
 
 use flatcap_explain::{Explanation, Spikes};
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ pub(crate) fn explanation(py: Python<'_>, found: &Explanation, notices: Vec<Stri
     answer(py, "Explanation", found, &json!({ "notices": notices }))
 }
 
-/// Returns the moments at which fields departed most from their usual values.
+/// Returns the moments at which fields deviated most from their baselines.
 pub(crate) fn spikes(py: Python<'_>, found: &Spikes, notices: Vec<String>) -> PyResult<Py<PyAny>> {
     let Spikes { host, ranked, unranked, left_out, .. } = found;
     let about = json!({
@@ -23,7 +23,7 @@ pub(crate) fn spikes(py: Python<'_>, found: &Spikes, notices: Vec<String>) -> Py
     answer(py, "Spikes", found, &about)
 }
 
-/// Returns an object of a class for a report, with further attributes.
+/// Converts a report to an object of a Python class, and adds further attributes.
 fn answer(
     py: Python<'_>,
     class: &str,

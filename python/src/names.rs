@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 #[derive(Debug)]
 pub(crate) struct Field {
     source: String,
-    /// The path with the source, in the form that `read` accepts.
+    /// The path of the field, including the name of the source, in the form that `read` accepts.
     path: String,
     /// The type, as schemas spell it.
     r#type: String,

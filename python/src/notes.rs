@@ -5,7 +5,7 @@ use flatcap_format::schema::GapCauseNames;
 use flatcap_format::segment::{self, ListedSegment, SegmentError, SegmentHeader, SegmentReader};
 use pyo3::prelude::*;
 
-/// A note at a point in time.
+/// A marker: a note at a point in time.
 #[pyclass(frozen, get_all, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Marker {
@@ -17,13 +17,13 @@ pub(crate) struct Marker {
     host: String,
 }
 
-/// Samples that are not in the recording.
+/// A gap: samples that are not in the recording.
 #[pyclass(frozen, get_all, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Gap {
     source: String,
     host: String,
-    /// Number of the first missing sample in its run.
+    /// Sequence number of the first missing sample in its run.
     first: u64,
     count: u64,
     /// Names of the causes, joined by `+`.
@@ -116,7 +116,8 @@ impl NoteReading<'_> {
     }
 }
 
-/// Returns the header with all sources and pairings of the clocks that the segment names.
+/// Returns the header of a segment with all sources and clock pairings: the footer's copy if there
+/// is a footer.
 fn last_header(reader: &SegmentReader) -> &SegmentHeader {
     reader.footer().map_or(reader.header(), |footer| &footer.header)
 }

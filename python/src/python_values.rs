@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 
 const NS_PER_US: i64 = 1_000;
 
-/// Converts values to Python values.
+/// Converts Arrow values to Python values.
 pub(crate) struct ValueConverter<'py> {
     py: Python<'py>,
     epoch: Bound<'py, PyAny>,

@@ -23,10 +23,10 @@ use crate::times::{TimeContext, duration_ns, steps};
 
 /// Default length of the window that `explain` analyzes, in nanoseconds.
 const WINDOW_NS: u64 = 300_000_000;
-/// Default length of the time before the window with which the window is compared, in nanoseconds.
+/// Default length of the baseline, which is the time before the window, in nanoseconds.
 const BEFORE_NS: u64 = 10_000_000_000;
 
-/// Segments, and directories of segments, of one or several hosts.
+/// A recording: segments and directories of segments, from one or several hosts.
 #[pyclass(frozen, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Recording {
@@ -228,8 +228,8 @@ impl Recording {
         py.detach(|| self.notes().markers()).map_err(of_segment)
     }
 
-    /// Returns the gaps, that is, samples that are not in the recording, of all sources or of one
-    /// source.
+    /// Returns the gaps of all sources, or of one source. A gap describes samples that are not in
+    /// the recording.
     #[pyo3(signature = (source=None))]
     fn gaps(&self, py: Python<'_>, source: Option<&str>) -> PyResult<Vec<Gap>> {
         self.check_sources(&source.map(str::to_owned).into_iter().collect())?;
@@ -288,8 +288,8 @@ impl Recording {
         }
     }
 
-    /// Finds the moments at which fields departed most from their usual values, the largest
-    /// departure first.
+    /// Finds the moments at which fields deviated most from their baselines, with the largest
+    /// deviation first.
     #[pyo3(signature = (*, since=None, until=None, sources=None, limit=10))]
     #[allow(clippy::too_many_arguments, reason = "options with names, as those of the command")]
     fn spikes(

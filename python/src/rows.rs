@@ -1,4 +1,4 @@
-//! The rows of a query. They are read only when a consumer requests them.
+//! The rows of a query. The rows are read only when a consumer requests them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,8 +27,8 @@ pub(crate) enum RowsRequest {
     Samples { query: Query, step_ns: Option<u64> },
 }
 
-/// Rows, which are read each time that a consumer requests them. A consumer is anything that
-/// supports `__arrow_c_stream__`.
+/// The rows of a query. They are read again each time that a consumer requests them. A consumer is
+/// any library that reads from an object with the method `__arrow_c_stream__`.
 #[pyclass(frozen, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Rows {
@@ -37,8 +37,8 @@ pub(crate) struct Rows {
     hosts: Arc<RecordedHosts>,
     request: RowsRequest,
     report: Arc<ReadReport>,
-    /// The columns of the last read. They may change, because a directory in which a recorder
-    /// writes gets new columns.
+    /// The columns of the last read. The columns may change between reads, because a recorder may
+    /// add sources to the directory.
     schema: Mutex<Option<SchemaRef>>,
 }
 
@@ -93,7 +93,7 @@ impl Rows {
         Ok(arrow_array::RecordBatchReader::schema(&stream))
     }
 
-    /// Returns metadata of the columns that have it.
+    /// Returns the metadata of all columns that have metadata.
     fn metadata<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Bound<'py, PyDict>> {
         let found = PyDict::new(py);
         for field in self.schema(py)?.fields() {
@@ -105,8 +105,8 @@ impl Rows {
     }
 }
 
-/// Returns the field that describes a column. For a list of values, this is the field of its
-/// elements.
+/// Returns the field that describes a column. If the column is a list of values, this is the field
+/// of the list's elements.
 fn described(field: &Field) -> &Field {
     match field.data_type() {
         DataType::List(element) if field.metadata().is_empty() => element,
@@ -130,7 +130,7 @@ impl Rows {
         PyCapsule::new_with_value(py, stream, c"arrow_array_stream")
     }
 
-    /// Returns the columns (Arrow `PyCapsule` interface).
+    /// Returns the Arrow schema of the rows (`PyCapsule` interface).
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = FFI_ArrowSchema::try_from(&*self.schema(py)?);
         let schema = schema.map_err(|error| Error::new_err(error.to_string()))?;
@@ -169,7 +169,7 @@ impl Rows {
         self.report.findings().count
     }
 
-    /// The first 100 of these problems, in words.
+    /// Messages about the first 100 problems that the last read found.
     #[getter]
     fn notices(&self) -> Vec<String> {
         self.report.findings().texts
@@ -181,8 +181,8 @@ impl Rows {
         self.first_rows(py, usize::MAX)
     }
 
-    /// Returns rows as `to_pydict` does, but stops after the batch with which there are more than
-    /// `rows_max` rows.
+    /// Returns rows as `to_pydict` does, but stops after the batch that makes the number of rows
+    /// exceed `rows_max`.
     #[pyo3(name = "_first_rows")]
     fn first_rows<'py>(&self, py: Python<'py>, rows_max: usize) -> PyResult<Bound<'py, PyDict>> {
         let mut stream = self.stream(py)?;
@@ -205,8 +205,8 @@ impl Rows {
         Ok(found)
     }
 
-    /// The source of samples. None for rows of fields, because the names of fields begin with their
-    /// source.
+    /// The source of samples. The name of the source. None for rows of fields, because the names of
+    /// their columns already begin with the source.
     #[getter(_source)]
     fn source(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.schema(py)?.metadata().get("flatcap.source").cloned())

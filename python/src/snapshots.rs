@@ -11,16 +11,17 @@ use serde::Deserialize;
 const FOLDER: &str = "snapshots";
 /// Name of the file that describes a snapshot.
 const RECORD_NAME: &str = "snapshot.json";
-/// Name of the file that prevents the removal of a snapshot because of its age.
+/// Name of the file that protects a snapshot from automatic removal.
 const KEEP_NAME: &str = "keep";
-/// Suffix of the name of a directory that is not complete yet.
+/// Suffix of the name of a snapshot directory that is not complete yet.
 const PARTIAL_SUFFIX: &str = ".partial";
 /// Maximum size of a description that is read, in bytes. Real descriptions are far smaller.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of snapshots of a data directory that are listed.
 const LISTED_MAX: usize = 10_000;
 
-/// A window of the ring that was kept. It is a directory of segments, which `open` accepts.
+/// A snapshot: a copy of a window of the ring. A snapshot is a directory of segments, which `open`
+/// accepts.
 #[pyclass(frozen, get_all, module = "flatcap")]
 #[derive(Debug)]
 pub(crate) struct Snapshot {
@@ -33,13 +34,13 @@ pub(crate) struct Snapshot {
     fired_wall_ns: i64,
     first_wall_ns: i64,
     last_wall_ns: i64,
-    /// Whether the ring had the whole window.
+    /// Whether the snapshot contains the whole requested window.
     complete: bool,
-    /// Whether the snapshot is never removed because of its age.
+    /// Whether the snapshot is protected from automatic removal.
     kept: bool,
 }
 
-/// The fields of the file that are used. The file may have further fields.
+/// The fields that are read from the snapshot description. The description may have further fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SnapshotFile {
@@ -52,7 +53,8 @@ struct SnapshotFile {
     complete: bool,
 }
 
-/// Returns the snapshots of data directories, sorted by name. A name begins with the time.
+/// Returns the snapshots of data directories, sorted by name. The name of a snapshot begins with
+/// its time.
 pub(crate) fn listed(paths: &[PathBuf]) -> Vec<Snapshot> {
     let mut found = Vec::new();
     for folder in paths.iter().map(|path| path.join(FOLDER)) {
@@ -82,8 +84,8 @@ pub(crate) fn listed(paths: &[PathBuf]) -> Vec<Snapshot> {
     found
 }
 
-/// Returns the time at which a snapshot was requested or its rule fired, if the snapshot is the
-/// only path.
+/// Returns the time at which a snapshot was requested or its rule fired. Returns `None` unless the
+/// recording was opened with the snapshot as its only path.
 pub(crate) fn fired_wall_ns(paths: &[PathBuf]) -> Option<i64> {
     let [path] = paths else { return None };
     read(path).map(|file| file.fired_wall_ns)

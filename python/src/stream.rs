@@ -22,7 +22,7 @@ pub(crate) enum BatchReader {
 pub(crate) struct BatchStream {
     reader: BatchReader,
     report: Arc<ReadReport>,
-    /// The thread that requested the stream.
+    /// The thread that requested the stream of rows.
     owner: ThreadId,
     is_over: bool,
 }

@@ -16,7 +16,7 @@ use crate::errors::{of_segment, usage};
 const NS_PER_S: i64 = 1_000_000_000;
 const S_PER_DAY: i64 = 86_400;
 
-/// The recording to which times may refer.
+/// The recording whose begin or end a relative time refers to.
 #[derive(Clone, Copy)]
 pub(crate) struct TimeContext<'r> {
     pub(crate) paths: &'r [PathBuf],
@@ -24,7 +24,7 @@ pub(crate) struct TimeContext<'r> {
 }
 
 impl TimeContext<'_> {
-    /// Returns the time that an argument names. The argument is a string in the form of the command
+    /// Converts a Python argument to a time. The argument is a string in the form of the command
     /// line, wall nanoseconds, or a datetime. A datetime without a zone is local time.
     pub(crate) fn point(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<TimePoint> {
         if let Ok(text) = value.cast::<PyString>() {
@@ -48,7 +48,7 @@ impl TimeContext<'_> {
         }
     }
 
-    /// Returns the range between two arguments.
+    /// Returns the time range between two arguments.
     pub(crate) fn range(
         &self,
         since: Option<&Bound<'_, PyAny>>,
@@ -63,15 +63,15 @@ impl TimeContext<'_> {
         Ok(range)
     }
 
-    /// Returns the wall time of an argument.
+    /// Converts a Python argument to a wall time.
     pub(crate) fn wall_ns(&self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
         let wall_ns = self.point(name, value)?.wall_ns(self.paths, self.host).map_err(of_segment)?;
         wall_ns.ok_or_else(|| usage(format_args!("{name}: the recording has no samples")))
     }
 }
 
-/// Returns the duration of an argument, in nanoseconds. The argument is a string such as `300ms`,
-/// or a timedelta.
+/// Converts a Python argument to a duration in nanoseconds. The argument is a string such as
+/// `300ms`, or a timedelta.
 pub(crate) fn duration_ns(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let ns = if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_string();
@@ -93,8 +93,8 @@ pub(crate) fn duration_ns(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64>
     Ok(ns)
 }
 
-/// Returns the steps of an argument. The argument is a length with or without an aggregate, such as
-/// `100ms` or `1s:max`.
+/// Converts a Python argument to the steps of a query. The argument is a length with or without an
+/// aggregate, such as `100ms` or `1s:max`.
 pub(crate) fn steps(value: &Bound<'_, PyAny>) -> PyResult<Steps> {
     let Ok(text) = value.cast::<PyString>() else {
         return Ok(Steps { step_ns: duration_ns("every", value)?, aggregate: None });
@@ -112,7 +112,7 @@ fn now_ns() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }
 
-/// Returns a datetime in nanoseconds since 1970. The result is exact, because no floating point is
+/// Converts a datetime to nanoseconds since 1970. The result is exact, because no floating point is
 /// used.
 fn datetime_ns(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let datetime = value.py().import("datetime")?;

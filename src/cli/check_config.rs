@@ -18,9 +18,9 @@ const SERVICE_CONFIGURATION: &str = "/etc/flatcap";
 
 /// Check a configuration and print it in full, or print all its errors.
 ///
-/// Reads the configuration as `record` does, and prints it with all defaults. A comment after each
-/// value that is not a default names the file and line or the variable that set it. The output is a
-/// configuration file with the same meaning.
+/// Reads the configuration as `record` does, and prints it with all defaults. After each value that
+/// is not a default, a comment names the file and line, or the variable, that set it. The output is
+/// a configuration file with the same meaning.
 #[derive(Debug, clap::Args)]
 #[command(after_help = configuration::HELP)]
 pub(super) struct Args {
@@ -39,8 +39,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns a hint that the service needs a drop-in for this configuration, if it is the
-/// configuration of the service.
+/// Returns a hint if this is the configuration of the service and the service needs a drop-in for
+/// it.
 fn state_directory_hint(layered: &LoadedConfig) -> Option<String> {
     let of_service = |variable, otherwise: &str| {
         environment::directory(variable).unwrap_or_else(|| PathBuf::from(otherwise))

@@ -30,12 +30,12 @@ const LISTED_MAX: usize = 10_000;
 
 /// Replay a rule over recordings and list its firings.
 ///
-/// The rule is evaluated as the recorder does: same engine, same samples. So a rule is tuned on
-/// yesterday's data before it is configured. RULE is the name of a rule in the configuration, or a
-/// condition such as `pressure.io_some.total:rate(100ms) > 20%`.
+/// The rule is evaluated as in the recorder, with the same engine and the same samples. A rule can
+/// therefore be tuned on yesterday's data before it is configured. RULE is the name of a rule in
+/// the configuration, or a condition such as `pressure.io_some.total:rate(100ms) > 20%`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// A rule of the configuration, by its name, or a condition.
+    /// The name of a rule in the configuration, or a condition.
     #[arg(value_name = "RULE")]
     rule: String,
     #[command(flatten)]
@@ -46,14 +46,14 @@ pub(super) struct Args {
     /// How long the condition must hold [default: as configured, else 0s].
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_argument)]
     for_time: Option<Duration>,
-    /// Condition on which the rule may fire again [default: as configured, else that it does not
-    /// hold].
+    /// Condition on which the rule may fire again [default: as configured, else when the condition
+    /// of the rule no longer holds].
     #[arg(long, value_name = "CONDITION")]
     clear: Option<String>,
-    /// How long the rule does not fire after a firing [default: as configured, else 60s].
+    /// How long after a firing the rule does not fire again [default: as configured, else 60s].
     #[arg(long, value_name = "DURATION", value_parser = duration_argument)]
     hold_off: Option<Duration>,
-    /// List all firings, without the limit of a day (`max_per_day`).
+    /// List all firings, without the daily limit (`max_per_day`).
     #[arg(long)]
     all: bool,
     /// Print one JSON array instead of a table.
@@ -72,7 +72,7 @@ struct FiringRow {
     condition_wall_ns: i64,
     /// Time at which the rule fired first.
     fired_wall_ns: i64,
-    /// The start and the end of the time to keep.
+    /// The start and the end of the time range whose samples the rule would preserve.
     first_wall_ns: i64,
     last_wall_ns: i64,
     /// Number of times that the rule fired again in that time.
@@ -80,7 +80,7 @@ struct FiringRow {
     values: Vec<FiringValue>,
 }
 
-/// A comparison at a firing, as JSON.
+/// One comparison in the condition, with its values at a firing, as JSON.
 #[derive(Debug, Serialize)]
 struct FiringValue {
     text: String,
@@ -119,7 +119,7 @@ struct RuleReplay {
     events: Vec<TriggerEvent>,
 }
 
-/// The rule for one of the sources that share a name, as the recorder evaluates it.
+/// The rule, compiled for one of the sources that share a name, as in the recorder.
 struct SourceEngine {
     /// The id and the name of the pushed source. If another source has the same name, the name
     /// contains the id. `None` if the rule uses no pushed source, or several.
@@ -253,9 +253,8 @@ impl RuleReplay {
     }
 
     /// Compiles the rule as the recorder does. A rule that names only sources of the recorder is
-    /// compiled one time. Otherwise, the rule is compiled separately for each pushed or imported
-    /// source that it names. A rule about several imported sources is compiled one time for all of
-    /// them.
+    /// compiled once. Otherwise, the rule is compiled separately for each pushed or imported source
+    /// that it names. A rule about several imported sources is compiled once for all of them.
     fn compile(&mut self) {
         let mut earlier = std::mem::take(&mut self.engines);
         let id_of = |own: &SourceEngine| own.source.as_ref().map(|(id, _)| *id);
@@ -306,8 +305,8 @@ impl RuleReplay {
         ScopedEngine::new(std::slice::from_ref(&self.rule), &seen)
     }
 
-    /// Returns the problem that the recorder would not evaluate a rule about several pushed
-    /// sources.
+    /// Returns the problem of a rule that names several pushed sources. The recorder does not
+    /// evaluate such a rule.
     fn names_several(&self) -> RuleProblem {
         let what = "it names several sources that applications push; write a rule for each of them";
         let error = RuleError::Field(what.to_owned());
@@ -396,7 +395,8 @@ impl RuleReplay {
         }
     }
 
-    /// Returns a summary of how often the rule fired, and of the reasons why it did not.
+    /// Returns a summary of how often the rule fired, and how often each reason kept it from
+    /// firing.
     fn summary(&self) -> String {
         let counts = self.counts;
         let mut parts = vec![format!("fired {} times in {} samples", counts.fired, self.samples)];

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use flatcap_stream::ChecksumKind;
 
-/// The keyword for a checksum that is detected.
+/// The keyword that requests detection of the kind of checksum.
 #[cfg(feature = "import")]
 const AUTO: &str = "auto";
 

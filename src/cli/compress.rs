@@ -29,14 +29,14 @@ use crate::config::{
 };
 use crate::daemon::{DaemonError, source_compression};
 
-/// Compress sealed segments, or restore the raw ones.
+/// Compress sealed segments, or restore the uncompressed segments.
 ///
-/// Segments are rewritten as compressed blocks, which read back byte for byte. `record` compresses
-/// in the background.
+/// Segments are rewritten as compressed blocks. These decompress to exactly the same bytes.
+/// `record` compresses in the background.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Sealed segments, or directories of segments. No recorder may use the directory [default:
-    /// ./flatcap-data].
+    /// Sealed segments, or directories of segments. The directory must not be in use by a recorder
+    /// [default: ./flatcap-data].
     #[arg(value_name = "PATH", default_values_os_t = own_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
     /// Codec: none, lz4, snappy, zstd:1 to zstd:19, brotli:0 to brotli:11.
@@ -61,7 +61,8 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Uncompressed bytes of frames in a block. It has the limits of `block_size` in the configuration.
+/// Uncompressed size of the frames in a block, in bytes. It has the same limits as `block_size` in
+/// the configuration.
 #[derive(Debug, Clone, Copy)]
 struct BlockSize(usize);
 
@@ -151,7 +152,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     })
 }
 
-/// Groups the arguments by directory and keeps their order. Each directory occurs only one time.
+/// Groups the arguments by directory and keeps their order. Each directory occurs only once in the
+/// list.
 fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliError> {
     let mut folders: Vec<TargetDirectory> = Vec::new();
     for path in paths {

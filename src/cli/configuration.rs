@@ -1,5 +1,5 @@
-//! Finds the configuration that a verb reads. It is the named file, or else the file of the
-//! service, and the environment.
+//! Finds the configuration that a verb reads. This is the named file, or else the file of the
+//! service. The settings from the environment are added to it.
 
 use std::path::Path;
 

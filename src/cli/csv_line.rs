@@ -2,7 +2,7 @@
 
 use csv_core::{WriteResult, Writer};
 
-/// Length of the buffer that the library quotes into, in bytes.
+/// Length in bytes of the buffer into which the library writes quoted strings.
 const QUOTED_BYTES: usize = 256;
 
 /// A line of CSV. Numbers and times are copied unchanged. Only strings are searched for characters

@@ -10,7 +10,7 @@ use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::{RecordingSelection, known_sources};
 use super::{ExitStatus, human, rows};
 
-/// Time that `--follow` continues after --until, for samples that are written late. By default a
+/// How long `--follow` continues after --until, for samples that are written late. By default a
 /// sample is in the file after 15 ms, and a read of a blocking source may take a second.
 const LATE_SAMPLES_NS: i64 = 2_000_000_000;
 
@@ -22,15 +22,15 @@ pub(super) struct Args {
     #[command(flatten)]
     rows: RowArgs,
     /// table: for people; jsonl: one object per row; csv: with a header line. Without --fields,
-    /// jsonl has whole samples, csv those of one source, and a table without --source is a digest
-    /// of the recording.
+    /// jsonl prints whole samples, and csv prints the whole samples of one source. A table without
+    /// --source is a digest of the recording.
     #[arg(long, value_enum, default_value_t = RowOutput::Table)]
     format: RowOutput,
     /// Show counters as change per second since the previous sample.
     #[arg(long)]
     rate: bool,
-    /// Continue while the recording grows, until a signal; with --until, up to 2 s after that time,
-    /// for samples that are written late.
+    /// Continue while the recording grows, until a signal. With --until, continue up to 2 s after
+    /// that time, for samples that are written late.
     #[arg(long)]
     follow: bool,
 }

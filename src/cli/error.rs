@@ -32,7 +32,7 @@ pub enum CliError {
     NoLastGood {
         /// The errors of the configuration.
         errors: ConfigErrors,
-        /// The errors of the last good configuration, mostly that it does not exist yet.
+        /// The errors of the last good configuration. Usually its file does not exist yet.
         unusable: ConfigErrors,
     },
     /// A recording failed.
@@ -58,7 +58,7 @@ pub enum CliError {
     #[cfg(feature = "view")]
     #[error(transparent)]
     View(#[from] ViewError),
-    /// The file of a page's token cannot be used.
+    /// The file with a page's token cannot be used.
     #[cfg(feature = "view")]
     #[error("--token-file {}: {reason}", path.display())]
     TokenFile {

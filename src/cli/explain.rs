@@ -25,22 +25,24 @@ use crate::config;
 
 /// Say what was different in a window, and who did it.
 ///
-/// Processes, control groups, disks and interfaces are ranked by what they used more than before,
-/// and fields by how far they deviate from the baseline. If the recording has samples of sched,
-/// profile or kmsg, it also says who ran, who waited for a CPU and because of whom, who slept
-/// longer than usual, which code ran, and what the kernel logged.
+/// Processes, control groups, disks and interfaces are ranked by how much more they used than in
+/// the baseline. Fields are ranked by how far they deviate from the baseline. With samples of
+/// sched, profile or kmsg, it also says who ran and who slept longer than usual. It says who waited
+/// for a CPU and because of whom, which code ran, and what the kernel logged.
 ///
-/// In the output, `used` and `value` are measured in the window, `usual` in the baseline, `of` is
-/// the field, and `from` the second at which it began to differ. `score` is how unusual that is,
-/// from 0 to 3; a suspect has the sum over its kinds of use. `(+5)` says that five further fields
-/// moved together with the one that is named. `state R` is the share of time in a state, by the
-/// letters of ps: R runs or waits for a CPU, D waits for a device.
+/// In the output, `used` and `value` are measured in the window, and `usual` in the baseline. `of`
+/// names the field, and `from` states the second at which the field began to differ. `score` states
+/// how unusual a value is, from 0 to 3. The score of a suspect is the sum over its kinds of use.
+/// `(+5)` says that five further fields moved together with the one that is named. `state R` is the
+/// share of time in a state, named by the letters of ps: R runs or waits for a CPU, D waits for a
+/// device.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].
     #[arg(value_name = "PATH", default_values_os_t = default_recordings(), hide_default_value = true)]
     paths: Vec<PathBuf>,
-    /// The middle of the window, as printed by spikes and dump [default: the largest spike].
+    /// The time in the middle of the window, as printed by spikes and dump [default: the largest
+    /// spike].
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     at: Option<String>,
     /// Length of the window.
@@ -53,7 +55,7 @@ pub(super) struct Args {
     /// Look only at these sources; can be repeated.
     #[arg(long = "source", value_name = "NAME,...", value_delimiter = ',')]
     sources: Vec<String>,
-    /// The host, if the segments are of several: its name or its machine id.
+    /// The host, if the segments are from several hosts: its name or its machine id.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     #[command(flatten)]

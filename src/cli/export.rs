@@ -30,7 +30,8 @@ use crate::export::{ExportError, ExportEvent, ExportOptions, ExportedFile, to_st
 
 /// Export recordings to files of another format.
 ///
-/// All files appear at the end, complete. Existing files are replaced only with --force.
+/// All files appear only at the end, when they are complete. Existing files are replaced only with
+/// --force.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 pub(super) struct Args {
@@ -39,31 +40,32 @@ pub(super) struct Args {
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(super) to: ExportFormat,
-    /// Directory for the files of stream, of parquet, and of arrow with several sources; created if
-    /// missing. For other formats a file, or, but for mcap, - for standard output.
+    /// Directory for the formats stream and parquet, and for arrow with several sources. It is
+    /// created if missing. For other formats, a file, or - for standard output (not for mcap).
     #[arg(short, long, value_name = "DIR|FILE")]
     pub(super) output: PathBuf,
     /// Export only these fields: paths of flatcap fields, separated by commas. Not for stream and
-    /// mcap, which have whole payloads.
+    /// mcap, which contain whole payloads.
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     pub(super) fields: Option<FieldList>,
-    /// Export only the first sample of each source in each step of this length. For csv and jsonl
-    /// as dump --every, and for openmetrics 1s unless stated. Not for stream.
+    /// Export only the first sample of each source in each step of this length. For csv and jsonl,
+    /// it works like dump --every. For openmetrics, the default is 1s. Not for stream.
     #[arg(long, value_name = "STEP", value_parser = duration_argument)]
     pub(super) every: Option<Duration>,
-    /// Parquet: write the elements of each list as rows of a file of their own,
-    /// SOURCE.LIST.parquet.
+    /// Parquet: write the elements of each list as rows of a separate file, SOURCE.LIST.parquet.
     #[arg(long)]
     pub(super) explode: bool,
-    /// Parquet: write unsigned 64-bit integers as UINT64. Without it they are INT64, which every
-    /// reader has, unless all their bits count, and the cell of a larger value is empty.
+    /// Parquet: write unsigned 64-bit integers as UINT64. Without this option they are INT64, which
+    /// every reader supports, and the cell of a larger value is empty. Fields in which all 64 bits
+    /// are significant are always UINT64.
     #[arg(long)]
     pub(super) unsigned: bool,
-    /// Parquet: write row groups of 4,096 rows instead of 131,072: larger files, of which a query
-    /// from a local disk can skip more.
+    /// Parquet: write row groups of 4,096 rows instead of 131,072. The files are larger, but a
+    /// query from a local disk can skip more of their rows.
     #[arg(long)]
     pub(super) local: bool,
-    /// Folded, flame and pprof: only the stacks of this process, by its name or its id.
+    /// Folded, flame and pprof: export only the stacks of this process, given by its name or its
+    /// id.
     #[arg(long, value_name = "NAME|PID")]
     pub(super) process: Option<String>,
     /// Folded, flame, pprof and perfetto: look for executables and debug files in this directory
@@ -103,7 +105,7 @@ pub(super) enum ExportFormat {
     /// Stacks as lines `process;outer;...;inner count`, for tools that draw flame graphs. Needs the
     /// program flatcap-export.
     Folded,
-    /// A flame graph, as flame writes it. Needs the program flatcap-export.
+    /// A flame graph, as the verb flame writes it. Needs the program flatcap-export.
     Flame,
     /// A profile of pprof, for `go tool pprof`, Speedscope and others. Needs the program
     /// flatcap-export.
@@ -168,7 +170,7 @@ pub(super) fn run_program(args: &Args) -> Result<ExitStatus, CliError> {
     export_program::run(&program_arguments(args, &filter))
 }
 
-/// Writes the output of `dump` to a file, which appears at the end, or to standard output.
+/// Writes the output of `dump` to standard output, or to a file that appears when it is complete.
 fn rows(args: &Args, format: RowOutput, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
     args.check_stack_options()?;
     if args.explode || args.unsigned || args.local {
@@ -260,7 +262,7 @@ impl Write for StoppableFile<'_> {
     }
 }
 
-/// The report of an exported file of rows, as JSON.
+/// The report on an exported file that contains rows, as JSON.
 #[derive(Serialize)]
 struct RowsObject<'a> {
     files: &'a [RowsFile<'a>],
@@ -273,7 +275,7 @@ struct RowsFile<'a> {
 }
 
 impl Args {
-    /// Checks that no option is given that is only for formats with stacks.
+    /// Checks that none of the options for formats with stacks is given.
     fn check_stack_options(&self) -> Result<(), CliError> {
         if self.process.is_none() && self.symbol_directories.is_empty() {
             return Ok(());

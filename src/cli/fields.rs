@@ -21,8 +21,8 @@ const MEANING_WIDTH_MIN: usize = 24;
 
 /// Show the fields of recordings: path, type, unit, kind, and meaning.
 ///
-/// The paths are those that dump --fields takes. Everything is from the schemas in the files, so it
-/// also describes recordings of other versions.
+/// The paths are in the form that dump --fields takes. Everything is from the schemas in the files,
+/// so this also works for recordings of other versions.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A segment or a directory of segments [default: ./flatcap-data, else /var/lib/flatcap], and a
@@ -84,8 +84,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns the paths and the source. If there is only one argument, it is a source unless it is a
-/// path.
+/// Returns the paths and the source. A single argument is a path if the path exists or there is no
+/// default recording. Otherwise it is a source.
 fn places(places: &[String]) -> (Vec<PathBuf>, Option<&str>) {
     match places {
         [] => (default_recordings(), None),
@@ -134,8 +134,8 @@ fn print_tables(sources: &[SourceFields], width: usize, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Prints the fields of one source. Each takes one line if the meaning fits into the same line as
-/// the rest.
+/// Prints the fields of one source. Each field takes one line if its meaning fits on that line,
+/// too.
 fn print_source(source: &SourceFields, width: usize, out: &mut dyn Write) -> io::Result<()> {
     let name = human::escaped(&source.source);
     if source.fields.is_empty() {
@@ -198,7 +198,7 @@ fn first_sentence(field: &FieldInfo) -> &str {
     field.meaning.get(..end).unwrap_or_default().trim_end_matches('.')
 }
 
-/// Returns a string that is not wider than this. If something is cut off, the string ends with
+/// Returns a string that is not wider than `width`. If something is cut off, the string ends with
 /// dots.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

@@ -10,7 +10,7 @@ use super::export::{self, ExportFormat};
 use super::selection::RecordingSelection;
 use super::symbol_directory::symbol_directory;
 
-/// Draw which code ran as a flame graph.
+/// Draw a flame graph of the code that ran.
 ///
 /// An SVG image of the stacks that the source `profile` recorded. The width of a function is its
 /// share of CPU time; the functions above it are those that it called. Needs the program
@@ -19,7 +19,7 @@ use super::symbol_directory::symbol_directory;
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
-    /// Only the stacks of this process: its name or its id.
+    /// Draw only the stacks of this process, given by its name or its id.
     #[arg(long, value_name = "NAME|PID")]
     process: Option<String>,
     /// Look for executables and debug files in this directory first, by build ids (DIR/.build-id),

@@ -1,5 +1,4 @@
-//! The hosts of recordings. Finds the host of the value of `--host`, and describes hosts for
-//! people.
+//! The hosts of recordings. Finds the host that `--host` names, and describes hosts for people.
 
 use std::collections::BTreeMap;
 

@@ -30,7 +30,7 @@ use super::unsealed_totals::count_unsealed;
 use super::{ExitStatus, human, print_json};
 use crate::config;
 
-/// Columns of the table of segments that a narrow terminal does not show, the least important
+/// Columns that a narrow terminal does not show in the table of segments, the least important
 /// first.
 const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [
     ("checksum", &[2]),
@@ -56,8 +56,8 @@ pub(super) struct Args {
     host: Option<String>,
     #[command(flatten)]
     zone: ZoneOption,
-    /// Print a file that is attached to the segments, from the newest one that has it. flatcap.toml
-    /// is the configuration of the recording.
+    /// Print a file that is attached to the segments, from the newest segment that has it.
+    /// flatcap.toml is the configuration of the recording.
     #[arg(long, value_name = "NAME", conflicts_with = "json")]
     attachment: Option<String>,
 }
@@ -72,7 +72,7 @@ struct InfoReport {
     raw_bytes: u64,
     stored_bytes: u64,
     marks: u64,
-    /// Names that readers do not show unchanged.
+    /// Names that readers quote, change or omit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     names: Vec<NameRow>,
 }
@@ -94,8 +94,8 @@ struct InfoSegment {
     last_wall_ns: Option<i64>,
     last_time: Option<String>,
     run_id: String,
-    /// Whether a segment is compressed and has samples, but lacks the sizes by source, because only
-    /// a footer has these sizes.
+    /// Whether a segment is compressed and has samples, but no sizes by source. Only a footer has
+    /// these sizes.
     #[serde(skip)]
     lacks_sizes: bool,
 }

@@ -138,7 +138,7 @@ enum Verb {
     Manual(AnyArgs),
 }
 
-/// The arguments of a verb that has another name now, or that this build lacks: anything.
+/// The arguments of a verb that was renamed, or that this build lacks. Any arguments are accepted.
 #[derive(Debug, clap::Args)]
 struct AnyArgs {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -258,8 +258,8 @@ fn run_with_log(
 const OPTION_SYNONYMS: [(&str, &str); 5] =
     [("--from", "since"), ("--begin", "since"), ("--start", "since"), ("--to", "until"), ("--end", "until")];
 
-/// Adds the matching option as a suggestion, if the error is about another word for an option of
-/// the verb.
+/// If the error is about another word for one of the verb's options, adds that option as a
+/// suggestion.
 fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
     let option = OPTION_SYNONYMS.iter().find(|(synonym, _)| synonym == word).map(|(_, option)| *option);

@@ -1,4 +1,4 @@
-//! Formats lines about names in recordings that readers do not show unchanged.
+//! Formats lines about names in recordings that readers quote, change or omit.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::human;
 
-/// A name that readers do not show unchanged, as JSON.
+/// A name that readers quote, change or omit, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct NameRow {
     source: String,
@@ -16,7 +16,7 @@ pub(super) struct NameRow {
     what: String,
 }
 
-/// Returns the names in these recordings that readers do not show unchanged. If the recordings
+/// Returns the names in these recordings that readers quote, change or omit. If the recordings
 /// cannot be read, returns no names, because that error is reported elsewhere.
 pub(super) fn odd_names(paths: &[PathBuf]) -> Vec<NameRow> {
     let remarks = Recording::open(paths).map(|recording| recording.name_remarks()).unwrap_or_default();

@@ -36,11 +36,12 @@ pub(super) struct PageArgs {
     /// Open the page in the browser of this user (xdg-open).
     #[arg(long, requires = "web")]
     open: bool,
-    /// Address of the page: one of this host itself. Port 0 is any free one.
+    /// Address of the page. It must be an address of this host itself. Port 0 selects any free
+    /// port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", requires = "web")]
     listen: SocketAddr,
-    /// File with the token that the page asks for; created with a new one if it is missing. The
-    /// printed address is without it then [default: a new token each time].
+    /// File with the token that the page asks for; created with a new one if it is missing. With a
+    /// token file, the printed address does not contain the token [default: a new token each time].
     #[arg(long, value_name = "FILE", requires = "web")]
     token_file: Option<PathBuf>,
 }
@@ -51,7 +52,7 @@ impl PageArgs {
         self.web
     }
 
-    /// Completes the options of a page with the arguments.
+    /// Returns the options of a page, with the values that the arguments set.
     fn apply(&self, options: PageOptions) -> Result<PageOptions, CliError> {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
         Ok(PageOptions { listen: self.listen, token, ..options })

@@ -38,7 +38,8 @@ pub(super) struct Args {
     /// service's, else ./flatcap-data].
     #[arg(long, short = 'o', value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Refused: the directory is the value of an option.
+    /// An argument that is always refused, because the directory must be given as the value of an
+    /// option.
     #[arg(value_name = "DIR", hide = true, value_parser = refuse_directory)]
     #[allow(dead_code, reason = "no value is accepted")]
     directory: Option<String>,
@@ -276,7 +277,7 @@ impl ConsoleUi {
     }
 }
 
-/// Returns remarks on a source that are not in its row of the table.
+/// Returns the remarks on a source that its row of the table does not contain.
 fn remarks(report: &SourceReport) -> Vec<String> {
     let source = &*report.metrics;
     let name = &source.name;

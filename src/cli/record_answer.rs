@@ -11,8 +11,8 @@ use jiff::tz::TimeZone;
 
 use super::time_printer::zone_of;
 
-/// Maximum time at the end of a run that the answer covers, in nanoseconds. Reading more would take
-/// seconds.
+/// How much time at the end of a run the answer covers at most, in nanoseconds. Reading more would
+/// take seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;
 /// Length of the window around the change, and of its baseline, in nanoseconds. They are the same
 /// as in `explain`.
@@ -20,13 +20,13 @@ const WINDOW_NS: u64 = 300_000_000;
 const BASELINE_NS: u64 = 10_000_000_000;
 /// Width of the names before the answers.
 const NAME_WIDTH: usize = "changed most".len();
-/// Minimum length of a recording, in nanoseconds. In a shorter recording, most of the time may have
-/// no baseline.
+/// Length below which the answer advises a longer recording, in nanoseconds. In a shorter
+/// recording, most of the time may have no baseline.
 const SHORT_NS: u64 = 30_000_000_000;
 
 /// Returns the lines about a run that has just ended in `data_dir`, began at `begun`, and took
-/// `elapsed_ns`. An answer that cannot be found is left out, because the recording itself is
-/// complete.
+/// `elapsed_ns`. An answer that cannot be found is left out without an error, because the recording
+/// itself is complete.
 pub(super) fn lines(data_dir: &Path, begun: Timestamp, elapsed_ns: u64) -> Vec<String> {
     let line = |name: &str, text: &str| format!("{name:<NAME_WIDTH$}  {text}");
     let next = |at: &str| -> Vec<String> {
@@ -57,7 +57,8 @@ pub(super) fn lines(data_dir: &Path, begun: Timestamp, elapsed_ns: u64) -> Vec<S
     own.chain(next(&at)).collect()
 }
 
-/// Returns the name by which this program was executed, if a shell finds the program by this name.
+/// Returns the name by which this program was executed, quoted for a shell, or `flatcap` if that
+/// name is not known.
 fn program() -> String {
     let name = std::env::args_os().next().and_then(|name| name.into_string().ok());
     name.map_or_else(|| "flatcap".to_owned(), |name| shell_word(&name))

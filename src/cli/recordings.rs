@@ -14,19 +14,19 @@ pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";
 
 /// Maximum number of subdirectories that an error names, so that the line stays readable.
 const NAMED_MAX: usize = 5;
-/// Maximum number of entries of a directory that are examined for an error. Nobody keeps recordings
-/// in a larger directory.
+/// Maximum number of a directory's entries that are examined for an error message. Nobody keeps
+/// recordings in a larger directory.
 const EXAMINED_MAX: usize = 1_000;
 
-/// Returns the directory that `record` writes to without a configuration. If it does not exist,
+/// Returns the directory that `record` uses if there is no configuration. If it does not exist,
 /// returns the directory of the service. If that does not exist either, returns no path.
 pub(super) fn default_recordings() -> Vec<PathBuf> {
     let places = [default_directory(), PathBuf::from(SERVICE_STATE)];
     places.into_iter().find(|place| place.is_dir()).into_iter().collect()
 }
 
-/// Returns the directory that `record` writes to without a configuration, if it exists. A verb that
-/// changes files never chooses the directory of the service by itself.
+/// Returns the directory that `record` uses if there is no configuration, but only if the directory
+/// exists. A verb that changes files never chooses the directory of the service by itself.
 pub(super) fn own_recordings() -> Option<PathBuf> {
     Some(default_directory()).filter(|place| place.is_dir())
 }
@@ -47,7 +47,7 @@ pub(super) fn no_data_directory() -> CliError {
     ))
 }
 
-/// Lists the segments of paths.
+/// Lists the segments in the given paths.
 ///
 /// # Errors
 /// There are no segments, or a path cannot be read.

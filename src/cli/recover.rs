@@ -20,11 +20,11 @@ use crate::daemon::{DaemonError, crashed_runs, existing_ring, recover_all};
 
 /// Recover the segments of a crashed recorder.
 ///
-/// Seals those that it left unsealed, without torn tails and damage. Removed bytes and damaged
-/// files are kept in separate files. `record` does the same when it starts.
+/// Seals the segments that the recorder left unsealed, without torn tails and damage. Removed bytes
+/// and damaged files are kept in separate files. `record` does the same when it starts.
 ///
 /// Sealed segments of a directory are not read: verify finds the damaged ones, and recover repairs
-/// each that is named.
+/// those that are given as arguments.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// A directory, to recover all its unsealed segments; or one segment, sealed or not, to rewrite

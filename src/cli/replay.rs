@@ -22,7 +22,7 @@ use super::selection::RecordingSelection;
 pub(super) struct Args {
     #[command(flatten)]
     selection: RecordingSelection,
-    /// Multiple of the recorded pace, or max.
+    /// Multiple of the recorded pace, or max for no pauses.
     #[arg(long, value_name = "N|max", default_value_t = Speed::Times(1.0))]
     speed: Speed,
     /// Destination: stdout, unix:PATH (a listening stream socket), udp:HOST:PORT.
@@ -127,7 +127,7 @@ impl Player<'_, '_> {
         Ok(())
     }
 
-    /// Waits until a frame is due. Flushes the frames sent before.
+    /// Waits until a frame is due. Before it waits, flushes the frames that were already sent.
     fn wait(&mut self, recorded_ns: u64) -> Result<WakeReason, CliError> {
         if self.stop.is_set() {
             return Ok(WakeReason::Set);

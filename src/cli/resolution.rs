@@ -1,5 +1,5 @@
-//! Measures the resolution of the times in /proc/stat. If the period of a source is shorter, values
-//! repeat.
+//! Measures the resolution of the times in /proc/stat. A source with a shorter period than this
+//! resolution records repeated values.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::config::{Config, format_duration};
 /// Step of the times in /proc/stat. The kernel counts these times in 1/100 s (`USER_HZ`).
 const STEP: Duration = Duration::from_millis(10);
 /// Number of readings after the first one, and the time between two readings in nanoseconds. On an
-/// idle host, they cover twenty steps.
+/// idle host, the readings span twenty steps.
 const READINGS: u64 = 200;
 const DISTANCE_NS: u64 = 1_000_000;
 
@@ -23,9 +23,9 @@ const DISTANCE_NS: u64 = 1_000_000;
 pub(super) struct TimeResolution {
     /// The smallest step of any time, in nanoseconds.
     step_ns: u64,
-    /// Number of readings that were compared with the reading before.
+    /// Number of readings that were compared with the previous reading.
     readings: u64,
-    /// Number of readings in which any value of any core differed from the reading before.
+    /// Number of readings in which any value of any core differed from the previous reading.
     moved: u64,
     /// Time between two readings, in nanoseconds.
     distance_ns: u64,
@@ -47,7 +47,7 @@ impl TimeResolution {
         Self::of(readings)
     }
 
-    /// Compares each reading with the reading before.
+    /// Compares each reading with the previous one.
     fn of(mut readings: impl Iterator<Item = Vec<u64>>) -> Option<Self> {
         let mut before = readings.next()?;
         let (mut compared, mut moved, mut step) = (0, 0, u64::MAX);
@@ -79,7 +79,7 @@ impl std::fmt::Display for TimeResolution {
     }
 }
 
-/// Returns the times of all lines of processors.
+/// Returns the times in all lines of /proc/stat that are about CPUs.
 fn times(content: &[u8]) -> Vec<u64> {
     let content = String::from_utf8_lossy(content);
     let lines = content.lines().take_while(|line| line.starts_with("cpu"));

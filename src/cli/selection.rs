@@ -20,8 +20,8 @@ use super::hosts::find_host;
 use super::recordings::{default_recordings, segments_of};
 use super::time_printer::{TimePrinter, ZoneOption};
 
-/// Length of the window around a time. It suits the question what happened in the 300 ms around the
-/// spike.
+/// Length of the window around a time. It suits the question: what happened in the 300 ms around
+/// the spike?
 const WINDOW_DEFAULT: Duration = Duration::from_millis(300);
 
 /// Recordings, and the sources and times to read from them.
@@ -95,7 +95,7 @@ impl RecordingSelection {
         Ok(time)
     }
 
-    /// Returns whether a part of the time is selected.
+    /// Returns whether only a part of the time is selected.
     pub(super) fn has_times(&self) -> bool {
         self.since.is_some() || self.until.is_some() || self.around.is_some()
     }
@@ -140,7 +140,7 @@ pub(super) fn check_sources(paths: &[PathBuf], wanted: &BTreeSet<String>) -> Res
 }
 
 /// Returns the names of the sources in headers and footers. Sources that were added to an unsealed
-/// segment after its header are missing.
+/// segment after its header was written are not included.
 fn described_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, SegmentError> {
     let mut names = BTreeSet::new();
     // The last segment of a run lists all sources of the run.

@@ -19,19 +19,19 @@ use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human, print_json};
 
-/// Keep the last seconds of every source at its own rate.
+/// Save the last seconds of every source at the source's own rate.
 ///
-/// Keeps what the ring of `[blackbox]` holds. The snapshot is a directory of segments in
-/// `snapshots` of the data directory.
+/// The snapshot contains what is in the ring of `[blackbox]`. The snapshot is a directory of
+/// segments in `snapshots` of the data directory.
 #[derive(Debug, clap::Args)]
 pub(super) struct OrderArgs {
-    /// How much of the past to keep.
+    /// How much time before now to save.
     #[arg(long, value_name = "DURATION", value_parser = duration_argument)]
     last: Duration,
-    /// How much of the future to keep, too; at most 10m [default: nothing].
+    /// How much time after now to save, too, at most 10m [default: nothing].
     #[arg(long, value_name = "DURATION", value_parser = duration_argument)]
     after: Option<Duration>,
-    /// Why: one line; it becomes part of the directory's name.
+    /// The reason, as one line, which becomes part of the directory's name.
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
     #[command(flatten)]
@@ -41,14 +41,14 @@ pub(super) struct OrderArgs {
 /// List the snapshots of a data directory, or show, keep or remove one.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to do: list all, show what is known of one, keep one so that it is never removed for
-    /// lack of space (with `--undo`: no longer), or remove one, even if it is kept.
+    /// The action: list all snapshots, show the details of one, keep one so that it is never
+    /// removed for lack of space (--undo ends this), or remove one, even if it is kept.
     #[arg(value_name = "ACTION", value_enum, default_value_t = SnapshotAction::List)]
     action: SnapshotAction,
-    /// The snapshot, as listed; for all actions but list.
+    /// The snapshot, by its listed name. The action list does not take one.
     #[arg(value_name = "NAME", required_if_eq_any([("action", "show"), ("action", "keep"), ("action", "remove")]))]
     name: Option<String>,
-    /// With keep: take the mark away.
+    /// With keep: the snapshot may be removed for lack of space again.
     #[arg(long)]
     undo: bool,
     /// Data directory [default: ./flatcap-data, else /var/lib/flatcap].
@@ -143,8 +143,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns the time at which a snapshot was requested, if the snapshot is the only path. This is
-/// the time that a person wants to have explained.
+/// Returns the time at which a snapshot was requested, if the snapshot is the only path. People ask
+/// for an explanation of this time.
 pub(super) fn snapshot_time(paths: &[PathBuf]) -> Option<i64> {
     let [path] = paths else { return None };
     read_record(path).map(|record| record.fired_wall_ns)

@@ -1,4 +1,4 @@
-//! Sums up the counts of a source of a run over all segments of the run.
+//! Sums up the counts of a run's source over all segments of the run.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,15 @@ pub(super) struct SourceSum {
     /// `missed` and `incomplete`, summed up over the segments that count them.
     pub(super) missed: Option<u64>,
     pub(super) incomplete: Option<u64>,
-    /// Whether there is a segment with samples that counts them, and whether there is one that does
-    /// not.
+    /// Whether any segment with samples counts them, and whether any segment with samples does not.
     pub(super) is_counted: (bool, bool),
     pub(super) compressed: (u64, u64), // bytes in compressed segments: raw, stored
 }
 
 impl SourceSum {
-    /// Adds the counts of one segment. `counts_ticks` states that the segment's recorder sealed it,
-    /// so that its footer counts missed ticks. Footers of snapshots, imports and recovered segments
-    /// do not count them.
+    /// Adds the counts of one segment. `counts_ticks` states whether the segment's own recorder
+    /// sealed it. Only then does the footer count missed ticks. Footers of snapshots, imports and
+    /// recovered segments do not count them.
     pub(super) fn add(&mut self, totals: &FooterTotals, counts_ticks: bool, counts_incomplete: bool) {
         self.totals.add(totals);
         let is_known = counts_ticks && self.period_ns > 0;

@@ -17,7 +17,7 @@ use super::{ExitStatus, human, print_json};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
 
-/// Number of samples of each source that are measured. The median is reported.
+/// Number of samples that are measured for each source. The median is reported.
 const MEASURED_SAMPLES: u64 = 101;
 
 /// Columns that a narrow terminal does not show.
@@ -25,7 +25,7 @@ const SPARE_COLUMNS: [SpareColumns; 1] = [("when values change", &[5])];
 
 /// List the sources of this host and what a sample costs.
 ///
-/// The cost is measured. A source that is not available has its reason.
+/// The cost is measured. If a source is not available, the list shows the reason.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Print one JSON array instead of a table.
@@ -45,7 +45,7 @@ struct SourceRow {
     refresh: &'static str,
     reads: Vec<String>,
     selects: &'static str,
-    /// Set for `cpu` only. The other times count nanoseconds, or have no common step.
+    /// Set for `cpu` only. The times of other sources are in nanoseconds, or have no common step.
     time_resolution: Option<TimeResolution>,
 }
 

@@ -13,8 +13,8 @@ use crate::config;
 
 /// List the moments that deviated most from the baseline.
 ///
-/// The largest come first; each is compared with the minute before. `flatcap explain --at TIME`
-/// then says what was different, and who did it.
+/// The largest deviations come first. Each moment is compared with the minute before it. `flatcap
+/// explain --at TIME` then says what was different, and who did it.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -19,17 +19,17 @@ use super::terminal::{Output, wrapped};
 use super::{ExitStatus, human};
 use crate::config;
 
-/// Share of a limit above which it is highlighted.
+/// Share of a limit above which a value is highlighted.
 const HIGHLIGHT_SHARE: f64 = 0.9;
 
 /// Time that a segment may wait for compression, in nanoseconds. A longer wait is reported, because
-/// by then the segment should have got its guaranteed share of CPU time.
+/// by then the segment should have received its guaranteed share of CPU time.
 const LONG_WAIT_NS: u64 = 300_000_000_000;
 
 /// The reason why a rule does not know the values of some list elements.
 pub(super) const UNTRACKED: &str = "since there are more elements than its transforms track";
 
-/// Columns of the table of sources that a narrow terminal does not show, the least important first.
+/// Columns that a narrow terminal does not show in the table of sources, the least important first.
 const SPARE_COLUMNS: [SpareColumns; 4] =
     [("requested Hz", &[1]), ("max lateness", &[9]), ("cost", &[10]), ("lateness p99", &[8])];
 
@@ -236,7 +236,7 @@ impl StatusPage {
         lines
     }
 
-    /// Returns the line of the compressor; `None` if it is off and has done nothing.
+    /// Returns the line about the compressor. Returns `None` if it is off and has done nothing.
     fn compressor_line(&self, compression: &CompressorStatus) -> Option<String> {
         let CompressorStatus {
             enabled,
@@ -319,7 +319,7 @@ impl StatusPage {
         (lost > 0 || failed > 0 || timed_out > 0).then(|| self.tint(Severity::Error, text))
     }
 
-    /// Returns the line of a rule that does not get all elements of a list.
+    /// Returns the line about a rule that does not get all elements of a list.
     fn rule_line(&self, rule: &RuleStatus) -> Option<String> {
         let RuleStatus { name, untracked, .. } = rule;
         let text = format!("rule {name}: {untracked} values of list elements not tracked, {UNTRACKED}");

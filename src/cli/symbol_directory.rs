@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Parses the value of `--symbols`, which must be an existing directory. It is no error if files
-/// are missing in it.
+/// Parses the value of `--symbols`, which must be an existing directory. Missing files in that
+/// directory are no error.
 pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_dir() {

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table};
 
-/// Padding of a cell, in columns of the terminal. There is one column on each side.
+/// Padding of a cell, in columns of the terminal. Each side of a cell has one column of padding.
 const PADDING: usize = 2;
 
 /// Columns of the table of sources that `info` and `record` print.

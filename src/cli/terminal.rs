@@ -1,15 +1,15 @@
-//! The properties of an output, which are its width and whether it shows colors.
+//! The properties of an output: its width, and whether it shows colors.
 
 use std::io::{self, IsTerminal};
 
 use comfy_table::Table;
 pub(super) use flatcap_format::schema::wrapped;
 
-/// Minimum width of output that is made to fit. In narrower output, tables would have no columns
-/// left, so a smaller value of COLUMNS is a mistake.
+/// Minimum width to which output is fitted. In narrower output, tables would have no columns left,
+/// so a smaller value of COLUMNS is a mistake.
 const WIDTH_MIN: usize = 20;
 
-/// Width of output that must fit if its width is not known.
+/// Width to which output is fitted if the width of the terminal is not known.
 const WIDTH_DEFAULT: usize = 80;
 
 /// The stream on which output is printed.
@@ -27,7 +27,8 @@ impl Output {
         wanted.filter(|width| *width >= WIDTH_MIN).or_else(|| self.terminal_width())
     }
 
-    /// Returns the width of lines that must fit. If the width is not known, returns the default.
+    /// Returns the width to which lines must be fitted. If the width is not known, returns the
+    /// default.
     pub(super) fn width_to_fit(self) -> usize {
         self.width().unwrap_or(WIDTH_DEFAULT)
     }

@@ -19,8 +19,8 @@ pub(super) struct ZoneOption {
 }
 
 impl ZoneOption {
-    /// Returns the zone, which is UTC if requested, or else the local zone, on a terminal as well
-    /// as in a pipe. Warns on standard error if TZ names no zone.
+    /// Returns the zone: UTC if requested, or else the local zone. Terminals and pipes are treated
+    /// alike. Warns on standard error if TZ names no zone.
     pub(super) fn zone(&self) -> io::Result<TimeZone> {
         zone_of(self.utc)
     }
@@ -42,7 +42,7 @@ pub(super) fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
     Ok(TimeZone::UTC)
 }
 
-/// Returns the fixed zone UTC if the zone is called so, because such times are shorter.
+/// If the zone is named UTC, returns the fixed zone UTC, whose times are printed in a shorter form.
 fn plain_utc(zone: TimeZone) -> TimeZone {
     if zone.iana_name().is_some_and(|name| matches!(name, "UTC" | "Etc/UTC" | "Etc/Universal" | "Etc/Zulu")) {
         TimeZone::UTC
@@ -65,13 +65,13 @@ impl TimePrinter {
         Self { zone, second: None, date_and_time: String::new(), offset: String::new() }
     }
 
-    /// Returns the width of a time with microseconds.
+    /// Returns the width of a printed time with microseconds.
     pub(super) fn width(&self) -> usize {
         let is_utc = self.zone == TimeZone::UTC;
         if is_utc { "2026-11-22T20:05:37.463435Z".len() } else { "2026-11-22T21:05:37.463435+01:00".len() }
     }
 
-    /// Returns a time with microseconds, for people.
+    /// Formats a time with microseconds, for people.
     pub(super) fn microseconds(&mut self, wall_ns: i64) -> String {
         let mut text = Vec::with_capacity(self.width());
         self.begin(wall_ns, &mut text);
@@ -80,7 +80,7 @@ impl TimePrinter {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Returns a time with milliseconds, for tables.
+    /// Formats a time with milliseconds, for tables.
     pub(super) fn milliseconds(&mut self, wall_ns: i64) -> String {
         let mut text = Vec::with_capacity(self.width());
         self.begin(wall_ns, &mut text);
@@ -88,7 +88,7 @@ impl TimePrinter {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Appends a time with nanoseconds, for programs.
+    /// Appends a printed time with nanoseconds, for programs.
     pub(super) fn push_nanoseconds(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         self.begin(wall_ns, text);
         text.push(b'.');
@@ -99,14 +99,14 @@ impl TimePrinter {
         text.extend_from_slice(self.offset.as_bytes());
     }
 
-    /// Returns a time in UTC with nanoseconds, for programs.
+    /// Formats a time in UTC with nanoseconds, for programs.
     pub(super) fn utc(wall_ns: i64) -> String {
         let mut text = Vec::new();
         Self::new(TimeZone::UTC).push_nanoseconds(wall_ns, &mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Appends date and time up to the second, and keeps their offset.
+    /// Appends the date and the time up to the second, and stores their offset in `self`.
     fn begin(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         let second = wall_ns.div_euclid(NS_PER_S);
         if self.second != Some(second) {

@@ -47,7 +47,8 @@ struct VerifyReport {
     frames: u64,
     lost: u64,
     thinned: u64,
-    /// The number of samples in segments that retention has removed between other segments.
+    /// The number of samples in segments that retention has removed from between remaining
+    /// segments.
     #[serde(skip_serializing_if = "is_none")]
     removed: u64,
     unexplained: u64,
@@ -63,7 +64,7 @@ struct VerifyReport {
     /// Files that could not be read. `intact` covers the other files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<UnreadableRow>,
-    /// Names that readers do not show unchanged.
+    /// Names that readers quote, change or omit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     names: Vec<NameRow>,
 }
@@ -173,8 +174,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if is_nothing_read { ExitStatus::Failed } else { report.outcome(args.strict) })
 }
 
-/// Reads the list of the segments of a directory that retention has removed between other segments.
-/// Without this list, the samples of these segments would count as missing.
+/// Reads a directory's list of segments that retention has removed from between the remaining
+/// segments. Without this list, the samples of these segments would count as missing.
 fn removed_segments(folder: &Path) -> RemovedSegments {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     open_regular(&folder.join(REMOVED_NAME)).and_then(RemovedSegments::read_from).unwrap_or_default()

@@ -24,8 +24,9 @@ use super::time_printer::ZoneOption;
 
 /// Show a recording on the terminal, or as a page with --web.
 ///
-/// Charts of the host, processes, control groups, disks, interfaces and all fields, at any time of
-/// it. Without PATH the running recorder's, live. Press ? for the keys.
+/// Shows charts of the host, processes, control groups, disks, interfaces and all fields, for any
+/// time of the recording. Without PATH, shows the recording of the running recorder, live. Press ?
+/// for the keys.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: those of the running recorder, else
@@ -35,7 +36,7 @@ pub(super) struct Args {
     /// The time to show first, as printed by spikes and dump [default: now, or the end].
     #[arg(long, value_name = "T", allow_hyphen_values = true)]
     at: Option<String>,
-    /// The host, if the segments are of several: its name or its machine id.
+    /// The host, if the segments are from several hosts: its name or its machine id.
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
     #[command(flatten)]
@@ -98,8 +99,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Finds the recording, which is the named recording, else the recording of the running recorder,
-/// else the default one.
+/// Finds the recording to show: the named recording, else that of the running recorder, else the
+/// default one.
 fn recording(args: &Args) -> Result<ShownRecording, CliError> {
     if !args.paths.is_empty() {
         let client = args.socket.as_deref().map(|socket| Client::find(Some(socket))).transpose()?;

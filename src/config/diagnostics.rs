@@ -46,11 +46,11 @@ pub(super) enum At<'a> {
     Key(&'a str),
     /// The value of this key or table.
     Value(Range<usize>, &'a str),
-    /// A key or a table that is, or belongs, at this offset.
+    /// A key or table at this offset, or one that belongs there.
     Label(Option<usize>, &'a str),
-    /// The name that the text has in this span.
+    /// The name at this span of the text.
     Name(Range<usize>),
-    /// A text that is not a key.
+    /// A part of the input that is not a key, at this offset.
     Offset(usize),
 }
 
@@ -106,7 +106,7 @@ impl<'t> Diagnostics<'t> {
         self.keys.into_iter().map(|(name, key)| (name, key.span.start)).collect()
     }
 
-    /// Returns whether a later layer set the key `by` so that `key` has no effect. That is not an
+    /// Returns whether `key` has no effect because a later layer set the key `by`. That is not an
     /// error, because the author of that layer may not know `key` and could not remove it.
     pub(super) fn is_overridden(&self, key: &str, by: &str) -> bool {
         matches!((self.offset(by), self.offset(key)), (Some(by), Some(under)) if self.texts.overrides(by, under))
@@ -118,7 +118,7 @@ impl<'t> Diagnostics<'t> {
         self.local.found.push(finding);
     }
 
-    /// Counts this many more problems, which are not listed.
+    /// Adds this number to the count of problems that are not listed.
     pub(super) fn reject_more(&mut self, uncounted: usize) {
         self.local.uncounted += uncounted;
     }

@@ -7,7 +7,7 @@ use super::key::{Effect, Table};
 use super::print::redacted;
 use super::settings::Config;
 
-/// Maximum length of a value that a description shows. A longer value is reported as changed.
+/// Maximum length of a value that a description shows. A longer value is only reported as changed.
 const VALUE_BYTES_MAX: usize = 48;
 
 impl Config {

@@ -23,13 +23,13 @@ use super::value_error::ValueError;
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
 /// Maximum number of settings from the environment; a larger number is an error.
 pub const VARIABLES_MAX: usize = 256;
-/// Maximum number of variables of a table that a message shows. No table has more keys than this.
+/// Maximum number of a table's variables that a message shows. No table has more keys than this.
 const TABLE_VARIABLES_MAX: usize = 16;
 /// Variables of flatcap that are not settings.
 // The log filter is set before the configuration is read, so it is not a setting. The other two are
 // read by the push library, because an application and a recorder may share an environment.
 const FOREIGN_VARIABLES: [&str; 3] = ["FLATCAP_LOG", "FLATCAP_PUSH_SOCKET", "FLATCAP_PUSH_LIBRARY"];
-/// Replacement of the dot of a key's full name in the name of a variable.
+/// In the name of a variable, this replaces the dot of a key's full name.
 // One underscore cannot be the separator, because many keys contain one.
 const DOT: &str = "__";
 
@@ -173,8 +173,8 @@ fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)>
 }
 
 /// Returns the name of the instance that a variable means. This is the lower-case name if a file
-/// defines it. Otherwise it is the name in a file that differs only in dashes. If there is no such
-/// name either, the lower-case name means a new instance.
+/// defines it. Otherwise it is the name in a file that differs from the variable's name only in
+/// dashes. If there is no such name either, the lower-case name means a new instance.
 ///
 /// # Errors
 /// The files define several instances whose names differ only in dashes.

@@ -16,8 +16,8 @@ use super::compress::COMPRESS_SOURCES_MAX;
 /// its zero byte, less four bytes for the temporary name that the socket has while it is being
 /// created.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
-/// Maximum part of a file system that may stay free, in hundredths of a percent. The rest must have
-/// space for a recording.
+/// Maximum part of a file system that a configuration may keep free, in hundredths of a percent.
+/// The rest must have space for a recording.
 pub(super) const MIN_FREE_POINTS_MAX: u64 = 9_000;
 
 /// Maximum number of labels of a host. A query names only a few labels, and every header repeats
@@ -33,7 +33,7 @@ pub(super) const ACCOUNTS_MAX: usize = 64;
 /// Maximum length of the name of an account, in bytes. This is more than useradd(8) accepts.
 pub(super) const ACCOUNT_BYTES_MAX: usize = 63;
 
-/// Maximum number of sources of applications that rules name. A host has only a few rules about
+/// Maximum number of pushed sources that rules may name. A host has only a few rules about
 /// applications.
 pub(super) const PUSHED_SOURCES_MAX: usize = 64;
 /// Maximum length of the name of a pushed source, in bytes (docs/PUSH.md).
@@ -80,7 +80,7 @@ pub enum ExpectedValue {
     CodecOrOff,
     /// Compression settings of sources.
     Compression,
-    /// Numbers or names of processes.
+    /// Ids or names of processes.
     Processes,
     /// Labels of the host.
     Labels,

@@ -21,7 +21,7 @@ use super::input_texts::line_and_column;
 pub const FILE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of drop-ins in one directory; a directory with more is rejected.
 pub const DROP_INS_MAX: usize = 256;
-/// Maximum number of skipped files of that directory that are listed by name. The other skipped
+/// Maximum number of a drop-in directory's skipped files that are listed by name. The other skipped
 /// files are counted.
 const SKIPPED_MAX: usize = 10;
 
@@ -192,7 +192,7 @@ pub(super) fn file_too_large() -> String {
     format!("larger than {}, the limit of a configuration file", format_size(FILE_BYTES_MAX as u64))
 }
 
-/// Returns the problem of files and variables that are small enough one by one, but too large all
+/// Returns the problem of files and variables that are small enough one by one, but too large
 /// together.
 pub(super) fn all_too_large() -> String {
     format!(

@@ -1,5 +1,5 @@
-//! Holds the text of all inputs, that is, of files and variables, as one string. One offset is
-//! therefore a location in any of them.
+//! Holds the text of all inputs, that is, of files and variables, as one string. A single offset
+//! therefore identifies a location in any input.
 
 use std::ops::Range;
 

@@ -56,8 +56,8 @@ trait Access<S>: Sync {
     fn copy(&self, settings: &mut S, from: &mut S);
 }
 
-/// The place of a setting of type `T`. The function returns `None` if other settings leave the
-/// setting without effect.
+/// The function that finds a setting of type `T` in the settings of a table. The function returns
+/// `None` if other settings leave the setting without effect.
 pub(super) struct Place<S, T>(pub(super) fn(&mut S) -> Option<&mut T>);
 
 /// The settings of a table.

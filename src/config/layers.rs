@@ -99,8 +99,8 @@ impl Layers {
         self
     }
 
-    /// Leaves the rules that depend on the enabled sources to [`Config::select_sources`], which the
-    /// caller calls next.
+    /// Skips the checks that depend on the enabled sources. The caller calls
+    /// [`Config::select_sources`] next, which makes these checks.
     #[must_use]
     pub fn with_sources_to_select(mut self) -> Self {
         self.scope.has_final_sources = false;
@@ -184,8 +184,8 @@ impl Config {
 }
 
 impl LoadedConfig {
-    /// Returns the whole configuration as [`Config::to_toml`] does. A comment after each value that
-    /// is not a default names the file and line, or the variable, that set the value.
+    /// Returns the whole configuration as [`Config::to_toml`] does. After each value that is not a
+    /// default, a comment names the file and line, or the variable, that set the value.
     pub fn to_toml(&self) -> String {
         self.config.to_toml_with(Some(&self.locations), |_, value| value)
     }

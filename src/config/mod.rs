@@ -5,9 +5,9 @@
 //! accepted values, default, effect and place in the settings. Everything else follows from these
 //! properties.
 //!
-//! This module never starts anything, checks whether this host has a source, changes a file, or
-//! keeps an unchecked value. All problems of all files are reported together, each with its
-//! location, its value and the valid values.
+//! This module never starts anything, never checks whether this host has a source, never changes a
+//! file, and never keeps an unchecked value. All problems of all files are reported together, each
+//! with its location, its value and the valid values.
 
 mod argument;
 mod compress;

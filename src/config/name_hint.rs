@@ -1,9 +1,9 @@
-//! Hints of messages about a name that does not exist.
+//! Hints for messages about names that do not exist.
 
 use super::expected_value::listed;
 
-/// Returns a hint what to write instead of an unknown name. The hint is `near`, the name that was
-/// probably meant, or else the list of `known` names, which `what` introduces.
+/// Returns a hint about what to write instead of an unknown name. The hint is `near`, the name that
+/// was probably meant. Without it, the hint is the list of `known` names, which `what` introduces.
 pub(super) fn name_hint(near: Option<&str>, known: &[String], what: &str) -> String {
     match near {
         Some(near) => format!("did you mean {near}?"),

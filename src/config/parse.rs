@@ -131,8 +131,8 @@ fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, ta
     }
 }
 
-/// Returns the names of the tables that are in the table at `path` and whose names the operator
-/// chooses. Removes names that are not valid from the document.
+/// Returns the names of the tables inside the table at `path`. The operator chooses these names.
+/// Removes names that are not valid from the document.
 fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, limit: usize) -> Vec<String> {
     let Some(entries) = table_at(tree, path) else { return Vec::new() };
     let mut instances = Vec::new();

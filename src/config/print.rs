@@ -7,14 +7,15 @@ use super::settings::Config;
 use super::source::SourceConfig;
 use super::tables::joined;
 
-/// Words in the name of a key whose value is a secret.
+/// Words that mark a key's value as a secret if they occur in the key's name.
 const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
 
 impl Config {
     /// Returns the whole configuration as TOML with all defaults, which [`Config::parse`] parses to
     /// an equal configuration. Keys without effect are comments.
     ///
-    /// Bytes of a path that are not UTF-8, which only a command line can contain, become U+FFFD.
+    /// Bytes of a path that are not UTF-8 become U+FFFD. Only a command line can contain such
+    /// bytes.
     pub fn to_toml(&self) -> String {
         self.to_toml_with(None, |_, value| value)
     }

@@ -14,7 +14,7 @@ impl Config {
         enabled.filter_map(super::trigger::TriggerConfig::rule).collect()
     }
 
-    /// Compiles the enabled rules for the enabled sources, whether this host has them or not.
+    /// Compiles the enabled rules for the enabled sources, including sources that this host lacks.
     /// Rules about sources that applications will push are left out.
     ///
     /// # Errors
@@ -47,8 +47,8 @@ impl Config {
     }
 }
 
-/// Returns the source among `names` that a rule refers to and that is missing, if this is the
-/// mistake in the rule.
+/// If a rule's mistake is a reference to a missing source that `names` contains, returns this
+/// source.
 pub fn missing_source<'n>(problem: &RuleProblem, names: &'n [String]) -> Option<&'n str> {
     let path = match &problem.error {
         RuleError::NoField { path, .. } => path,
@@ -80,7 +80,7 @@ fn compile<'c>(
     TriggerEngine::new(rules, &sources)
 }
 
-/// Adds to the problem that the source is disabled, if the rule names a disabled source.
+/// If the rule names a disabled source, adds a remark about that to the problem.
 fn name_disabled_source(problem: &mut RuleProblem, off: &[String]) {
     let (Some(name), RuleError::NoField { path, .. } | RuleError::NoSource { name: path, .. }) =
         (missing_source(problem, off), &problem.error)

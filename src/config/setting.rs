@@ -36,7 +36,7 @@ use super::value_error::ValueError;
 const OFF: &str = "off";
 /// The keyword that is written instead of a size if the size follows from the host.
 const AUTO: &str = "auto";
-/// Maximum length of the number or name of a process, in bytes. The kernel keeps far fewer.
+/// Maximum length of a process id or process name, in bytes. The kernel stores much shorter names.
 const PROCESS_BYTES_MAX: usize = 63;
 /// Default of `sync_interval`. A power loss costs at most one second of samples, and syncing takes
 /// well under 1 ms per second.
@@ -56,15 +56,15 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
     /// Returns the value as TOML. [`Setting::read`] parses this TOML to an equal value.
     fn write(&self, expected: &ExpectedValue) -> String;
 
-    /// Returns whether the value of a key is the same in both. If several keys set parts of a
-    /// value, only the part that the key of this type sets is compared.
+    /// Returns whether a key has the same value in `self` and `other`. If several keys set parts of
+    /// a value, only the part that the key of this type sets is compared.
     fn is_same(&self, other: &Self) -> bool {
         self == other
     }
 }
 
-/// Implements [`Setting`] for a type by the bodies of `read` and `write`, and of `is_same` if it
-/// differs.
+/// Implements [`Setting`] for a type, given the bodies of `read` and `write`, and of `is_same` if
+/// it differs from the default.
 // A macro, because the signatures would be half of this file.
 macro_rules! setting {
     (
@@ -185,12 +185,12 @@ pub(super) trait Variants: Sized {
     fn variants() -> Vec<(&'static str, Self)>;
 }
 
-/// Returns the expectation of the keyword of a variant.
+/// Returns the expectation that the value is the keyword of a variant.
 pub(super) fn variants<T: Variants>() -> ExpectedValue {
     ExpectedValue::Keyword(T::variants().into_iter().map(|(word, _)| word).collect())
 }
 
-/// Implements [`Variants`] and [`Setting`] for the given types by a list of their variants.
+/// Implements [`Variants`] and [`Setting`] for the given types, from a list of their variants.
 macro_rules! variants {
     ($($type:ty: $variants:expr;)+) => {$(
         impl Variants for $type {

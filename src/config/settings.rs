@@ -87,12 +87,12 @@ settings! {
         /// of [source.file.NAME]. In a container: where these trees of the host are mounted.
         host_root: PathBuf = PathBuf::from("/"), Path, Restart;
 
-        /// Labels of this host, such as { role = "db", site = "fra" }: names and values that every
-        /// segment carries, for readers of recordings of many hosts. Drop-ins add labels.
+        /// Labels of this host, such as { role = "db", site = "fra" }. Every segment carries these
+        /// names and values, to tell hosts apart in recordings of many hosts. Drop-ins add labels.
         labels: BTreeMap<String, String> = BTreeMap::new(), Labels, Restart;
 
         /// Memory for all buffers together, allocated at the start. Memory that the other settings
-        /// leave over becomes the queue that bridges a slow disk.
+        /// do not use becomes the queue that bridges a slow disk.
         // Half is used by the two slabs for frames of `frame_max`. The rest buffers more than a
         // second of the default sources while the disk stalls. Below the minimum, not even small
         // frames have a queue. A value above the maximum has the wrong unit.
@@ -123,14 +123,15 @@ settings! {
         // samples of a large host. Slabs above the maximum do not fit into the cache.
         slab_size: usize = 64 << 10, Pages(16 * KIB..=4 * MIB), Restart;
 
-        /// A partly filled slab is queued at the latest this long after its first sample.
+        /// Longest time from the first sample in a slab until the slab is queued, even if it is
+        /// only partly filled.
         // Limits the samples that a sampler thread still holds when the recorder dies. The default
         // is half a default tick, so that a frame is queued before the next tick. Below the fastest
         // tick no frames are batched. Above the maximum a live view stalls.
         flush_interval: Duration = Duration::from_millis(5),
             Time(100 * US..=10 * SECOND), Restart;
 
-        /// How often the recorder polls the queues for slabs to write.
+        /// Interval at which the recorder polls the queues for slabs to write.
         // Polling every 10 ms takes 0.4 % of a core, and the queue holds far more than 10 ms of
         // samples. Polling more often than the minimum interval costs more than wake-ups would. If
         // the interval exceeds the maximum, the queue fills up between two polls.
@@ -158,16 +159,16 @@ settings! {
         // Above a week hardly any segment is sealed.
         segment_age: Duration = Duration::from_secs(15 * 60), Time(SECOND..=7 * DAY), Reload;
 
-        /// When data is forced to disk. A power loss costs, with never: what the kernel had not
-        /// written; with interval: at most about one `sync_interval`; with always: samples in
-        /// flight.
+        /// When data is forced to disk. A power loss costs these samples: with never, all that the
+        /// kernel had not written; with interval, at most about one `sync_interval`; with always,
+        /// the samples in flight.
         // With `interval`, a power loss costs a known, short time of samples, and the disk is not
         // kept busy.
         sync: SyncPolicy = SyncPolicy::Interval(SYNC_INTERVAL_NS),
             variants::<SyncPolicy>(), Reload, also SYNC_INTERVAL;
 
-        /// Disk space is reserved in steps of this size; "0" turns it off. At most `segment_size`;
-        /// a smaller `segment_size` lowers the default to `segment_size`.
+        /// Disk space is reserved in steps of this size; "0" turns it off. At most `segment_size`,
+        /// to which a larger default is lowered.
         // Writing into reserved space is faster and leaves fewer extents. 16 MiB are soon used, so
         // little space is reserved in vain.
         preallocate: u64 = 16 * MIB, Size(0..=64 * GIB), Reload;
@@ -180,10 +181,10 @@ settings! {
         // value above the maximum has the wrong unit.
         retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
 
-        /// Bytes of the newest segments that are kept even if other programs fill the file system:
-        /// new samples are lost instead.
-        /// Disk space is reserved for them ahead: at most a quarter of the free space. At most
-        /// `retain_bytes`; the default is lowered to a tenth of `retain_bytes` if that is less.
+        /// How many bytes of the newest segments are kept even if other programs fill the file
+        /// system: new samples are lost instead. Disk space is reserved for them ahead: at most a
+        /// quarter of the free space. At most `retain_bytes`; the default is lowered to a tenth of
+        /// `retain_bytes` if that is less.
         // An hour of the default sources if uncompressed, or days of the default sources if
         // compressed.
         retain_min: u64 = GIB, Size(0..=1024 * TIB), Reload;
@@ -199,8 +200,8 @@ settings! {
         /// empty: not used.
         keep_until_shipped: PathBuf = PathBuf::new(), PathOrEmpty, Restart;
 
-        /// Minimum free space of the file system: the oldest sealed segments are removed to keep
-        /// it, and if none is left, nothing more is written. "auto" is 5% of the file system, at
+        /// Minimum free space of the file system. To keep it, the oldest sealed segments are
+        /// removed. If none is left, nothing more is written. "auto" is 5% of the file system, at
         /// most 4GiB.
         min_free: MinFree = MinFree::Auto, ExpectedValue::MinFree, Reload;
 
@@ -228,15 +229,16 @@ settings! {
     /// How sealed segments are rewritten as compressed blocks.
     pub struct CompressConfig {
         /// Whether sealed segments are rewritten as compressed blocks while the recording goes on.
-        /// They read back byte for byte and take a small part of the space. Compression runs at
-        /// idle priority; a segment that has waited 30s for that is compressed at normal priority.
+        /// The compressed blocks decompress to exactly the same bytes and take a small part of the
+        /// space. Compression runs at idle priority. A segment that has waited 30s is compressed at
+        /// normal priority.
         enabled: bool = true, Flag, Reload;
 
-        /// Codec for a segment while it is recorded. Data is then small as soon as it is written,
-        /// at the cost of time of the recorder's thread, and a block holds the samples of a few
-        /// milliseconds; if `enabled` is true, sealed segments are compressed again in large
-        /// blocks. Takes effect with the next segment, and not with a `frame_max` of more than
-        /// 32MiB.
+        /// Codec for a segment while it is recorded. Data is then small as soon as it is written.
+        /// This costs time of the recorder's thread, and a block holds the samples of only a few
+        /// milliseconds. If `enabled` is true, sealed segments are compressed again in large
+        /// blocks. A change takes effect with the next segment. With a `frame_max` of more than
+        /// 32MiB, segments are not compressed while they are recorded.
         // Off by default, because it pays off only on a slow or small disk.
         while_recording: Option<Codec> = None, CodecOrOff, Reload;
 
@@ -276,7 +278,7 @@ settings! {
 
 settings! {
     /// The black box: the last seconds of every source at its own rate, as segments on tmpfs (the
-    /// ring), while the recordings get fewer samples; snapshots keep what the ring holds.
+    /// ring). The recordings get fewer samples, and snapshots keep what the ring holds.
     pub struct BlackboxConfig {
         /// How many seconds of every source the ring holds; "0s" for no ring. The ring is in
         /// `run_dir`, and `ring` in `data_dir` is a link to it. It survives a killed flatcap, not a
@@ -285,8 +287,9 @@ settings! {
         // the maximum, a disk is cheaper.
         window: Duration = Duration::ZERO, Time(0..=6 * HOUR), Restart;
 
-        /// Whether the ring is on the disk, in `ring` of `data_dir`, instead of in memory. Then it
-        /// survives a crash of the host, for as many writes as a recording of every sample.
+        /// Whether the ring is on the disk, in `ring` of `data_dir`, instead of in memory. A ring
+        /// on the disk survives a crash of the host, but causes as many writes as a recording of
+        /// every sample.
         // Off by default, because usually a program crashes and not the host, and because disks
         // wear out.
         window_on_disk: bool = false, Flag, Restart;
@@ -298,8 +301,8 @@ settings! {
         // wrong unit.
         memory_max: u64 = 256 * MIB, Size(4 * MIB..=64 * GIB), Restart;
 
-        /// With a ring, the recordings in `data_dir` get at most one sample of each source per this
-        /// time; the other samples are only in the ring, and count as thinned.
+        /// Shortest time between two samples of a source in the recordings in `data_dir`, if there
+        /// is a ring. The other samples are only in the ring, and count as thinned.
         // Ten values a second are enough for any curve that a person looks at, and the ring has the
         // other samples. Above the maximum the recordings explain nothing.
         disk_period: Duration = Duration::from_millis(100), Time(MS..=HOUR), Restart;
@@ -309,7 +312,8 @@ settings! {
         // The default holds hundreds of snapshots of 15 s at 1 kHz.
         keep_bytes: u64 = 2 * GIB, Size(MIB..=1024 * TIB), Restart;
 
-        /// Maximum number of snapshots; the oldest are removed, with the same exceptions.
+        /// Maximum number of snapshots. The oldest snapshots are removed, but never the newest and
+        /// never one that is marked as kept.
         // These are more directories than a person looks through. Each snapshot is found by its
         // time.
         keep_count: u32 = 1_000, Number(1..=100_000), Restart;
@@ -345,16 +349,16 @@ settings! {
         enabled: bool = false, Flag, Restart;
 
         /// Path of the socket. If empty: push.sock in the service's runtime directory
-        /// (`$RUNTIME_DIRECTORY`), else in /dev/shm/flatcap-UID. The library looks for
-        /// /run/flatcap/push.sock, the service's, and for the one in /dev/shm/flatcap-UID.
+        /// (`$RUNTIME_DIRECTORY`), else in /dev/shm/flatcap-UID. The library looks for the
+        /// service's socket, /run/flatcap/push.sock, and for the one in /dev/shm/flatcap-UID.
         socket: PathBuf = PathBuf::new(), SocketPath, Restart;
 
         /// Users and groups that may push, such as `["user:app", "group:flatcap-push"]`, by name or
-        /// number; besides them root and the user that records.
+        /// id. root and the user that records may always push.
         allow: Vec<String> = Vec::new(), Accounts, Restart;
 
-        /// Memory for all lanes, and for what is kept of pushed sources, in addition to that of
-        /// [recorder]. One user may have half of it.
+        /// Memory for all lanes and for the data kept about pushed sources, in addition to the
+        /// memory of [recorder]. One user may have half of it.
         // The default is enough for about 60 threads with the default lane, 30 of them of one user.
         // Below the minimum, not even one lane and a schema fit. A value above the maximum has the
         // wrong unit.
@@ -362,8 +366,9 @@ settings! {
 
         /// Share of one core that all work for pushed frames may use: connecting, registering,
         /// reading and verifying frames, and writing them. [recorder] `cpu_budget` does not count
-        /// it. Above it, frames stay longer in their lanes and answers take longer, least for users
-        /// that have pushed least; samples that find no space in a lane are lost, and counted.
+        /// it. Above this share, frames stay longer in their lanes and responses take longer. Users
+        /// that have pushed least are delayed least. Samples for which a lane has no space are lost
+        /// and counted.
         // The default is one core, which is enough for several million frames/s of one application.
         // Only pushed frames use this budget, and `allow` decides who may push. Below the minimum,
         // an answer may take longer than clients wait for it.
@@ -389,19 +394,20 @@ settings! {
         // A lane has places for this many sources.
         sources: u32 = 64, Number(1..=64), Restart;
 
-        /// Names of sources that rules may name before an application has pushed one. Such a rule
-        /// is evaluated from then on, for each source of that name by itself.
+        /// Names of pushed sources that rules may use before any application has pushed such a
+        /// source. After the first push, such a rule is evaluated separately for each source of
+        /// that name.
         // Empty by default, because a name that no source has is most often a mistake.
         rule_sources: Vec<String> = Vec::new(), PushedSources, Reload;
 
-        /// Maximum bytes of frames per second of all applications of one user; 0 for no limit.
-        /// Above it, their lanes are read later; samples that find no space in a lane are lost, and
-        /// counted. What was not used in the last second is added (burst).
+        /// Maximum bytes of frames per second, over all applications of one user. 0 means no limit.
+        /// Above this limit, the user's lanes are read later. Samples for which a lane has no space
+        /// are lost and counted. The unused part of the last second's limit is added (burst).
         // No limit by default, because `allow` decides who may push, and because the right limit
         // depends on the disk.
         user_bytes_per_second: u64 = 0, Size(0..=64 * GIB), Restart;
 
-        /// Maximum frames per second of all applications of one user; 0 for no limit.
+        /// Maximum frames per second, over all applications of one user. 0 means no limit.
         // Each frame costs the recorder's thread some 100 ns, whatever the size of the frame.
         user_frames_per_second: u32 = 0, Number(0..=1_000_000_000), Restart;
 
@@ -410,13 +416,13 @@ settings! {
         // The default is the limit of the format. A schema of a hundred fields takes 20 KiB.
         schema_max: u64 = MIB, Size(KIB..=MIB), Restart;
 
-        /// Which payloads are verified by their schema. The first one of each source in a lane
-        /// shows a wrong schema; readers check each access to any payload anyway.
+        /// Which payloads are verified against their schema. The first payload of each source in a
+        /// lane already reveals a wrong schema. Readers check each access to any payload anyway.
         // Verifying a payload takes a fraction of the time for copying it.
         verify: PayloadVerification = PayloadVerification::All, variants::<PayloadVerification>(), Restart;
 
-        /// How often the lanes are looked at. A lane that is half full is read at once; after a
-        /// second without frames they are looked at ten times a second.
+        /// Interval at which the recorder polls the lanes. A lane that is half full is read
+        /// immediately. After a second without frames, the lanes are polled ten times a second.
         // The values are the same as for `poll_interval`, for the same reasons.
         drain_interval: Duration = Duration::from_millis(10), Time(100 * US..=SECOND), Restart;
     }
@@ -425,9 +431,10 @@ settings! {
 settings! {
     /// Settings of one sampler thread.
     pub struct GroupConfig {
-        /// How exactly ticks are met. Precise halves the delay and wakes the processor more often.
-        /// Spin wakes up to 120us early and spins on the clock: most ticks are less than 1us late,
-        /// for 5 to 12 % of a core at a period of 1ms and most of a core at 100us.
+        /// How precisely the thread wakes at its ticks. With precise, the delay is half of that
+        /// with relaxed, but the CPU wakes more often. With spin, the thread wakes up to 120us
+        /// early and spins on the clock. Most ticks are then less than 1us late. This costs 5 to 12
+        /// % of a core at a period of 1ms, and most of a core at 100us.
         // A delay of 50 us is invisible in a slow tick, and fewer wake-ups save power. Blocking
         // sources are late anyway.
         timing: Timing = Timing::Relaxed, ExpectedValue::keyword::<Timing>(), Reload;
@@ -443,10 +450,11 @@ settings! {
         // The maximum is 1023, because a `cpu_set_t` has 1,024 bits.
         cpus: Vec<u32> = Vec::new(), Numbers(0..=1023), Reload;
 
-        /// What to do if the recorder does not keep up and the group's queue is full. The first two
-        /// drop samples, which are counted and marked as a gap: the newest ones, so that the file
-        /// holds what came first, or the oldest ones in the queue, so that it holds what came last.
-        /// With block nothing is dropped: the group waits, and ticks that pass meanwhile count as
+        /// What to do if the recorder does not keep up and the group's queue is full. The values
+        /// drop-newest and drop-oldest drop samples, which are counted and marked as a gap. With
+        /// drop-newest, the file holds the samples that came first. With drop-oldest, the oldest
+        /// samples in the queue are dropped, and the file holds the samples that came last. With
+        /// block, no sample is dropped: the group waits, and ticks that pass meanwhile count as
         /// missed.
         // With this default, queued samples stay complete, and the loss is one contiguous gap.
         on_full: OnFull = OnFull::DropNewest, variants::<OnFull>(), Reload;

@@ -9,11 +9,11 @@ use flatcap_sampling::{
 };
 use flatcap_text::quantity::CpuShare;
 
-/// Maximum period of sources of group `fast`. In the group, a tick may be late by the 10 to 50 us
-/// of another source's slow sample. At periods of up to 10 ms this delay is visible, at longer
-/// periods it is not.
+/// Maximum period of sources of group `fast`. In one group, the slow sample of another source may
+/// delay a tick by 10 to 50 us. At periods of up to 10 ms this delay is visible, at longer periods
+/// it is not.
 pub const GROUP_FAST_PERIOD_MAX: Duration = Duration::from_millis(10);
-/// A file server that takes longer is treated as gone. If the answer comes later, it still counts.
+/// A file server that takes longer is treated as gone. An answer that comes later still counts.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of one source.

@@ -153,7 +153,7 @@ keys! {
     /// whole name: * is any text (also with /), ? one character, [a-c] a set, {a,b} alternatives.
     include: Patterns, Reload, |source| Some(&mut source.include);
 
-    /// Which not to record, even if included.
+    /// Which devices, interfaces or lines not to record, even if `include` matches them.
     exclude: Patterns, Reload, |source| Some(&mut source.exclude);
 }
 
@@ -190,32 +190,31 @@ keys! {
 keys! {
     const PROCESS of SourceConfig;
 
-    /// Users whose processes are recorded, by name or number; [] for all users.
+    /// Users whose processes are recorded, by name or id; [] for all users.
     users: Patterns, Reload, |source| Some(&mut source.process.as_mut()?.users);
 
-    /// Control groups whose processes are recorded, such as "/system.slice/*"; [] for all
-    /// groups.
+    /// Control groups whose processes are recorded, such as "/system.slice/*"; [] for all groups.
     cgroups: Patterns, Reload, |source| Some(&mut source.process.as_mut()?.cgroups);
 
-    /// Interval at which all processes are read. Samples in between have the busiest and the new
-    /// ones, and say how many they skip.
+    /// Interval at which all processes are read. Samples in between contain only the busiest and
+    /// the new processes, and the count of skipped processes.
     full_interval: Time(50 * US..=60 * 60 * SECOND), Reload,
         |source| Some(&mut source.process.as_mut()?.full_interval);
 
-    /// How many are read in between: this many with the most CPU time since the last full sample,
-    /// and as many with the most I/O.
+    /// How many processes are read between two full samples: this many with the most CPU time since
+    /// the last full sample, and as many with the most I/O.
     busiest: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.busiest);
 
     /// How many processes are recorded: the top ones by the key "by"; 0 for all.
     // With command lines, more processes do not fit into a frame of the default `frame_max`.
     top: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.top);
 
-    /// Rank of processes for top. CPU time and I/O are counted since the previous sample.
+    /// Property by which processes are ranked for `top`. CPU time and I/O are counted since the
+    /// previous sample.
     by: ExpectedValue::keyword::<ProcessRank>(), Reload, |source| Some(&mut source.process.as_mut()?.by);
 
-    /// Whether command lines are recorded, which may hold passwords. If true, the source
-    /// belongs to group.blocking, since reading them waits for the lock of each process's
-    /// memory.
+    /// Whether command lines are recorded, which may hold passwords. If true, the source belongs to
+    /// group.blocking, since reading a command line waits for the lock of the process's memory.
     command_lines: Flag, Reload, |source| Some(&mut source.process.as_mut()?.command_lines);
 
     /// Whether the path of each process's control group is recorded.
@@ -225,7 +224,8 @@ keys! {
 keys! {
     const CGROUP of SourceConfig;
 
-    /// How many levels below the root of the tree; 0 is the root alone.
+    /// How many levels of control groups are recorded below the root of the tree; 0 for the root
+    /// alone.
     // Nobody creates trees of more than 64 levels on purpose.
     depth: Number(0..=64), Reload, |source| Some(&mut source.cgroup.as_mut()?.depth);
 }
@@ -236,15 +236,15 @@ keys! {
     /// Events that are counted on each processor; events that this host lacks are skipped.
     events: ExpectedValue::Keywords(PerfEvent::keywords()), Reload, |source| Some(&mut source.perf.as_mut()?.events);
 
-    /// Processes that are also counted one by one, while they run.
+    /// Processes whose events are also counted separately, while the processes run.
     processes: Processes, Reload, |source| Some(&mut source.perf.as_mut()?.processes);
 }
 
 keys! {
     const SCHED of SourceConfig;
 
-    /// Whether wakeups are recorded, if this host allows it: they tell waiting for a processor from
-    /// sleep.
+    /// Whether wakeups are recorded, if this host allows it. Wakeups show whether a task slept or
+    /// waited for a CPU.
     wakeups: Flag, Reload, |source| Some(&mut source.sched.as_mut()?.wakeups);
 
     /// Memory in which the kernel collects the events of one processor, rounded up to a power of
@@ -290,7 +290,8 @@ keys! {
         |source| Some(&mut command_mut(source)?.argv),
         required();
 
-    /// Longest run of the program. Then it is killed together with its process group.
+    /// Maximum run time of the program. After this time, the program is killed together with its
+    /// process group.
     // Starting a program may take as long as the minimum. A result later than the maximum is
     // useless.
     timeout: Time(10 * MS..=60 * SECOND), Reload,

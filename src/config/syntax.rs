@@ -16,7 +16,7 @@ pub(super) const GIVEN_TWICE: &str = "given twice; keep one";
 /// After an error with one of these messages, the parser skips the values that follow, so errors in
 /// them stay hidden.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
-/// Maximum number of parses. Each parse blanks the lines that hid errors from the parse before.
+/// Maximum number of parses. Each parse blanks the lines that hid errors from the previous parse.
 /// Errors that five parses miss are reported by the next call of the program.
 const PARSES_MAX: usize = 5;
 

@@ -11,7 +11,7 @@ use super::settings::{
 use super::source_table::{by_default, instance};
 use super::trigger::TriggerConfig;
 
-/// Placeholder for the name of an instance if no certain instance is meant.
+/// Placeholder for the name of an instance if no particular instance is meant.
 pub(super) const ANY_INSTANCE: &str = "name";
 /// The table that contains the tables of rules.
 pub(super) const TRIGGER_TABLE: &str = "trigger";
@@ -99,7 +99,7 @@ pub(super) fn tables_of_tables() -> Vec<String> {
     outer.into_iter().chain(tables_of_instances()).collect()
 }
 
-/// Returns the names of the tables that contain tables with names that the operator chooses.
+/// Returns the names of the tables in which the operator chooses the names of inner tables.
 pub(super) fn tables_of_instances() -> Vec<String> {
     let kinds = CATALOG.iter().filter(|spec| spec.has_instances());
     kinds.map(|spec| format!("source.{}", spec.name)).chain([TRIGGER_TABLE.to_owned()]).collect()

@@ -108,7 +108,8 @@ keys! {
     /// Condition on which the rule fires, such as "pressure.io_some.total:rate(100ms) > 20%".
     when: Condition, Reload, |trigger| Some(&mut trigger.when), required();
 
-    /// Condition on which it may fire again, such as a lower threshold; "" for: when does not hold.
+    /// Condition on which the rule may fire again, such as a lower threshold. "" means that the
+    /// rule may fire again as soon as `when` does not hold.
     clear: ConditionOrEmpty, Reload, |trigger| Some(&mut trigger.clear);
 
     /// Whether the rule is evaluated.
@@ -127,10 +128,10 @@ keys! {
     // The maximum is the maximum length of an episode.
     after: Time(0..=EPISODE_NS_MAX), Reload, |trigger| Some(&mut trigger.after);
 
-    /// How long the rule does not fire after that.
+    /// How long the rule does not fire again, counted from the end of the time `after`.
     hold_off: Time(0..=7 * DAY), Reload, |trigger| Some(&mut trigger.hold_off);
 
-    /// How often the rule fires in 24 hours at most.
+    /// Maximum number of firings in 24 hours.
     max_per_day: Number(1..=u64::from(FIRINGS_PER_DAY_MAX)), Reload,
         |trigger| Some(&mut trigger.max_per_day);
 
@@ -140,7 +141,7 @@ keys! {
         |trigger| Some(&mut trigger.capture);
 
     /// Program that is run when the rule fires, with one JSON object on its standard input; [] for
-    /// none. It is not waited for. Nobody but root and the user of flatcap may be able to change
-    /// it.
+    /// none. The recorder does not wait for the program. Nobody but root and the user of flatcap
+    /// may be able to change it.
     run: CommandOrNone, Reload, |trigger| Some(&mut trigger.run);
 }

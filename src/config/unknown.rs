@@ -1,5 +1,5 @@
-//! Finds keys and tables that do not exist in the rest of a document, and suggests the keys and
-//! tables that were probably meant.
+//! Finds unknown keys and tables in the rest of a document, and suggests the keys and tables that
+//! were probably meant.
 
 use flatcap_format::schema::nearest_name;
 use toml::de::{DeTable, DeValue};

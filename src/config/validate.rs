@@ -1,4 +1,4 @@
-//! Checks the rules between settings, and sets the defaults that depend on other settings.
+//! Checks the constraints between settings, and sets the defaults that depend on other settings.
 
 use flatcap_sampling::{BatchMode, SyntheticLayout};
 use flatcap_text::quantity::format_size;
@@ -19,25 +19,26 @@ const SYNTHETIC_EXTRA_BYTES: u64 = 4 << 10;
 const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// The default of `retain_bytes` is raised to hold at least this many segments.
 const RETAIN_SEGMENTS: u64 = 4;
-/// Divisor of `retain_bytes` for the default of `retain_min`, which is the part that is kept even
-/// if other programs fill the file system.
+/// Divisor of `retain_bytes` that gives the default of `retain_min`, the part that is kept even if
+/// other programs fill the file system.
 const RETAIN_MIN_SHARE: u64 = 10;
 
-/// Checks whether the buffers of a configuration fit into `recorder.memory_max`. The rule comes
-/// from outside this module, because only the modules that own the buffers know the sizes of the
+/// Checks whether the buffers of a configuration fit into `recorder.memory_max`. The function is
+/// defined outside this module, because only the modules that own the buffers know the sizes of the
 /// buffers.
 ///
 /// # Errors
 /// The error states the sum and the smallest sufficient limit.
 pub type MemoryRule = fn(&Config) -> Result<(), String>;
 
-/// Selects which rules between settings are checked.
+/// Selects which constraints between settings are checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckScope {
     /// Whether all buffers fit into `recorder.memory_max`.
     pub(super) memory_rule: Option<MemoryRule>,
     /// Whether the set of enabled sources is final, because no argument will select other sources.
-    /// If not, the rules that depend on the enabled sources are checked after the selection.
+    /// If the set is not final, the constraints that depend on the enabled sources are checked
+    /// after the selection.
     pub(super) has_final_sources: bool,
 }
 
@@ -49,16 +50,17 @@ impl Default for CheckScope {
 
 /// A conflict between settings. Keys have their full names, `table.key`.
 struct Conflict {
-    /// The keys of which one must be changed. The error is reported at the key that was set last.
+    /// The conflicting keys. The operator must change one of them. The error is reported at the key
+    /// that was set last.
     keys: Vec<String>,
-    /// The other keys on which the rule depends.
+    /// The other keys on which the constraint depends.
     others: Vec<String>,
     problem: String,
 }
 
 impl Config {
-    /// Checks the rules between settings. Each setting must be valid by itself. `file` is used in
-    /// messages only.
+    /// Checks the constraints between settings. Each setting must be valid by itself. `file` is
+    /// used in messages only.
     ///
     /// # Errors
     /// The error lists all conflicts.
@@ -67,7 +69,8 @@ impl Config {
     }
 }
 
-/// Checks the same rules as [`Config::check`], but reports all conflicts at the given location.
+/// Checks the same constraints as [`Config::check`], but reports all conflicts at the given
+/// location.
 pub(super) fn check_at(
     config: &Config,
     location: &ConfigLocation,
@@ -84,8 +87,8 @@ pub(super) fn check_at(
     if errors.is_empty() { Ok(()) } else { Err(ConfigErrors::new(errors, 0)) }
 }
 
-/// Sets the defaults that depend on other settings. Otherwise a small or large segment would turn
-/// these defaults into errors that no text contains.
+/// Sets the defaults that depend on other settings. Otherwise a small or large `segment_size` would
+/// make these defaults invalid, although no input sets them.
 pub(super) fn derive_defaults(config: &mut Config, walk: &Diagnostics<'_>) {
     let is_default = |key: &str| !walk.is_set(key) || !walk.is_sound(key);
     let storage = &mut config.storage;

@@ -6,8 +6,8 @@ use toml::de::DeValue;
 use super::expected_value::ExpectedValue;
 use super::name_hint::name_hint;
 
-/// The reason why a key does not accept a value. The advice what to write instead follows from the
-/// key.
+/// The reason why a key does not accept a value. The advice on what to write instead follows from
+/// the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
@@ -50,7 +50,7 @@ pub enum ValueError {
     /// A value that is not an address to listen on.
     #[error("neither a port nor an address and a port")]
     BadSocketAddress,
-    /// A value that is not a command that can be run.
+    /// A value that is not a runnable command.
     #[error("not the absolute path of a program and its arguments")]
     BadCommand,
     /// A value that is not a pattern.
@@ -116,7 +116,7 @@ impl ValueError {
         Self::WrongType { found }
     }
 
-    /// Returns the whole message, which is the error and the advice what to write.
+    /// Returns the whole message: the error, and the advice on what to write.
     pub(super) fn with_advice(&self, expected: &ExpectedValue) -> String {
         match self {
             // These messages already say what to write.

@@ -66,7 +66,7 @@ impl CompressionThread {
         self.link.stop();
     }
 
-    /// Waits for the thread, up to a limit. During the wait, calls `meanwhile` with the time.
+    /// Waits for the thread, up to a limit. While waiting, calls `meanwhile` with the current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop();
         if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {

@@ -68,7 +68,8 @@ impl ControlThread {
         }
     }
 
-    /// Returns the handle that changes the listeners' CPU time; `None` if there is no server.
+    /// Returns the handle that changes the CPU time allowed to the listeners. Returns `None` if
+    /// there is no server.
     pub(super) fn listener_budget(&self) -> Option<ListenerBudget> {
         self.budget.clone()
     }

@@ -41,9 +41,9 @@ impl UsageTotals {
         usage
     }
 
-    /// Returns the pushes' share of the CPU time since `before` that was used neither by sources
-    /// nor by pushes themselves, such as for syncing and compressing. The time is proportional to
-    /// the bytes written.
+    /// Returns the pushes' share of the common CPU time since `before`. Common time, such as for
+    /// syncing and compressing, is caused by neither sources nor pushes alone. The time is
+    /// proportional to the bytes written.
     fn pushes_part_ns(&self, before: &Self) -> u64 {
         let since = |value: fn(&Self) -> u64| value(self).saturating_sub(value(before));
         let (pushed, host) = (since(|usage| usage.pushed_bytes), since(|usage| usage.host_bytes));
@@ -81,8 +81,8 @@ impl CpuBudgetWatch {
         is_another
     }
 
-    /// Updates the cap if one second has passed. CPU time of pushes does not count, because pushes
-    /// have their own budget, so that applications cannot slow down the host's sources. While
+    /// Updates the cap if one second has passed. CPU time of pushes does not count. Pushes have
+    /// their own budget, so that applications cannot slow down the host's sources. While
     /// `is_recovering` is true, or while a snapshot is copied, CPU time does not count either. Both
     /// are temporary, and they are no reason to record less after a crash or an incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {

@@ -1,5 +1,5 @@
-//! Lanes in the service manager's store. There the memory of a lane survives even if recorder and
-//! application end at the same time, and the next run rescues the remaining frames.
+//! Lanes in the service manager's store. A lane's memory in the store survives even if recorder and
+//! application end at the same time. The next run rescues the remaining frames.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -30,8 +30,8 @@ pub(super) struct StoredLane {
 
 impl LaneStore {
     /// Connects to the service manager, if there is one, and takes over the descriptors that
-    /// earlier runs stored. This must happen early, because programs that this process starts
-    /// before would inherit the descriptors.
+    /// earlier runs stored. This must happen early, because programs that this process started
+    /// earlier would inherit the descriptors.
     pub(super) fn connect() -> (Self, StoredLanes) {
         let store = DescriptorStore::from_environment().unwrap_or_else(|error| {
             tracing::warn!(%error, "lanes of applications are not stored by the service manager: cannot connect to it");
@@ -65,7 +65,7 @@ impl LaneStore {
         }
     }
 
-    /// Passes the lanes that earlier runs stored to the rescue. `own` is the header of this run's
+    /// Passes to the rescue the lanes that earlier runs stored. `own` is the header of this run's
     /// lanes, or `None` if applications may not push.
     pub(super) fn pass_on(
         &self,

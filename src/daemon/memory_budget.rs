@@ -25,35 +25,35 @@ const QUEUE_SLABS_MIN: u64 = 4;
 /// Maximum total length of all groups' queues, in slabs. More slabs would only delay the report of
 /// a slow disk.
 const QUEUE_SLABS_MAX: u64 = 4096;
-/// Number of slabs for frames that do not fit into a common slab, one that is being filled and one
-/// that is being written.
+/// Number of slabs for frames that do not fit into a common slab: one being filled, and one being
+/// written.
 pub const LARGE_SLABS: u64 = 2;
 /// Number of sources that a reload may add to the enabled ones, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;
-/// Maximum number of sources over a whole run, because each source gets an id that is never reused.
-/// This is the limit of a segment (docs/FORMAT.md, section 2).
+/// Maximum number of sources over a whole run. Removed sources count too, because ids are never
+/// reused. This is the limit of a segment (docs/FORMAT.md, section 2).
 pub(super) const RUN_SOURCES_MAX: u64 = 4096;
 /// Number of sampler groups, each of which has a thread. Groups without sources count, because a
 /// reload may add sources to them.
 const GROUPS: u64 = GroupName::ALL.len() as u64;
-/// Memory per possible source of a run, in bytes. It covers the source's entry in the lists of
-/// counters, of begun samples and of losses, and in the state of the ring's thinning.
+/// Memory per possible source of a run, in bytes. It covers one entry per source in each of four
+/// lists: counters, begun samples, losses, and the thinning state of the ring.
 const RUN_SOURCE_BYTES: u64 = 64;
 /// Memory per source in use, in bytes. It covers its counters, its slot in the source `self`, and
 /// its pending loss in all groups that may read it. Rounded up to whole KiB.
 const SOURCE_BYTES: u64 = (size_of::<SourceMetrics>() as u64
     + GROUPS * (SelfSampler::SOURCE_BYTES + SlabProducer::SOURCE_BYTES) as u64)
     .next_multiple_of(1 << 10);
-/// Minimum length of the queue of pushed frames, in slabs. The frames of one slab of a lane fill
-/// several slabs if their sequence numbers jump.
+/// Minimum length of the queue of pushed frames, in slabs. If the sequence numbers jump, the frames
+/// of one slab of a lane fill several slabs.
 const PUSH_QUEUE_SLABS_MIN: u64 = 16;
-/// Number of histograms per source in use. They contain the lateness and duration of samples, by
-/// interval, and for the run and the open segment.
+/// Number of histograms per source in use. They contain the lateness and duration of samples, per
+/// interval, and also for the run and the open segment.
 const SOURCE_HISTOGRAMS: HistogramCounts = HistogramCounts {
     intervals: (EXCHANGE_SETS * SourceLatencies::HISTOGRAMS) as u64,
     totals: RunLatencies::SOURCE_TOTALS as u64,
 };
-/// Number of histograms per group. They contain the times for building and queueing, by interval.
+/// Number of histograms per group. They contain the times for building and queueing, per interval.
 const GROUP_HISTOGRAMS: HistogramCounts =
     HistogramCounts { intervals: (EXCHANGE_SETS * GroupLatencies::HISTOGRAMS) as u64, totals: 0 };
 /// Number of histograms of the recorder itself, and of the run.
@@ -97,7 +97,7 @@ pub struct MemoryBudget {
     pub intervals: u64,
     /// Number of histograms of the run and of the open segment.
     pub totals: u64,
-    /// Kernel rings that sources in use read, and copies of the content of these rings.
+    /// Kernel rings that are read by the sources in use, and copies of their content.
     pub rings: Vec<MemoryTerm>,
 }
 
@@ -273,7 +273,7 @@ fn ring_terms(config: &Config) -> Vec<MemoryTerm> {
         .collect()
 }
 
-/// Returns the size of the index of a slab of this many bytes.
+/// Returns the size of a slab's index if the slab has this many bytes.
 fn slab_index_bytes(bytes: u64) -> u64 {
     Slab::overhead_bytes(usize::try_from(bytes).unwrap_or(usize::MAX)) as u64
 }
@@ -284,8 +284,8 @@ fn rates(config: &Config) -> [u64; GroupName::ALL.len()] {
 }
 
 /// Returns the maximum number of slabs that a group queues in 1,000 s if no slab fills up before it
-/// is flushed. That is one slab per tick, and at most one per flush interval. Returns 0 for a group
-/// without sources, otherwise at least 1.
+/// is flushed. A group queues one slab per tick, but at most one per flush interval. Returns 0 for
+/// a group without sources, otherwise at least 1.
 fn slab_rate(config: &Config, group: GroupName) -> u64 {
     // The rate is per 1,000 s, so that most slow sources have a rate that is a whole number.
     let per_1000_s = |period: Duration| {

@@ -3,10 +3,10 @@
 //!
 //! It never samples, writes segments or prints.
 //!
-//! A run ends through ownership of its parts. The stop event and the samplers' wake-up events end
-//! the samplers, which queue their last slabs and drop their senders. The recorder sees the queues
-//! disconnect, drains them, seals the segment and ends. The threads are joined in that order, each
-//! with a deadline.
+//! A run ends when the owners of its parts drop them. The stop event and the samplers' wake-up
+//! events end the samplers, which queue their last slabs and drop their senders. When the queues
+//! disconnect, the recorder drains them, seals the segment and ends. The threads are joined in that
+//! order, each with a deadline.
 
 mod compression;
 mod control;

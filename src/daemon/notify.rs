@@ -13,8 +13,8 @@ use flatcap_os::service_manager::{ServiceManager, ServiceState};
 use super::status_line::{RecordingState, StatusLine};
 use super::watchdog::{RecorderActivity, Watchdog, WatchdogAction};
 
-/// Minimum watchdog interval. A shorter interval may kill a recorder that only sleeps, because
-/// `poll_interval` can be one second.
+/// Minimum watchdog interval. With a shorter interval, a recorder that only sleeps may be killed,
+/// because `poll_interval` can be one second.
 const WATCHDOG_MIN: Duration = Duration::from_secs(3);
 /// Extension of the stop timeout that is requested repeatedly while the run is stopping.
 const END_TIME: Duration = Duration::from_secs(10);
@@ -111,7 +111,7 @@ impl ServiceNotifier {
         self.show(now_ns, metrics, stall_ns.map_or(RecordingState::Ending, RecordingState::Stalled));
     }
 
-    /// Feeds the watchdog. If a recorder is stuck, returns the time since when it is stuck, in
+    /// Feeds the watchdog. If a recorder is stuck, returns for how long it has been stuck, in
     /// nanoseconds.
     fn feed(&mut self, now_ns: u64, metrics: &Metrics, ring: Option<&Metrics>) -> Option<u64> {
         let activity = |metrics: &Metrics| RecorderActivity {

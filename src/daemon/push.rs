@@ -24,10 +24,10 @@ use crate::config::Config;
 
 /// The socket's name in the runtime directory.
 const SOCKET_NAME: &str = "push.sock";
-/// Divisor of the segment size for the descriptors of pushed sources. They may take at most 1/4 of
-/// a segment, because header and footer repeat all of them.
+/// Divisor of the segment size that gives the space for the descriptors of pushed sources. They may
+/// take at most 1/4 of a segment, because header and footer repeat all of them.
 const DESCRIPTION_SHARE: u64 = 4;
-/// Number of sources of a run that are reserved for the host and for reloads.
+/// How many of a run's sources are reserved for the host and for reloads.
 const HOST_SOURCES: u64 = 512;
 
 /// The running thread.
@@ -36,7 +36,7 @@ pub(super) struct PushThread {
     pub(super) thread: JoinHandle<()>,
 }
 
-/// The settings of the thread that belong to this run.
+/// The thread's settings for this run.
 pub(super) struct PushPlace {
     pub(super) run_id: u64,
     pub(super) directory: (u64, u64), // device and inode of the data directory
@@ -160,8 +160,8 @@ fn limits(config: &Config) -> PushLimits {
     }
 }
 
-/// Returns the size of the smallest segments that describe pushed sources, and the name of the key
-/// that sets this size.
+/// Returns the size of the smallest kind of segment that describes pushed sources, and the name of
+/// the key that sets this size.
 fn smallest_segment(config: &Config) -> (u64, &'static str) {
     let of_disk = (config.storage.segment_size, "[storage] segment_size");
     let of_ring = || (super::ring::ring_segment_bytes(config), "[blackbox] memory_max");

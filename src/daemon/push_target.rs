@@ -29,7 +29,7 @@ pub(super) struct RunTarget {
     pub(super) wall_offset: Arc<WallOffset>,
     /// Receives the lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
-    /// Keeps the memory of lanes.
+    /// Stores the memory of lanes with the service manager.
     pub(super) lane_store: Arc<LaneStore>,
 }
 

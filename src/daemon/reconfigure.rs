@@ -184,7 +184,7 @@ impl RunningConfig {
         Ok(answer)
     }
 
-    /// Determines the sources that stay, are added and are removed; opens the added ones.
+    /// Determines which sources stay, are added and are removed, and opens the added ones.
     fn plan(&self, config: &Config, known: &[SourceInfo]) -> Result<ReloadPlan, ReloadError> {
         let host = HostRoot::new(&config.recorder.host_root);
         let mut plan = ReloadPlan {

@@ -73,7 +73,8 @@ impl RecoveryThread {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits for the recovery, up to a limit. During the wait, calls `meanwhile` with the time.
+    /// Waits for the recovery, up to a limit. While waiting, calls `meanwhile` with the current
+    /// time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");

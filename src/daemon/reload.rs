@@ -22,13 +22,13 @@ use crate::config::{Config, CpuShare};
 const INTERVAL_NS: u64 = NS_PER_S;
 /// Maximum number of calls that wait for a reload. Further calls are refused as busy.
 const CALLS_MAX: usize = 64;
-/// Maximum number of jobs that are queued for the thread. These are one reload, and flushes.
-/// Further jobs are refused as busy.
+/// Maximum number of jobs that are queued for the thread. The jobs are one reload and any number of
+/// flushes. Further jobs are refused as busy.
 const JOBS_MAX: usize = 16;
 /// Maximum time that the end of a run waits for a reload. If a source hangs while it is opened, the
 /// thread is abandoned after this time.
 const STOP_MAX_NS: u64 = NS_PER_S;
-/// Duration after which a running reload is logged, at most one time, because callers wait for it.
+/// Duration after which a running reload is logged once, because callers wait for the reload.
 const SLOW_NS: u64 = 10 * NS_PER_S;
 
 /// A function that reads the configuration again. The error lists all mistakes in the
@@ -150,8 +150,8 @@ impl Reloader {
         sent.is_ok()
     }
 
-    /// Returns whether the current reload has ended, whether with success, with an error, or
-    /// because the thread ended. The result is then in `last`.
+    /// Returns whether the current reload has ended: with success, with an error, or because the
+    /// thread ended. The result is then in `last`.
     pub(super) fn poll(&mut self, now_ns: u64) -> bool {
         let Some(since_ns) = self.since_ns else { return false };
         if now_ns.saturating_sub(since_ns) >= SLOW_NS && !self.is_slow_logged {

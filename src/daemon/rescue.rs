@@ -1,5 +1,5 @@
-//! Takes over the lanes of killed runs that clients have handed over. Adds the committed frames of
-//! these lanes to the files of their run, as a separate segment.
+//! Takes over lanes of killed runs from the clients that hand them over. Adds the committed frames
+//! of these lanes to the files of their run, as a separate segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,8 +30,8 @@ const COLLECT_TIME: Duration = Duration::from_millis(500);
 /// Maximum time for collecting lanes. Without it, lanes that arrive one by one could make the
 /// others wait forever.
 const COLLECT_NS_MAX: u64 = 1_000_000_000;
-/// Maximum size of lanes that are rescued together, in bytes, because their frames are in memory
-/// during the rescue.
+/// Maximum size in bytes of lanes that are rescued together. It is limited, because their frames
+/// are in memory during the rescue.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of rescues of an earlier run for one user. Each rescue writes a segment, and a
 /// client must not be able to keep this recorder busy.
@@ -103,7 +103,7 @@ impl RescueThread {
         thread::spawn("rescue", run).map(Self)
     }
 
-    /// Waits for the thread, up to a limit. During the wait, calls `meanwhile` with the time.
+    /// Waits for the thread, up to a limit. While waiting, calls `meanwhile` with the current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             // If the thread panicked, the panic hook has reported it.

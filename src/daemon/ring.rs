@@ -29,12 +29,12 @@ const SEGMENT_AGE_NS: u64 = 5_000_000_000;
 /// Time limit for the recovery of earlier runs. After this time, the snapshots of these runs are
 /// completed from the ring.
 const COMPLETION_NS: u64 = 60_000_000_000;
-/// Divisor of the ring's memory for the maximum size of a segment. Two segments are uncompressed at
-/// a time, the open one and the one that is being compressed.
+/// Divisor of the ring's memory that gives the maximum size of a segment. Two segments are
+/// uncompressed at a time, the open one and the one that is being compressed.
 const SEGMENT_SHARE: u64 = 16;
-/// Uncompressed size of a block, in bytes. It is about a third of a second of six sources at 1 kHz,
-/// and a few seconds of the default sources. The size matters because a snapshot decompresses whole
-/// blocks at its ends.
+/// Uncompressed size of a block, in bytes. A block of this size holds about 0.3 s of six sources at
+/// 1 kHz, or a few seconds of the default sources. The size matters because a snapshot decompresses
+/// whole blocks at its ends.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Share of one core that the compression of the ring may use, in basis points. This is several
 /// times the need of six sources at 1 kHz. Without compression no samples are lost, but the window
@@ -65,8 +65,8 @@ fn ring_path(run_dir: &Path, (device, inode): (u64, u64)) -> PathBuf {
 
 impl Ring {
     /// Opens the ring of a data directory. Returns `None` if no ring is configured, or if `run_dir`
-    /// cannot hold the ring. In the latter case everything is recorded in the data directory,
-    /// without thinning.
+    /// cannot hold the ring. If `run_dir` cannot hold the ring, everything is recorded in the data
+    /// directory, without thinning.
     pub(super) fn open(config: &Config, directory: &DataDirectory, metrics: &Metrics) -> Option<Self> {
         if !config.blackbox.is_on() {
             return None;
@@ -209,8 +209,8 @@ pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     }
 }
 
-/// Returns the sources whose samples are batches of events, by id, and whether each is recorded in
-/// the data directory.
+/// Returns the sources whose samples are batches of events, by id. For each, also returns whether
+/// it is recorded in the data directory.
 fn batches(config: &Config, header: &SegmentHeader) -> Vec<(u16, SourceThinning)> {
     let thinning = |info: &SourceInfo| {
         let source = config.sources.iter().find(|source| source.full_name() == info.name)?;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 /// The start times of the ring's segments by the monotonic clock. The name of a segment has the
-/// wall time of its creation, which says nothing about its age after the wall clock was set.
+/// wall time of its creation. After the wall clock was set, this time says nothing about the
+/// segment's age.
 #[derive(Debug, Default)]
 pub(super) struct RingAge {
     /// The wall time in the name, and the monotonic time, in seconds. The oldest comes first.
@@ -19,8 +20,8 @@ pub(super) struct ClockSeconds {
 
 impl RingAge {
     /// Returns the age of the oldest segment in seconds, and 0 without one. The segments are
-    /// identified by the wall times in their names; 0 means no segment. Must be called at least one
-    /// time for each open segment.
+    /// identified by the wall times in their names; 0 means no segment. This function must be
+    /// called at least once for each open segment.
     pub(super) fn update(&mut self, oldest_s: u64, open_s: u64, now: ClockSeconds) -> u64 {
         if open_s != 0 && self.begun.back().is_none_or(|(name, _)| *name != open_s) {
             self.begun.push_back((open_s, now.mono));

@@ -33,7 +33,8 @@ pub(super) struct FiringReport {
     pub(super) reason: String,
     pub(super) values: Vec<ReportedValue>,
     pub(super) fired_wall_ns: i64,
-    /// The end of the window as it is known now. A further firing extends the window.
+    /// The end of the window, as planned at the time of the firing. A further firing extends the
+    /// window.
     pub(super) until_wall_ns: i64,
 }
 
@@ -53,8 +54,8 @@ struct HostFiring<'a> {
     /// Time of the firing, as RFC 3339 in UTC.
     time: Option<String>,
     data_dir: &'a Path,
-    /// The future directory of the snapshot, which exists about a second after the end of the
-    /// window; `None` without a ring.
+    /// The directory in which the snapshot will appear about a second after the end of the window.
+    /// It is `None` without a ring.
     snapshot: Option<&'a Path>,
 }
 
@@ -127,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Maximum wait. It only prevents that a failing test hangs.
+    /// Maximum wait. It only keeps a failing test from hanging.
     const WATCHDOG: Duration = Duration::from_secs(120);
 
     fn report() -> FiringReport {

@@ -1,5 +1,5 @@
-//! The rules of a run, which are compiled for the sources that the run reads, and the actions when
-//! a rule fires.
+//! The rules of a run, compiled for the sources that the run reads, and the actions that follow
+//! when a rule fires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,9 +38,9 @@ struct RuleAction {
 }
 
 /// Compiles the rules for these sources, which are ordered by id. A rule about a source that this
-/// host lacks is skipped with a warning, because the configuration itself was checked before. A
-/// rule about a source that an application has not pushed yet waits until the application pushes
-/// it.
+/// host lacks is skipped with a warning. It is not an error, because the configuration itself was
+/// checked before. A rule about a source that an application has not pushed yet waits until the
+/// application pushes it.
 pub(super) fn compile_rules(
     config: &Config,
     sources: &[SourceInfo],
@@ -146,7 +146,7 @@ fn report(problems: &[RuleProblem]) {
 }
 
 /// Returns the actions of each enabled rule. A program that must not be run is reported now, and
-/// again each time when it would be run.
+/// again each time it would be run.
 fn rule_actions(config: &Config) -> BTreeMap<Arc<str>, RuleAction> {
     let enabled = config.triggers.iter().filter(|trigger| trigger.enabled);
     let action = |trigger: &TriggerConfig| {

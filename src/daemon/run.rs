@@ -58,7 +58,7 @@ pub(super) struct RunStorage {
     pub(super) snapshots: Option<SnapshotHandle>,
     /// Receives the lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
-    /// Keeps the memory of lanes.
+    /// Stores the memory of lanes with the service manager.
     pub(super) lane_store: Arc<LaneStore>,
 }
 
@@ -139,7 +139,7 @@ impl PassedOn {
     }
 }
 
-/// The inputs of the recorders that are not shared with the groups.
+/// Those inputs of the recorders that the groups do not share.
 struct RecorderInputs<'a> {
     header: &'a SegmentHeader,
     wall_offset: &'a Arc<WallOffset>,
@@ -255,7 +255,7 @@ fn run_sources(
     RunSources::new(header.sources.clone(), Arc::clone(metrics), ring_metrics, receivers, notes)
 }
 
-/// Returns the settings of the thread of pushed frames that belong to this run.
+/// Returns this run's settings for the thread of pushed frames.
 fn push_place(
     config: &Config,
     place: &RunStorage,
@@ -410,8 +410,8 @@ impl RunThreads {
         self.push.iter().for_each(|push| push.stop.stop());
     }
 
-    /// Stops the samplers and joins all threads in the order of ownership. During the wait, calls
-    /// `meanwhile` with the time.
+    /// Stops the samplers and joins all threads: first the threads that fill queues, then the
+    /// recorders that read the queues. While waiting, calls `meanwhile` with the current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) -> Result<RecorderReport, DaemonError> {
         self.stop();
         let limit = (monotonic_ns() + SAMPLERS_STOP_MAX_NS, SAMPLERS_STOP_MAX_NS);

@@ -121,9 +121,9 @@ impl RunSources {
     }
 }
 
-/// Returns the notes of a source. The first is its description in the recording on disk. If its
-/// description in the ring differs, that is the second. `period_mins` contains the minimum period
-/// of each recorder, the ring's first.
+/// Returns the notes of a source. The first is its description in the recording on disk. The second
+/// is its description in the ring, if that differs. `period_mins` contains the minimum period of
+/// each recorder, the ring's first.
 fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
     let mut notes: Vec<SourceInfo> =
         period_mins.iter().rev().map(|period_min_ns| with_period_min(source, *period_min_ns)).collect();

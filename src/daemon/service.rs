@@ -66,7 +66,7 @@ pub struct RunStart<'a> {
     pub config: &'a Config,
     /// The directory of the segments.
     pub data_dir: &'a Path,
-    /// All counters, one per source.
+    /// All counters of the run.
     pub metrics: &'a Metrics,
 }
 
@@ -75,7 +75,7 @@ pub struct RunStart<'a> {
 pub struct Callbacks<'a> {
     /// The time to record; `None` records until a signal.
     pub duration: Option<Duration>,
-    /// Called one time, when recording has begun.
+    /// Called once, when recording has begun.
     pub on_start: &'a mut dyn FnMut(RunStart<'_>),
     /// Called several times per second.
     pub on_progress: &'a mut dyn FnMut(RunProgress<'_>),

@@ -27,7 +27,7 @@ use crate::config::{Config, SourceCompressionConfig};
 /// batch of frames, and a batch may contain two frames of this size.
 const COMPRESS_FRAME_MAX: u32 = 32 << 20;
 
-/// Allocates memory for the slabs that survives a kill of the process.
+/// Allocates memory that survives a kill of the process, for the slabs.
 ///
 /// # Errors
 /// The same errors as [`Arena::file_backed`].
@@ -45,8 +45,8 @@ pub(super) fn anonymous_arena(config: &Config) -> io::Result<Arena> {
     Arena::anonymous(geometry(config))
 }
 
-/// Returns the layout of the arena, which contains the slabs, and the sequence numbers of the
-/// maximum number of sources of a run.
+/// Returns the layout of the arena. The arena contains the slabs, and a sequence number for each of
+/// the sources that a run may have.
 fn geometry(config: &Config) -> Geometry {
     let memory = MemoryBudget::of(config);
     Geometry {
@@ -236,7 +236,7 @@ pub(super) fn count(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Converts a duration. The durations of the configuration are at most days.
+/// Converts a duration. The durations in the configuration are short enough to fit into 64 bits.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The thread that takes snapshots, and the snapshot requests of people and signals.
+//! The thread that takes snapshots, and the requests of people and signals for them.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::config::{Config, format_duration};
 /// Maximum time that a snapshot waits until all queued samples are in the ring. After this time,
 /// the snapshot is taken anyway and marked as incomplete.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
-/// Time that is added to the delay until samples are in the ring, for threads that run late.
+/// Time added to the delay until samples are in the ring, because threads may run late.
 const SETTLE_EXTRA_NS: u64 = 20_000_000;
 /// Maximum time that the end of a run waits for the last snapshots. If they take longer, the next
 /// start completes them.
@@ -41,7 +41,7 @@ pub(super) struct SnapshotThread {
     thread: JoinHandle<()>,
 }
 
-/// The sources and the destination of snapshots.
+/// The directories and the recorder that the snapshot thread uses.
 pub(super) struct SnapshotPlace<'a> {
     pub(super) directory: &'a DataDirectory,
     /// The storage of the data directory, which counts the bytes of snapshots.
@@ -100,8 +100,9 @@ impl SnapshotThread {
         Ok(Self { stop, wake, thread })
     }
 
-    /// Copies windows that have not yet ended as far as possible, and ends the thread. The recorder
-    /// of the ring must have ended before. During the wait, calls `meanwhile` with the time.
+    /// Copies the existing part of each window that has not yet ended, and ends the thread. The
+    /// recorder of the ring must already have ended. While waiting, calls `meanwhile` with the
+    /// current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop.store(true, Ordering::Release);
         self.wake.set();
@@ -114,8 +115,8 @@ impl SnapshotThread {
     }
 }
 
-/// Waits until the ring contains all queued samples. Returns false on an error or after the
-/// time limit.
+/// Waits until the ring contains all queued samples. Returns false on an error or after the time
+/// limit.
 fn settle(ring: &RecorderHandle) -> bool {
     let (reply, answer) = bounded(1);
     // The receiver may have stopped waiting, so an error of this send is ignored.

@@ -78,7 +78,8 @@ pub(super) struct Candidate {
 
 enum SamplerOrigin {
     Sampler(OpenedSampler),
-    /// `self` samples the counters of all sources, which are created after all sources are opened.
+    /// The source `self` samples the counters of all sources. These counters are created after all
+    /// sources are opened.
     Itself(HostFile),
 }
 
@@ -113,7 +114,7 @@ pub(super) fn counters(source: &SourceConfig) -> SourceMetrics {
     SourceMetrics::new(source.full_name().into_owned(), nanoseconds(source.period))
 }
 
-/// The configured sources that were opened and skipped.
+/// The configured sources, opened or skipped.
 #[derive(Debug)]
 pub struct OpenedSources {
     /// The sources that this host has, in the order of their ids.

@@ -20,8 +20,8 @@ const MEASURE_INTERVAL_NS: u64 = NS_PER_S;
 /// Number of measurements that are kept for the growth rate of the directory. They cover one
 /// minute.
 const MEASUREMENTS_MAX: usize = 60;
-/// Maximum lag of compression, in nanoseconds. If compression lags more, the forecast ignores it,
-/// because segments may be removed before they are compressed.
+/// Maximum lag of compression, in nanoseconds. If compression lags by more than this, the forecast
+/// ignores compression, because segments may be removed before they are compressed.
 const LAG_MAX_NS: u64 = 600 * NS_PER_S;
 /// Maximum number of applications that are listed.
 const SENDERS_MAX: usize = 64;
@@ -231,9 +231,9 @@ fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
     senders
 }
 
-/// Returns the size after compression per recorded byte, as measured in this run. Segments that
-/// were left uncompressed count with their full size. Returns `None` if compression is off or lags,
-/// and until something is measured.
+/// Returns the compressed size per recorded byte, as measured in this run. Segments that were left
+/// uncompressed count with their full size. Returns `None` if compression is off or lags, or if
+/// nothing has been measured yet.
 #[allow(clippy::cast_precision_loss, reason = "a forecast")]
 fn compression_ratio(compression: &CompressionMetrics, now_ns: u64) -> Option<f64> {
     let is_lagging = compression.oldest_wait_ns(now_ns) > LAG_MAX_NS;

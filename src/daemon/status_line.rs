@@ -23,7 +23,8 @@ pub(super) enum RecordingState {
 }
 
 impl RecordingState {
-    /// Returns whether both are the same variant. In that case a new line may wait.
+    /// Returns whether both are the same variant. In that case, the new line need not be shown at
+    /// once.
     fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use flatcap_format::segment::SegmentError;
 
-/// An error that ends an export. Either no file has its final name, or not all files have.
+/// An error that ends an export. Afterwards, no file or only some of the files have their final
+/// names.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {

@@ -21,11 +21,11 @@ const BUFFER_BYTES: usize = 32 << 20;
 /// Number of frames between two progress reports.
 const STEP_FRAMES: u64 = 1024;
 
-/// Writes the payloads of each source to a separate file. The file consists of frames of length,
-/// checksum and payload, in the order of the recording. All files appear under their names at the
-/// end.
+/// Writes the payloads of each source to a separate file. The file consists of frames, each with
+/// length, checksum and payload, in the order of the recording. All files get their final names at
+/// the end.
 ///
-/// A file is named after its source, with the suffix `.bin`; In the name, `_` replaces characters
+/// A file is named after its source, with the suffix `.bin`. In the name, `_` replaces characters
 /// other than letters, digits, `.`, `_` and `-`. A source that a header names and that has no frame
 /// in the selected time becomes an empty file. The export stops if `watch` returns false.
 ///

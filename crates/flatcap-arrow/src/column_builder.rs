@@ -21,7 +21,7 @@ pub(crate) enum ColumnBuilder {
 }
 
 impl ColumnBuilder {
-    /// Creates an empty column. Its type must be a type that columns of fields have.
+    /// Creates an empty column. Its type must be a type that a column of selected fields can have.
     pub(crate) fn new(data_type: &DataType) -> Self {
         match data_type {
             DataType::UInt64 => Self::Unsigned(UInt64Builder::new()),

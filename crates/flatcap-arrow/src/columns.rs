@@ -1,4 +1,4 @@
-//! Columns of a query as Arrow arrays.
+//! Converts the columns of a query to Arrow arrays.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub enum IntegerTypes {
 /// Values that the type of their column cannot hold. The cells of these values become null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge {
-    /// The row of the first such value, and the value.
+    /// The row of the first value that the type cannot hold, and this value.
     pub(crate) row: usize,
     pub(crate) value: u64,
     /// Number of such values.

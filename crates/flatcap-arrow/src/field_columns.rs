@@ -91,8 +91,9 @@ impl FieldColumn {
     }
 }
 
-/// Returns two columns with the times at which rows begin, in wall nanoseconds. The first column
-/// contains times, and the second one contains numbers. The arrays share their memory.
+/// Returns two columns with the wall times at which rows begin, in nanoseconds. The first column
+/// contains timestamps, and the second one contains the same values as integers. The arrays share
+/// their memory.
 pub(crate) fn time_arrays(wall_ns: Vec<i64>) -> [ArrayRef; 2] {
     let values = ScalarBuffer::from(wall_ns);
     let times = TimestampNanosecondArray::new(values.clone(), None).with_timezone(ZONE);

@@ -20,15 +20,15 @@ use crate::layout::{Descriptions, encoding_error};
 
 /// Maximum number of rows of a batch that is built row by row.
 const ROWS_MAX: usize = 1 << 13;
-/// Maximum number of values of such a batch, which is about 2 MiB. A batch with only one row may
-/// have more values.
+/// Maximum number of values in a batch that is built row by row. These values take about 2 MiB. A
+/// batch with only one row may have more values.
 const VALUES_MAX: usize = 1 << 18;
-/// Number of rows after which the caller is asked whether to continue, while the columns are being
-/// determined.
+/// Number of rows between two calls of `goes_on`, while the columns are being determined.
 const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
 
-/// Reads rows of selected fields. There is a column for the time, one for each field, one for the
-/// host if there are several hosts, and one for the element if rows are elements.
+/// Reads rows of selected fields. There is a column for the time and one for each field. If there
+/// are several hosts, there is one for the host. If rows are elements, there is one for the
+/// element.
 #[derive(Debug)]
 pub struct FieldsReader {
     rows: FieldRows,
@@ -44,7 +44,7 @@ pub struct FieldsReader {
 enum FieldRows {
     /// Batches of columns.
     Plain(Box<PlainRows>),
-    /// Rows that are joined one by one, and a notice that follows the rows of the last batch.
+    /// Rows that are joined one by one, and a notice that is returned after the last batch.
     Joined(Box<RowReader>, Option<Notice>),
 }
 
@@ -57,9 +57,10 @@ struct RowBatch {
 }
 
 impl FieldsReader {
-    /// Requests rows. If elements of lists have separate columns, the rows are read twice, because
-    /// the columns are known only at the end. During the first reading, `goes_on` is called
-    /// repeatedly. If `goes_on` returns false, this function ends and returns `None`.
+    /// Requests rows. If the elements of a list have separate columns, the rows are read twice,
+    /// because all columns are known only after the first reading. During the first reading,
+    /// `goes_on` is called repeatedly. If `goes_on` returns false, this function ends and returns
+    /// `None`.
     ///
     /// # Errors
     /// The errors of the query.
@@ -103,7 +104,7 @@ impl FieldsReader {
     /// Returns the next part, or `None` at the end. Gaps and markers are not rows.
     ///
     /// # Errors
-    /// The errors of the query. In addition, `OtherType` if the type of a field changed.
+    /// Returns the errors of the query. Also returns `OtherType` if the type of a field changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match &mut self.rows {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// The values that were left out because the type of their column cannot hold them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LargeValues {
-    /// The number of such values and the first value, by source and field.
+    /// For each source and field, the number of left-out values and a description of the first one.
     fields: BTreeMap<(String, String), (u64, String)>,
 }
 
@@ -22,8 +22,8 @@ impl LargeValues {
         self.fields.is_empty()
     }
 
-    /// Returns a line for each field from which values were left out. Each line comes with its
-    /// source.
+    /// Returns a line for each field from which values were left out. Each line is returned
+    /// together with the name of its source.
     pub fn lines(&self) -> impl Iterator<Item = (&str, String)> {
         self.fields.iter().map(|((source, path), (count, first))| {
             let values = if *count == 1 { "value" } else { "values" };

@@ -19,13 +19,13 @@ use crate::sample_reader::SampleBatch;
 
 /// Time zone of all timestamps.
 pub const ZONE: &str = "UTC";
-/// Name of a list's element (struct or value) in Parquet, as its specification requires.
+/// Name of a list's element (struct or value) in Parquet, as the specification of Parquet requires.
 const LIST_ELEMENT: &str = "element";
-/// Name of the column with the names of elements, unless one of their fields has this name.
+/// Name of the column with the names of elements, unless a field of the elements has this name.
 const ELEMENT: &str = "element";
 /// Name of the column with the value of an element, if elements are values and not structs.
 const VALUE: &str = "value";
-/// Character before the number that makes the name of a column distinct.
+/// Character between the name of a column and the number that makes the name unique.
 pub(crate) const SEPARATOR: char = '-';
 
 /// Options for the conversion of values to columns.
@@ -35,7 +35,7 @@ pub struct LayoutOptions {
     pub integers: IntegerTypes,
     /// The unit of times.
     pub time_unit: TimeUnit,
-    /// Whether the elements of lists are rows of separate files.
+    /// Whether the elements of each list become the rows of a separate file.
     pub is_exploded: bool,
 }
 
@@ -136,7 +136,7 @@ impl FileLayout {
     /// column cannot hold is left out, and added to `large`.
     ///
     /// # Errors
-    /// `TooLarge` if the number or the time of a sample does not fit its column.
+    /// Returns `TooLarge` if the number or the time of a sample does not fit its column.
     pub fn batch(
         &self,
         samples: &mut SampleBatch,
@@ -309,8 +309,8 @@ impl<'d> SchemaBuilder<'d> {
     }
 
     /// Returns the columns of a list's elements. If no field contains the name of an element, there
-    /// is an additional column for the name. This is true for a list of values, and for a list
-    /// inside another list.
+    /// is an additional column for the name. There is such a column for a list of values, and for a
+    /// list inside another list.
     fn element_columns(
         &self,
         number: usize,
@@ -372,7 +372,7 @@ fn list_name(list: &str) -> String {
     list.replace("[*]", "")
 }
 
-/// Returns the type of times.
+/// Returns the Arrow type of timestamps.
 pub fn time_type(unit: TimeUnit) -> DataType {
     DataType::Timestamp(unit, Some(ZONE.into()))
 }

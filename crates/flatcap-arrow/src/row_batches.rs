@@ -22,7 +22,8 @@ pub struct RowBatches {
     reader: SampleReader,
     descriptions: Descriptions,
     layouts: Vec<FileLayout>,
-    /// The number of each layout, by the tables of a source with one schema.
+    /// The index of each layout in `layouts`. The key is the list of the tables that belong to one
+    /// source and schema.
     by_tables: HashMap<Vec<usize>, usize>,
     run_name: String,
     large: LargeValues,
@@ -34,7 +35,7 @@ pub struct RowBatches {
 pub enum RowBatchItem {
     /// Rows of one source.
     Rows {
-        /// Number of the layout, for [`RowBatches::schema`]. There is one layout per source and
+        /// Index of the layout, for [`RowBatches::schema`]. There is one layout per source and
         /// schema.
         layout: usize,
         /// The rows. Each row is a sample.
@@ -51,10 +52,11 @@ pub enum RowBatchItem {
 }
 
 impl RowBatches {
-    /// Opens the sources and times of some segments. The filter selects them.
+    /// Opens the segments at `paths` to read some of their sources and times. The filter selects
+    /// them.
     ///
     /// # Errors
-    /// `Query` for a path that is missing or unreadable.
+    /// Returns `Query` if a path is missing or unreadable.
     pub fn open(paths: &[PathBuf], filter: ReplayFilter) -> Result<Self, BatchError> {
         let recording = Recording::open(paths)?;
         let query = Query { filter, ..Query::default() };
@@ -71,7 +73,7 @@ impl RowBatches {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// `Query` for a file that cannot be read.
+    /// Returns `Query` if a file cannot be read.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for schemas between")]
     pub fn next(&mut self) -> Result<Option<RowBatchItem>, BatchError> {
         while let Some(item) = self.reader.next()? {
@@ -106,7 +108,7 @@ impl RowBatches {
         &self.large
     }
 
-    /// Returns the number of the layout of samples with these tables. Adds the layout if it is new.
+    /// Returns the index of the layout for samples with these tables. Adds the layout if it is new.
     fn layout_of(&mut self, tables: Vec<usize>) -> usize {
         if let Some(known) = self.by_tables.get(&tables) {
             return *known;

@@ -34,7 +34,7 @@ pub enum RecordedItem {
 #[derive(Debug)]
 pub struct SampleReader {
     results: QueryResults,
-    /// The tables so far of the samples that are being read. Further tables may follow.
+    /// The tables of the current samples that have been read so far. Further tables may follow.
     open: Option<SampleBatch>,
     /// The item that is returned after the last samples.
     held: Option<RecordedItem>,
@@ -53,7 +53,7 @@ impl SampleBatch {
         self.tables.first().map_or(&NONE, |batch| &batch.times)
     }
 
-    /// Returns the numbers of the tables, which identify the source and its schema.
+    /// Returns the numbers of the tables. These numbers identify the source and its schema.
     pub fn table_numbers(&self) -> Vec<usize> {
         self.tables.iter().map(|batch| batch.table).collect()
     }
@@ -124,8 +124,8 @@ impl SampleReader {
     }
 
     /// Adds a table to the open samples. If the table belongs to other samples, the open samples
-    /// are complete, because a query returns the tables of the same samples one after the other.
-    /// Then returns the open samples.
+    /// are complete, because a query returns the tables of the same samples one after the other. In
+    /// this case, returns the open samples.
     fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
         let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
         if let Some(open) = &mut self.open

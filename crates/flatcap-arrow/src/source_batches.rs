@@ -31,12 +31,12 @@ pub struct SourceBatches {
 }
 
 impl SourceBatches {
-    /// Creates the batches of a source with these tables of a reader. With `step_ns`, the batches
-    /// contain only the first sample of each step of this length, in nanoseconds. With `hosts`,
-    /// there is a column with the host of each sample.
+    /// Creates a converter for the source to which these tables of a reader belong. With `step_ns`,
+    /// the batches contain only the first sample of each step of this length, in nanoseconds. With
+    /// `hosts`, there is a column with the host of each sample.
     ///
     /// # Errors
-    /// `Encode` if there is no table.
+    /// Returns `Encode` if there is no table.
     pub fn new(
         tables: Vec<usize>,
         reader: &SampleReader,
@@ -69,7 +69,7 @@ impl SourceBatches {
         Ok(Self { layout, schema, tables, step, run: String::new(), hosts, host: String::new() })
     }
 
-    /// Records that the following samples belong to this run.
+    /// Sets the run to which the following samples belong.
     pub fn begin_run(&mut self, run: &RunInfo) {
         self.run = format!("{:016x}", run.run_id);
         self.host = self.hosts.as_ref().map(|hosts| hosts.name_of(run.run_id).to_owned()).unwrap_or_default();
@@ -91,8 +91,8 @@ impl SourceBatches {
     /// Converts samples of the run to a batch. Moves the values out of `samples`.
     ///
     /// # Errors
-    /// `SeveralSources` for samples of another source, `OtherSchema` for samples with another
-    /// schema.
+    /// Returns `SeveralSources` if the samples belong to another source, and `OtherSchema` if they
+    /// have another schema.
     pub fn batch(
         &mut self,
         samples: &mut SampleBatch,

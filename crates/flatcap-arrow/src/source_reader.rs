@@ -17,7 +17,7 @@ use crate::source_batches::SourceBatches;
 pub struct SourceReader {
     reader: SampleReader,
     batches: SourceBatches,
-    /// The first items, which were read to determine the columns and not returned yet.
+    /// The first items, which were read to determine the columns and have not been returned yet.
     held: VecDeque<FirstItem>,
 }
 
@@ -34,7 +34,7 @@ impl SourceReader {
     /// `hosts`, there is a column for the host.
     ///
     /// # Errors
-    /// The errors of the query.
+    /// Returns the errors of the query.
     pub fn open(
         recording: &Recording,
         query: &Query,
@@ -82,7 +82,8 @@ impl SourceReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// The errors of the query. In addition, `OtherSchema` if the schema of the source changed.
+    /// Returns the errors of the query. Also returns `OtherSchema` if the schema of the source
+    /// changed.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for a summary between")]
     pub fn next(&mut self) -> Result<Option<BatchItem>, BatchError> {
         match self.held.pop_front() {

@@ -24,8 +24,8 @@ impl StepFilter {
         }
     }
 
-    /// Records that the following samples belong to a run of this host. The steps of the host
-    /// continue.
+    /// Begins a run of this host, to which the following samples belong. The filter continues with
+    /// the steps of this host from its earlier runs.
     pub fn begin_run(&mut self, host: &str, machine_id: Option<&str>) {
         let host = (host.to_owned(), machine_id.map(str::to_owned));
         let next = self.others.remove(&host).unwrap_or_default();

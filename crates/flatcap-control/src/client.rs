@@ -45,7 +45,7 @@ pub enum ClientError {
     /// Several recorders are running.
     #[error("several recordings are running; name one with --socket:{}", list(.0))]
     Several(Vec<FoundRecorder>),
-    /// The socket cannot be connected to.
+    /// The connection to the socket failed.
     #[error("{}: {error}{}", path.display(), hint(path, error))]
     Connect {
         /// The socket.
@@ -67,7 +67,7 @@ pub enum ClientError {
     InvalidAnswer {
         /// The socket.
         path: PathBuf,
-        /// The error in the answer.
+        /// The reason why the answer is invalid.
         reason: String,
     },
     /// The recorder refused the request.
@@ -105,8 +105,8 @@ impl Client {
     /// that answers at the default paths.
     ///
     /// # Errors
-    /// [`NotRunning`](ClientError::NotRunning), [`Several`](ClientError::Several), or the error of
-    /// the only socket that was found.
+    /// Returns [`NotRunning`](ClientError::NotRunning), [`Several`](ClientError::Several), or the
+    /// error of the only socket that was found.
     pub fn find(socket: Option<&Path>) -> Result<Self, ClientError> {
         if let Some(socket) = socket {
             return Ok(Self { socket: socket.to_owned() });
@@ -142,7 +142,7 @@ impl Client {
     /// Returns the status.
     ///
     /// # Errors
-    /// Every kind of [`ClientError`] except `NotRunning` and `Several`.
+    /// Returns any [`ClientError`] except `NotRunning` and `Several`.
     pub fn status(&self) -> Result<Status, ClientError> {
         Status::from_json(&self.status_json()?).map_err(|error| self.invalid_answer(error))
     }
@@ -171,8 +171,8 @@ impl Client {
         self.ask(Method::POST, "/mark", text.to_owned(), COMMAND_WAIT)
     }
 
-    /// Requests a snapshot of the time `last` before now and of the time `after` from now on.
-    /// Returns the recorder's message.
+    /// Requests a snapshot that covers the time from `last` before now to `after` from now. Returns
+    /// the recorder's message.
     ///
     /// # Errors
     /// The same errors as [`status`](Self::status).
@@ -274,7 +274,8 @@ fn list(found: &[FoundRecorder]) -> String {
     found.iter().map(line).collect()
 }
 
-/// Returns advice about an error whose text alone does not suffice.
+/// Returns advice for an error whose text does not say what to do. Returns an empty string for any
+/// other error.
 fn hint(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => match (file_access(path), path.parent().map(file_access)) {
@@ -292,7 +293,7 @@ fn hint(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// Returns a text that names the accounts that may use a file with this user, group and mode.
+/// Returns text that says which accounts may use a file with this user, group and mode.
 fn access_hint((user, group, mode): (u32, u32, u32)) -> String {
     let user = account_name("/etc/passwd", user);
     if mode & GROUP_PERMISSIONS == 0 {

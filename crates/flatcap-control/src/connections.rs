@@ -19,8 +19,8 @@ use tokio::time::{sleep, timeout};
 /// that has sent no request. If there is no such connection, the further connection waits for a
 /// slot.
 const CONNECTIONS_MAX: usize = 64;
-/// Minimum age of a connection before it can be displaced, because a request over a long distance
-/// needs some time.
+/// Minimum age at which a connection can be displaced. A request over a long distance needs this
+/// time to arrive.
 const DISPLACE_DELAY: Duration = Duration::from_millis(100);
 
 /// The state shared by the connections of one listener.
@@ -67,7 +67,8 @@ impl ListenerState {
     /// request, and calls `displaced`.
     ///
     /// # Errors
-    /// The semaphore of the slots is closed. This does not happen, because nothing closes it.
+    /// The semaphore of the slots is closed. This error does not happen, because nothing closes the
+    /// semaphore.
     pub async fn acquire_slot(&self, displaced: impl Fn()) -> Result<OwnedSemaphorePermit, AcquireError> {
         loop {
             let oldest = self.silent.borrow().front().cloned();

@@ -118,9 +118,9 @@ enum FamilyKind {
     Info,
 }
 
-/// Writes metric families in a text format. This is `OpenMetrics` 1.0, or version 0.0.4 of
-/// Prometheus. The latter lacks units, the info type and the end marker. In the latter, a counter
-/// family has the same name as its lines.
+/// Writes metric families in a text format. The format is `OpenMetrics` 1.0 or the text format
+/// 0.0.4 of Prometheus. The Prometheus format lacks units, the info type and the end marker. In the
+/// Prometheus format, the name of a counter family ends with `_total`, like the names of its lines.
 struct ExpositionWriter {
     text: String,
     format: ExpositionFormat,
@@ -155,7 +155,7 @@ impl ExpositionWriter {
         Ok(())
     }
 
-    /// Begins a family. The unit is the end of the name.
+    /// Begins a family. The name of a metric ends with its unit.
     fn family(&mut self, name: &str, help: &str, kind: FamilyKind) -> fmt::Result {
         let is_open = self.format == ExpositionFormat::OpenMetrics;
         let (suffix, kind) = match kind {
@@ -204,7 +204,7 @@ impl ExpositionWriter {
     }
 }
 
-/// A number with a decimal point and without an exponent.
+/// A value that is printed with a decimal point and without an exponent.
 struct Float(f64);
 
 impl fmt::Display for Float {
@@ -221,8 +221,8 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Converts wall clock nanoseconds to seconds since 1970. At present, the result is exact to a
-/// quarter of a microsecond.
+/// Converts wall clock nanoseconds to seconds since 1970. For present times, the result is exact to
+/// a quarter of a microsecond.
 #[allow(
     clippy::cast_precision_loss,
     reason = "whole seconds are separate, so that the fraction is rounded once"

@@ -1,8 +1,8 @@
 //! The control server and its client. The client sends HTTP requests to the running recorder over a
 //! Unix socket.
 //!
-//! The server changes nothing itself. It passes each request to the daemon, which decides, and
-//! returns the answer.
+//! The server changes nothing itself. It passes requests for the status or for a change to the
+//! daemon, and returns the daemon's answer.
 
 mod client;
 mod connections;

@@ -35,9 +35,9 @@ pub enum ControlRequest {
 /// The part of the ring to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotWindow {
-    /// The length of the time before the request that is kept.
+    /// The length of the kept time before the request.
     pub last: Duration,
-    /// The length of the time after the request that is kept.
+    /// The length of the kept time after the request.
     pub after: Duration,
     /// The reason that the user has given; empty without a reason.
     pub reason: String,
@@ -89,14 +89,14 @@ impl Call {
     }
 }
 
-/// The end that sends requests. Each connection has one.
+/// The sending side of the queue of requests to the daemon. Each connection has one.
 #[derive(Debug, Clone)]
 pub struct Caller {
     sender: Sender<Call>,
     wake: Arc<WakeEvent>,
 }
 
-/// The end that receives and answers requests. The daemon has it.
+/// The receiving side of this queue, which also answers the requests. The daemon has it.
 #[derive(Debug)]
 pub struct Calls {
     receiver: Receiver<Call>,

@@ -16,7 +16,8 @@ const REASON_BYTES_MAX: usize = 1024;
 /// Maximum size of a log filter, in bytes.
 pub const FILTER_BYTES_MAX: usize = 1024;
 
-/// The index of the control socket. It is also a part of the answer to an unknown path.
+/// The list of requests that the control socket accepts. It is also a part of the answer to an
+/// unknown path.
 const INDEX: &str = "flatcap's control socket:\n\
     GET /status       the recorder's state, as JSON\n\
     GET /metrics      every counter, as OpenMetrics text\n\
@@ -26,7 +27,7 @@ const INDEX: &str = "flatcap's control socket:\n\
     POST /snapshot    keep what the ring holds; the body: {\"last\":\"30s\",\"after\":\"5s\",\"reason\":\"TEXT\"}\n\
     POST /flush       write and sync all samples taken so far\n\
     PUT /log-level    set the log filter to the body\n";
-/// The index of the TCP listener.
+/// The list of requests that the TCP listener accepts.
 const INDEX_TCP: &str = "flatcap's metrics:\nGET /metrics      every counter, as OpenMetrics text\n";
 
 /// The origin of a request.
@@ -52,11 +53,11 @@ pub(super) enum Route {
     Snapshot,
 }
 
-/// A refusal for which the daemon is not asked.
+/// A refusal that the server sends without asking the daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) status: StatusCode,
-    /// The allowed methods, for the `Allow` header.
+    /// The methods that the path allows, for the `Allow` header.
     pub(super) allow: Option<&'static str>,
     pub(super) text: String,
 }
@@ -115,7 +116,7 @@ impl Route {
         !matches!(self, Self::Index | Self::Metrics | Self::Status)
     }
 
-    /// Returns the index for clients of this origin.
+    /// Returns the list of requests that clients of this origin may send.
     pub(super) fn index(origin: &ClientOrigin) -> &'static str {
         if *origin == ClientOrigin::Network { INDEX_TCP } else { INDEX }
     }

@@ -1,7 +1,7 @@
 //! The HTTP server. All connections are served on one thread, and each has limits on size and time.
 //!
-//! Each connection serves one request, so the sum of its time limits is the longest time that it
-//! can stay. TCP connections have separate slots and never take slots of the control socket.
+//! Each connection serves one request. So a connection stays open for at most the sum of its time
+//! limits. TCP connections have separate slots and never take slots of the control socket.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -48,13 +48,13 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// Maximum size of the body of a request, in bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Divisor of `cpu_budget` for the CPU time of each listener. It ensures that constant requests do
-/// not take the CPU time that the sources need.
+/// The CPU time of each listener is `cpu_budget` divided by this number. Because of this limit,
+/// frequent requests do not take the CPU time that the sources need.
 const BUDGET_PART: u64 = 10;
-/// Time over which a listener can save up its CPU time, in nanoseconds. The saved time suffices for
-/// a few requests at once, and is never the whole `cpu_budget` of one second.
+/// A listener can save up the unused CPU time of at most this period, in nanoseconds. The saved
+/// time suffices for a burst of a few requests, and is less than the `cpu_budget` of one second.
 const BURST_NS: u64 = 8 * NS_PER_S;
-/// Time that answers in progress get when the server ends.
+/// Time limit for unfinished answers when the server ends.
 const END_WAIT: Duration = Duration::from_millis(300);
 /// Delay before connections are accepted again after a failure, for example after too many open
 /// files.
@@ -72,8 +72,9 @@ pub struct Server {
     budget: ListenerBudget,
 }
 
-/// The CPU time of the listeners. Each listener gets a tenth of `cpu_budget`. Clients with too many
-/// requests wait, so that the sources keep their share. Clones share the same budget.
+/// The budgets that limit the CPU time of the listeners. Each listener gets a tenth of
+/// `cpu_budget`. Clients that send too many requests wait, so that the sources keep their share.
+/// Clones share the same budget.
 #[derive(Debug, Clone)]
 pub struct ListenerBudget {
     socket: Arc<Throttle>,
@@ -141,7 +142,7 @@ impl Server {
     /// Serves requests until the server is stopped. Then removes the socket's file.
     ///
     /// # Errors
-    /// The kernel refuses a resource that is needed to wait for connections.
+    /// Fails if the kernel refuses a resource that is needed to wait for connections.
     pub fn run(self) -> io::Result<()> {
         let Self { stop, socket, metrics_listener, caller, metrics, exposition, budget } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -196,7 +197,8 @@ impl Server {
 /// Binds the address for metrics.
 ///
 /// # Errors
-/// The kernel's error, for example because the address is in use or does not belong to this host.
+/// Returns the kernel's error, for example if the address is in use or does not belong to this
+/// host.
 pub fn listen_for_metrics(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
@@ -235,7 +237,7 @@ impl Drop for OpenConnection<'_> {
     }
 }
 
-/// Serves the connections of one listener. Connections without an origin get no answer.
+/// Serves the connections of one listener. Connections whose origin is unknown get no answer.
 async fn accept<C>(
     next: impl AsyncFn() -> io::Result<C>,
     origin: impl Fn(&C) -> Option<ClientOrigin>,

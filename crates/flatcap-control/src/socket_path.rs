@@ -26,8 +26,8 @@ pub struct SocketPath {
 
 impl SocketPath {
     /// Returns the configured path. If it is empty, returns a path in the service's runtime
-    /// directory. If there is no such directory, returns a path in the user's own directory, with
-    /// the run id in its name.
+    /// directory. If that directory does not exist, returns a path in the user's own directory,
+    /// with the run id in its name.
     pub fn of(configured: &Path, run_id: u64) -> Self {
         if !configured.as_os_str().is_empty() {
             return Self { path: configured.to_owned(), own_directory: None };

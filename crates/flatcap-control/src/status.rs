@@ -22,9 +22,10 @@ pub struct Status {
     pub recorder: ProcessStatus,
     /// One entry per source that is read, in the order of ids.
     pub sources: Vec<SourceStatus>,
-    /// Sources that were read before in this run and that a reload has removed or given other ids.
+    /// Sources that were read earlier in this run. A reload has removed them or changed their ids.
     pub former: FormerStatus,
-    /// The open segment. If the next segment cannot be created, this is the last one.
+    /// The open segment. If no segment is open because the next one cannot be created, this is the
+    /// last segment.
     pub segment: SegmentStatus,
     /// The data directory.
     pub storage: StorageStatus,
@@ -40,7 +41,7 @@ pub struct Status {
     /// Frames that applications push; `None` if applications may not push.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<PushStatus>,
-    /// The rules that the run has had. The field is absent if there are no rules.
+    /// All rules that have existed in this run. The field is absent if there are no rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleStatus>,
 }
@@ -63,8 +64,8 @@ pub struct ProcessStatus {
     pub data_dir: String,
     /// Time since the first tick, in nanoseconds.
     pub uptime_ns: u64,
-    /// Share of one core used since the start, 1 for a whole core. Programs of `command.NAME` do
-    /// not count.
+    /// Share of one core used since the start. A share of 1 is a whole core. The CPU time of
+    /// programs that `command.NAME` starts is not included.
     pub cpu: f64,
     /// Share of one core used over the last second, measured like `cpu`.
     pub cpu_now: f64,
@@ -76,9 +77,9 @@ pub struct ProcessStatus {
     pub run_dir_in_use: bool,
 }
 
-/// Declares a part of the state, and how it is made of counters. A row has a field of the JSON with
-/// the value that it shows, or counters that the JSON has under their own names. The table of
-/// metrics has the meaning of each counter.
+/// Declares a part of the status, and how its fields are computed from counters. A row either
+/// defines a JSON field and its value, or lists counters that become JSON fields of the same name.
+/// The table of metrics has the meaning of each counter.
 macro_rules! status {
     ($(#[$about:meta])* $part:ident($($arguments:tt)*) { $($rows:tt)* }) => {
         status!(@rows [$(#[$about])*] $part [$($arguments)*] [] [] $($rows)*);
@@ -108,7 +109,7 @@ macro_rules! status {
         pub struct $part { $($fields)* }
 
         impl $part {
-            /// Returns the state of these counters.
+            /// Returns this part of the status, computed from the current values of the counters.
             pub fn new($($arguments)*) -> Self {
                 Self { $($values)* }
             }
@@ -127,13 +128,13 @@ status! {
         user_frames_per_second_max: Option<u64> = limit_or_none(push.user_frames_max.get());
         /// `None` is unlimited.
         user_bytes_per_second_max: Option<u64> = limit_or_none(push.user_bytes_max.get());
-        /// The applications that have pushed most frames.
+        /// The applications that have pushed the most frames.
         senders: Vec<SenderStatus> = applications;
     }
 }
 
 status! {
-    /// An application that has pushed, and the sums of its sources.
+    /// An application that has pushed frames, with totals over its sources.
     #[derive(Eq)]
     SenderStatus(sender: &SourceSender, pushed: &[&SourceMetrics]) {
         /// The name that the application gave itself.
@@ -160,8 +161,9 @@ status! {
 }
 
 status! {
-    /// A source. `rates` are its samples and bytes per second, over the last second or two periods,
-    /// whichever is longer; `pace` is its stride and the limiting budget, read together.
+    /// A source. `rates` are the source's samples and bytes per second, measured over one second or
+    /// two periods, whichever is longer. `pace` is one consistent reading of the stride and the
+    /// limiting budget.
     SourceStatus(number: u16, source: &SourceMetrics, rates: Option<(f64, f64)>, causes: Option<String>, pace: (u64, LimitingBudget)) {
         name: String = source.name.clone();
         /// The source's id in this run's files.
@@ -171,14 +173,14 @@ status! {
         requested_hz: f64 = requested_hz(source);
         /// Samples recorded per second; `None` until it is known.
         achieved_hz: Option<f64> = rates.map(|(samples, _)| samples);
-        /// The same over the run: the configured rate times the share of ticks that are in the
-        /// files.
+        /// Mean recorded samples per second over the run. This is the configured rate times the
+        /// share of ticks whose samples are in the files.
         achieved_hz_run: Option<f64> = share_in_files(source).map(|share| share * requested_hz(source));
         source: begun, recorded, lost, thinned;
         /// The causes of all losses; `None` without losses.
         lost_causes: Option<String> = causes;
         source: missed, incomplete;
-        /// The latest new reason why samples are incomplete, in words.
+        /// The latest reason why samples are incomplete, in words. Only new reasons replace it.
         #[serde(skip_serializing_if = "Option::is_none")]
         incomplete_reasons: Option<String> = source.incomplete_explanation();
         source: failed;
@@ -188,7 +190,7 @@ status! {
         stride: u64 = pace.0;
         /// The limiting budget, `source` or `recorder`; `None` if the stride is 1.
         limited_by: Option<String> = limited_by(pace).map(str::to_owned);
-        /// Over the last second; zeros if there was no sample in it.
+        /// The lateness over the last second. All values are 0 if this second had no sample.
         lateness_ns: LatencyStatus = source.lateness.get().into();
         /// Over the same second.
         read_duration_ns: LatencyStatus = source.read_duration.get().into();
@@ -196,14 +198,13 @@ status! {
         /// before the first sample.
         cost_ns: Option<u64> = source.spent.get().checked_div(source.begun.get());
         source: bytes;
-        /// The same per second, measured as `achieved_hz`.
+        /// Bytes recorded per second, measured over the same time as `achieved_hz`.
         bytes_per_s: Option<f64> = rates.map(|(_, bytes)| bytes);
     }
 }
 
 status! {
-    /// The sum over sources that are no longer read, and over sources under ids that they no longer
-    /// have.
+    /// Totals over sources that are no longer read, and over sources whose id has changed.
     #[derive(Copy, Eq)]
     FormerStatus(former: &[&SourceMetrics]) {
         sources: u64 = former.len() as u64;
@@ -213,7 +214,8 @@ status! {
     }
 }
 
-/// A distribution of durations as four numbers. The durations are in nanoseconds.
+/// Count, median, 99th percentile and maximum of a distribution of durations. The durations are in
+/// nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LatencyStatus {
@@ -261,27 +263,28 @@ status! {
         directory: segments;
         /// Number of the oldest sealed segment.
         oldest_number: Option<u64> = directory.oldest().map(|(number, _)| number);
-        /// The creation time of the oldest segment by its name, in seconds since 1970.
+        /// The creation time of the oldest segment according to its file name, in seconds since
+        /// 1970.
         oldest_created_s: Option<u64> = directory.oldest().map(|(_, created_s)| created_s);
         directory: removed;
         written_bytes: u64 = recorder.bytes.get();
         errors: u64 = recorder.storage_errors.get();
         /// The reason of the last failure.
         last_error: Option<String> = recorder.storage_failure().map(|error| error.to_string());
-        /// Duration of the current storage call, once it exceeds one second; else `None`.
+        /// Duration of the current storage call if it exceeds one second, else `None`.
         stalled_ns: Option<u64> = recorder.current_stall_ns(now_ns);
         stalls: u64 = recorder.storage_stalls.get();
     }
 }
 
-/// The growth of the data directory, and the time at which it reaches a limit.
+/// The growth of the data directory, and the time until it reaches a limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Forecast {
     /// Bytes written per second over the last minute.
     pub bytes_per_s: Option<f64>,
-    /// Time in nanoseconds until the nearest limit is reached and the oldest segments are removed,
-    /// at the current rate after compression. 0 if segments are already being removed. `None` if
-    /// nothing is being written.
+    /// Time in nanoseconds until the nearest limit is reached, at the current rate after
+    /// compression. The oldest segments are then removed. 0 if segments are already being removed.
+    /// `None` if nothing is being written.
     pub time_to_full_ns: Option<u64>,
     /// Compressed bytes per written byte, as measured over the segments that this run has
     /// compressed. `time_to_full_ns` uses this ratio. `None` before the first compressed segment,
@@ -310,8 +313,8 @@ status! {
         /// `last` has the reason.
         fallback: bool = daemon.config_fallback.get() == 1;
         read_s: u64 = daemon.config_read_s.get();
-        /// The result of the last reload, or why the configuration was refused at the start; else
-        /// `None`.
+        /// The result of the last reload, or the reason why the configuration was refused at the
+        /// start. `None` if there is neither.
         last: Option<String> = result;
     }
 }
@@ -387,8 +390,7 @@ impl Status {
             || self.push.as_ref().is_some_and(|push| push.lost > 0 || push.lanes_refused > 0)
     }
 
-    /// Returns whether an older configuration is in effect because the one that was read last was
-    /// refused.
+    /// Returns whether an older configuration is in effect because the latest one was refused.
     pub fn is_outdated(&self) -> bool {
         // An older recorder lacks these fields.
         self.reload.fallback || (!self.reload.current && self.reload.last.is_some())

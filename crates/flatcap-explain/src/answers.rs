@@ -1,7 +1,8 @@
 //! The answers of `spikes` and `explain`. Their fields, in this order, are the JSON that all
 //! programs print, send and return.
 //!
-//! A key without a value is absent. A string or a list is empty only if it is known to be empty.
+//! A key without a value is absent. An empty string or list means that there is nothing, not that
+//! the information is missing.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ use super::measurement::Measurement;
 /// A value of a field that departs from its usual range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldDeparture {
-    /// Wall time in nanoseconds. For a spike, this is its middle; in a window, it is the time of
+    /// Wall time in nanoseconds. For a spike, this is its middle. For a window, it is the time of
     /// the first sample that differs.
     pub wall_ns: i64,
     /// The source.
@@ -46,7 +47,8 @@ pub struct FieldDeparture {
     pub field_unit: Option<String>,
     /// The departure's score, as docs/ARCHITECTURE.md defines it.
     pub score: f64,
-    /// The samples of the value; absent without samples around the time.
+    /// The samples from which the value was computed; absent if there are no samples around the
+    /// time.
     #[serde(rename = "measured", skip_serializing_if = "Option::is_none")]
     pub measurement: Option<Measurement>,
     /// The programs that pushed the field; absent if the recorder measured or imported it.
@@ -57,8 +59,9 @@ pub struct FieldDeparture {
     /// are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// The full name, such as `billing[812] process.processes[*].user_time`, has source and
-    /// element. The name of the source is in quotes if another field has the same path.
+    /// The full name with source and element, such as `billing[812]
+    /// process.processes[*].user_time`. The name of the source is in quotes if another field has
+    /// the same path.
     pub name: String,
     /// The path for `--fields` and for a chart. It selects the element, if there is one, in all
     /// sources with the name.
@@ -71,8 +74,8 @@ pub struct FieldGroup {
     /// The best departure of the group.
     #[serde(flatten)]
     pub departure: FieldDeparture,
-    /// Wall time of the first sample that differs. It repeats the time of the departure under the
-    /// name that suspects use.
+    /// Wall time of the first sample that differs. The value is the time of the departure, stored
+    /// under the same key as in suspects.
     // Both lists have the same key, so that a script can sort suspects and fields by time in the
     // same way.
     pub first_wall_ns: i64,
@@ -103,7 +106,7 @@ pub struct ChildrenUse {
     pub field: String,
     /// The number of children.
     pub count: usize,
-    /// The sum of the values of the parts.
+    /// The sum of the values in `parts`.
     pub sum: f64,
     /// The unit.
     pub unit: ValueUnit,
@@ -128,7 +131,7 @@ pub struct UnrankedFields {
 pub enum UnrankedReason {
     /// The field's values are states, strings or reservations.
     NoQuantity,
-    /// The recording has too few samples of the field before the time.
+    /// The recording has too few samples of the field before the examined time.
     ShortBaseline,
     /// The source's payloads have no schema.
     NoSchema,
@@ -168,7 +171,7 @@ pub struct Suspect {
     pub name: String,
     /// The suspect's process id.
     pub pid: Option<u64>,
-    /// The score of the suspect's activity above the usual.
+    /// The score of the suspect's activity above the usual level.
     pub score: f64,
     /// The suspect's activity, for people: `user_time 98.1 % (usually 0.3 %), ...`.
     pub what: String,
@@ -205,9 +208,9 @@ pub struct ExplainedWindow {
 pub struct ExplainedBaseline {
     /// The recorded length, in nanoseconds.
     pub recorded_ns: u64,
-    /// The shortest baseline that has a usual level, in nanoseconds.
+    /// The shortest length of a baseline that yields a usual level, in nanoseconds.
     pub least_ns: u64,
-    /// Whether the baseline is shorter than that, so that nothing is ranked.
+    /// Whether the baseline is shorter than `least_ns`, so that nothing is ranked.
     pub is_too_short: bool,
 }
 
@@ -248,7 +251,8 @@ pub struct Explanation {
     pub markers: Vec<MarkerText>,
     /// Samples that were lost in the window.
     pub lost: u64,
-    /// The kernel's events, after [`Explanation::add_causes`].
+    /// The kernel's events. The kernel's events are present only after a call of
+    /// [`Explanation::add_causes`].
     #[serde(flatten)]
     pub causes: KernelCauses,
     /// The host.
@@ -260,7 +264,7 @@ pub struct Explanation {
     pub late_ns: Option<u64>,
     /// Steps of the wall clock in the time that was read.
     pub clock_steps: Vec<ClockStep>,
-    /// Minimum number of series that were left out to bound memory.
+    /// Lower bound of the number of series that were left out to limit memory.
     pub left_out: u64,
     /// Whether the recording has damage, or a file that cannot be read.
     #[serde(skip)]
@@ -271,7 +275,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Keeps at most `limit` suspects, fields and, in each list, processes, threads and functions.
+    /// Keeps at most `limit` suspects and fields. Also keeps at most `limit` processes, threads and
+    /// functions in each list.
     pub fn truncate(&mut self, limit: usize) {
         self.suspects.truncate(limit);
         self.fields.truncate(limit);

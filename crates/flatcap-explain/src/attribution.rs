@@ -22,7 +22,8 @@ pub(super) const FOR_OTHERS_PART: f64 = 0.4;
 /// The weight with which the activity of a process's children counts for the process. It is a
 /// little less than the weight for the children themselves.
 const CHILDREN_PART: f64 = 0.9;
-/// Part of a group's score that a member must explain so that the group is not a suspect.
+/// Share of a control group's score. If one group within it explains at least this share, the outer
+/// group is not a suspect.
 const EXPLAINED_PART: f64 = 0.7;
 
 /// The kind of a suspect.
@@ -40,7 +41,7 @@ pub enum SuspectKind {
 }
 
 impl SuspectKind {
-    /// Returns the kind of the elements of a list, or `None` if such elements cannot act.
+    /// Returns the kind of the elements of a list, or `None` if such elements cannot be the cause.
     pub(super) fn of(table: &TableInfo, names: &ElementNames, element: u32) -> Option<Self> {
         let list = table.list.as_deref()?;
         let has =
@@ -60,8 +61,8 @@ impl SuspectKind {
         }
     }
 
-    /// Returns the weight of the score in comparison with other kinds. Devices have less weight,
-    /// because an incident is visible on a device but seldom caused by it.
+    /// Returns the weight of this kind in a suspect's score. Devices have less weight, because an
+    /// incident is visible on a device but seldom caused by it.
     fn part(self) -> f64 {
         match self {
             Self::Process => 1.0,
@@ -79,12 +80,12 @@ pub(super) struct SuspectedElement {
     pub(super) score: f64,
     /// Departures of the element's fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
-    /// Departures of the element's new children, by class, best class first. The children count for
-    /// the score, but are not values of the element.
+    /// Departures of the element's new children, by class, best class first. These departures count
+    /// for the element's score, although their values are not its own.
     pub(super) children: Vec<Vec<WindowValue>>,
 }
 
-/// The best departure of each class.
+/// The departure with the highest score, for each class.
 type Evidence = BTreeMap<ValueClass, WindowValue>;
 
 /// The evidence against an element.
@@ -162,7 +163,7 @@ fn add(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue) {
     }
 }
 
-/// Adds the departures of new processes to their parents, because a parent may do nothing but start
+/// Adds the departures of new processes to their parents. A parent may do nothing except start
 /// children.
 fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
@@ -213,8 +214,8 @@ fn is_kernel_thread(facts: &ProcessFacts) -> bool {
     facts.pid == KERNEL_PARENT || facts.parent == Some(KERNEL_PARENT)
 }
 
-/// Removes control groups that contain a group which explains them. Also removes the root, because
-/// it is the host.
+/// Removes control groups whose score is explained by a control group within them. Also removes the
+/// root control group, because it is the host.
 fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> Vec<SuspectedElement> {
     let groups: Vec<(String, f64)> = found
         .iter()
@@ -256,7 +257,8 @@ pub(super) fn label_of(names: &ElementNames, name: ElementName) -> String {
     if path.is_empty() { label.split_once('[').map_or(label, |(name, _)| name).to_owned() } else { path }
 }
 
-/// Returns the name of a suspect without numbers that only identify it, and its process id.
+/// Returns the name and the process id of a suspect. The name omits numbers that only identify the
+/// suspect.
 pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, name: ElementName) -> (String, Option<u64>) {
     match kind {
         SuspectKind::Process => {

@@ -1,7 +1,7 @@
 //! The usual level and range of a series, computed from earlier blocks. Level and range are
 //! quantiles, because a few outliers hardly change quantiles.
 
-/// Statistics of the windows in a block of a series, as four numbers.
+/// Four statistics of the windows in one block of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct BlockStats {
     pub(super) median: f32,
@@ -18,22 +18,22 @@ pub(super) struct Baseline {
     pub(super) level: f64,
     /// The standard deviation, estimated from the median absolute deviation.
     pub(super) noise: f64,
-    /// Begin and end of the usual range. See [`PEAK_QUANTILE`].
+    /// The ends of the usual range. See [`PEAK_QUANTILE`].
     pub(super) low: f64,
     pub(super) high: f64,
     /// The smallest and the largest value in the baseline.
     pub(super) lowest: f64,
     pub(super) highest: f64,
-    /// The number of blocks in the baseline; 0 for a series that did not exist before.
+    /// The number of blocks in the baseline, or 0 for a series that did not exist before.
     pub(super) blocks: u32,
 }
 
-/// Quantile of the blocks' largest values that is the upper end of the usual range.
+/// This quantile of the blocks' largest values is the upper end of the usual range.
 // With this quantile, a value that recurs every few blocks is usual, and a single earlier incident
 // is not.
 const PEAK_QUANTILE: f64 = 0.85;
 
-/// The ratio of the standard deviation of a normal distribution to its median absolute deviation.
+/// For a normal distribution, the standard deviation divided by the median absolute deviation.
 const DEVIATION_FACTOR: f64 = 1.4826;
 
 /// Minimum number of blocks. With fewer blocks, the usual level is not known.
@@ -89,8 +89,8 @@ impl Baseline {
         })
     }
 
-    /// Returns the baseline of a new element. `peaks` has the largest value of earlier new elements
-    /// in each block, which is 0 in a block without such elements. Returns `None` for fewer than
+    /// Returns the baseline of a new element. For each block, `peaks` has the largest value of the
+    /// elements that were new in it, or 0 if there were none. Returns `None` for fewer than
     /// [`BLOCKS_MIN`] blocks.
     pub(super) fn of_newcomers(mut peaks: Vec<f32>) -> Option<Self> {
         if peaks.len() < BLOCKS_MIN {

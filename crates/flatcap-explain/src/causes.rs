@@ -21,36 +21,38 @@ use super::kernel_causes::{
 };
 use super::reading::{ExplainError, RecordingChoice};
 
-/// Time directly before the window that is not compared with the window, in nanoseconds.
+/// Length of the time directly before the window, in nanoseconds. This time belongs neither to the
+/// window nor to the baseline.
 // An incident in the window may begin in this time.
 const GUARD_NS: u64 = 2_000_000_000;
-/// Time that is read before and after these times, in addition to two periods of the sources.
+/// This time, plus two periods of the sources, is also read before the baseline and after the
+/// window.
 // The events of a sample precede its time, and a wait that ends later shows which threads ran
 // during it.
 const AROUND_NS: u64 = 1_200_000_000;
-/// Maximum length of the time before the window that is compared with the window.
+/// Maximum length of the baseline, which is compared with the window.
 const BEFORE_NS_MAX: u64 = 60_000_000_000;
 /// Maximum number of lines of the kernel log that are kept. Further lines are only counted.
 const LINES_MAX: usize = 100;
 /// Maximum number of listed processes that waited, and of threads that slept longer than usual.
 const WAITING_MAX: usize = 100;
-/// Ratio of a thread's sleep to its longest sleep in the time before from which the sleep counts as
-/// longer than usual.
+/// A sleep counts as longer than usual if its length is at least this multiple of the thread's
+/// longest sleep in the baseline.
 const LONGER_SLEEP_FACTOR: u64 = 2;
 /// Minimum length of a sleep that counts as longer than usual. Shorter sleeps count as usual.
 // Timers and the scheduler delay threads by a few milliseconds.
 const LONGER_SLEEP_NS_MIN: u64 = 10_000_000;
-/// Minimum number of sleeps in the time before. With fewer sleeps, the usual sleep of a thread is
-/// not known.
+/// Minimum number of sleeps of a thread in the baseline. With fewer sleeps, the usual length of the
+/// thread's sleeps is not known.
 const USUAL_SLEEPS_MIN: u64 = 10;
 /// Maximum number of processes listed for each waiting process.
 const BLOCKERS_MAX: usize = 8;
 
 impl Explanation {
-    /// Adds the causes that the kernel's events in the window show, in comparison with the time
-    /// before the window. `names` gets the stacks and the boot id of their host, if it is known. It
-    /// returns a function that finds the name of the function at an offset of an object. Adds
-    /// nothing if the recording has no such events.
+    /// Adds the causes that the kernel's events show in the window, in comparison with the
+    /// baseline. `names` receives the stacks, and the boot id of their host if the boot id is
+    /// known. `names` returns a closure that returns the name of the function at an offset in an
+    /// object file. Adds nothing if the recording has no such events.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -111,7 +113,7 @@ fn find_causes(
     Ok((causes, stacks))
 }
 
-/// A part of the events that are read.
+/// One item of the kernel's events: the start of a run, or a sample.
 enum EventPart<'e> {
     /// A run begins.
     Run(&'e RunInfo),
@@ -143,7 +145,7 @@ impl EventReading {
     }
 }
 
-/// Returns the offset from monotonic time to wall time at a sample, which has both.
+/// Returns the offset from monotonic time to wall time, computed from the two times of a sample.
 fn wall_offset_ns(sample: &SampleView<'_>) -> i64 {
     sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns)
 }
@@ -155,7 +157,7 @@ fn mono_window(sample: &SampleView<'_>, window: (i64, i64)) -> Range<u64> {
     mono_ns(window.0)..mono_ns(window.1)
 }
 
-/// The task times of the window and of the time before it, and the unrecorded parts of the window.
+/// The task times of the window and of the baseline, and the unrecorded parts of the window.
 struct ComparedTimes {
     offset_ns: i64,
     window: TaskTimes,
@@ -164,7 +166,7 @@ struct ComparedTimes {
 }
 
 impl ComparedTimes {
-    /// Returns whether any part of the window is known.
+    /// Returns whether there is any information about the window.
     fn are_of_window(&self) -> bool {
         !self.window.cpus().is_empty() || self.holes.holes().next().is_some()
     }
@@ -287,9 +289,9 @@ fn blocking_process(blocker: &Blocker) -> BlockingProcess {
     BlockingProcess { pid: info.process, name, ns: blocker.ns }
 }
 
-/// Returns the threads whose longest sleep in the window is much longer than any sleep in the time
-/// before. The time before is at least as long as the window, since a shorter time could not show
-/// that such a sleep is usual.
+/// Returns the threads whose longest sleep in the window is much longer than any of their sleeps in
+/// the baseline. The baseline is at least as long as the window. In a shorter baseline, a usual
+/// sleep of this length could be missing.
 fn long_sleeps(times: &ComparedTimes, processes: &[ProcessTimes]) -> Vec<SleepingThread> {
     let before: HashMap<u64, ThreadTimes> =
         times.before.threads().into_iter().map(|times| (times.task.number, times)).collect();

@@ -17,7 +17,8 @@ const PROCESSES_SHOWN: usize = 5;
 const PLACES_SHOWN: usize = 5;
 /// Maximum number of lines of the kernel log on the screen.
 const LINES_SHOWN: usize = 5;
-/// Maximum number of named processes among the processes that ran while another one waited.
+/// Maximum number of processes that are named on the screen as running while another process
+/// waited.
 const BLOCKERS_SHOWN: usize = 2;
 /// Widths of the columns for a process, for a place in the code, and for the processes that ran
 /// during a wait. A line has at most 80 columns.
@@ -92,8 +93,8 @@ impl TextLayout<'_> {
     }
 }
 
-/// Returns the line for an empty list. It says "nobody" if the whole window was recorded; otherwise
-/// it says that this is not known.
+/// Returns the line for an empty list. The line says "nobody" if the whole window was recorded.
+/// Otherwise it says "unknown".
 fn nobody(list: &str, tasks: &TaskCauses) -> String {
     // An empty list of an incomplete window proves nothing about who ran.
     if tasks.is_complete {
@@ -171,8 +172,8 @@ fn push_sleeping(sleeps: Option<&[SleepingThread]>, tasks: &TaskCauses, lines: &
     }));
 }
 
-/// Adds lines about records that are missing outside the window, in the time with which the window
-/// is compared. Also adds a line about missing wakeups, which affect all waits.
+/// Adds lines about records that the baseline lacks. Also adds a line about missing wakeups, which
+/// affect all waits.
 fn push_faults(tasks: &TaskCauses, lines: &mut Vec<String>) {
     let mut said = Vec::new();
     // These counts cover all times that were read. If a part of the window is missing, the counts
@@ -216,7 +217,8 @@ fn push_stacks(stacks: &StackCauses, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns the name of a function with its file, or of a file with an offset.
+/// Returns the name and file of a function, or the file and offset of code without a known function
+/// name.
 fn place_name(place: &FunctionTime) -> String {
     let file = place.object.rsplit('/').next().filter(|file| !file.is_empty()).unwrap_or("[unknown]");
     let name = match &place.function {

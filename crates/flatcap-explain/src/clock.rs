@@ -2,13 +2,14 @@
 
 /// Maximum number of steps of the wall clock that are kept. The earliest steps are dropped first.
 const STEPS_MAX: usize = 4096;
-/// Minimum change of the offset that is a step. A smaller change is the adjustment of a clock.
+/// Smallest change of the offset that counts as a step. A smaller change is a gradual adjustment of
+/// the clock.
 const STEP_MIN_NS: u64 = 100_000_000;
 
 /// The offsets of the wall clock during a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunClock {
-    /// Each offset, with the monotonic time from which it holds.
+    /// Each offset, with the monotonic time since which it is valid.
     offsets: Vec<(u64, i64)>,
 }
 

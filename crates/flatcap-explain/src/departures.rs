@@ -3,7 +3,7 @@
 //!
 //! Each series is a sequence of steps of 100 ms. A window of three steps is compared with the
 //! blocks before the window. Memory is bounded, because a series keeps only its current block, and
-//! four numbers for each earlier block.
+//! four statistics for each earlier block.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -26,14 +26,14 @@ const WINDOW_STEPS: usize = 3;
 pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
 const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
-/// Maximum number of blocks of a baseline, which together are the minute before.
+/// Maximum number of blocks of a baseline. Together they cover one minute.
 const BLOCKS_MAX: usize = 30;
-/// Steps of the previous block that are part of the first windows of a block.
+/// Number of steps that the first windows of a block share with the previous block.
 const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
 /// Minimum score of a departure. A departure below this score is not kept.
 // The limit is lower than the limit of an event, since departures of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
-/// Time without an element after which the series of the element end.
+/// The series of an element end if the element is missing for this time.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
@@ -61,7 +61,7 @@ pub(super) struct Departure {
     pub(super) score: f64,
 }
 
-/// Follows all series of a recording.
+/// Finds the departures of all series of a recording.
 #[derive(Debug, Default)]
 pub(super) struct DepartureFinder {
     tracks: Vec<Track>,
@@ -89,7 +89,7 @@ struct Track {
     moved: bool,
     last: f64,
     before: VecDeque<BlockStats>,
-    /// The number of consecutive latest blocks in which the series was always at rest.
+    /// Number of latest blocks in which the series was at rest without interruption.
     resting_blocks: usize,
 }
 
@@ -97,13 +97,13 @@ struct Track {
 #[derive(Debug, Clone, Copy, Default)]
 struct SourcePeriod {
     last_ns: Option<u64>,
-    /// The time between the closest samples of the last batch. Other samples may be further apart
-    /// because of losses.
+    /// The shortest time between two successive samples of the last batch. Other samples may be
+    /// further apart because of losses.
     period_ns: u64,
 }
 
 impl SourcePeriod {
-    /// Follows the samples of a batch.
+    /// Updates the period from the samples of a batch.
     fn add(&mut self, mono_ns: &[u64]) {
         let times = self.last_ns.iter().chain(mono_ns);
         let least = times.clone().zip(times.skip(1)).map(|(one, next)| next.saturating_sub(*one)).min();
@@ -112,14 +112,14 @@ impl SourcePeriod {
     }
 }
 
-/// The time of an observation, cut at the ends of steps. If the next observation has the same time,
-/// the cut is reused.
+/// The time of an observation, divided into parts at the ends of steps. If the next observation has
+/// the same time, the parts are reused.
 #[derive(Debug, Default)]
 struct CutSpan {
     from_ns: u64,
     to_ns: u64,
     parts: Vec<StepPart>,
-    /// The step of the last part.
+    /// The step that contains the last part.
     step_ns: std::ops::Range<u64>,
 }
 
@@ -134,7 +134,7 @@ struct StepPart {
 }
 
 impl CutSpan {
-    /// Cuts a time, unless it equals the previous time.
+    /// Divides a time into parts, unless it equals the previous time.
     #[inline]
     fn set(&mut self, from_ns: u64, to_ns: u64) {
         if (self.from_ns, self.to_ns) == (from_ns, to_ns) {
@@ -169,7 +169,7 @@ impl CutSpan {
     }
 }
 
-/// Returns a time within a step as a fraction of the step.
+/// Returns a length of time as a fraction of a step.
 #[allow(clippy::cast_precision_loss, reason = "less than a second")]
 fn part_of_step(ns: u64) -> f64 {
     ns as f64 / STEP_NS as f64
@@ -185,8 +185,8 @@ struct Newcomers {
 }
 
 impl Newcomers {
-    /// Number of blocks at the start that have no information about new elements, since the end of
-    /// an element is known only after some time.
+    /// The baseline of a new element excludes this number of blocks before the element. The values
+    /// of these blocks are incomplete, because the end of an element is known only after some time.
     const LATE_BLOCKS: u64 = FORGETS_AFTER_NS / BLOCK_NS + 1;
 
     fn add(&mut self, info: &SeriesInfo, block: u64, peak: f32) {
@@ -230,7 +230,7 @@ impl TimedMean {
         self.weight += weight as f32;
     }
 
-    /// Returns the mean over some steps. Steps without observation count as 0 if `is_sparse` is
+    /// Returns the mean over some steps. Steps that were not observed count as 0 if `is_sparse` is
     /// true.
     pub(super) fn over(steps: &[Self], is_sparse: bool) -> Option<f32> {
         let (sum, weight) =
@@ -257,7 +257,7 @@ impl DepartureFinder {
         short.difference(&known).copied().collect()
     }
 
-    /// Evaluates the blocks that were not complete at the end.
+    /// At the end, evaluates the blocks that are not complete.
     pub(super) fn finish(&mut self, clock: &RunClock, set: &SeriesSet) {
         for (series, track) in self.tracks.iter_mut().enumerate() {
             if let Some(info) = set.info(series) {
@@ -342,7 +342,7 @@ impl ReadObserver for DepartureFinder {
 }
 
 impl Track {
-    /// Adds the value of an observation, given the parts of its time.
+    /// Adds the value of an observation to the steps that its time covers.
     fn add(
         &mut self,
         info: &SeriesInfo,
@@ -463,7 +463,7 @@ impl Track {
         self.keep_block(stats);
     }
 
-    /// Ends a block in which the series was at rest, if this rest is not a departure. A typical
+    /// Ends a block in which the series was at rest, unless this rest is a departure. A typical
     /// series is at rest for a large part of the time.
     fn finish_resting(&mut self, info: &SeriesInfo, block: u64, newcomers: &mut Newcomers) -> bool {
         // Windows with a smaller observed share would not count.
@@ -493,7 +493,7 @@ impl Track {
         is_known && !self.moves && !self.moved
     }
 
-    /// Ends the blocks before a later block. The series was at rest in all of them, so they have no
+    /// Ends all blocks before `block`. The series was at rest in all of them, so they have no
     /// departure.
     fn rest_until(&mut self, block: u64) {
         let ended = block.saturating_sub(self.block.unwrap_or(block));
@@ -526,8 +526,8 @@ impl Track {
         self.before.extend(stats);
     }
 
-    /// Returns whether a block with these extremes may have a departure. Most blocks have none, and
-    /// need no baseline.
+    /// Returns whether a block with this minimum and maximum may have a departure. Most blocks
+    /// cannot have a departure, so they need no baseline.
     fn may_depart(&self, info: &SeriesInfo, min: f32, max: f32) -> bool {
         let least = info.measure.least_departure();
         let departs = |level: f32| f64::from(max - level) > least || f64::from(level - min) > least;
@@ -539,7 +539,8 @@ impl Track {
         self.before.iter().rev().any(|block| departs(block.median))
     }
 
-    /// Returns the baseline of a series. For a new element, it is the baseline of new elements.
+    /// Returns the baseline of a series. For a new element, this baseline is computed from earlier
+    /// new elements.
     fn usual(&self, info: &SeriesInfo, block: u64, newcomers: &Newcomers) -> Option<Baseline> {
         if self.before.len() < BLOCKS_MIN {
             // If the begin of the element is not known, the series may have had any value before.

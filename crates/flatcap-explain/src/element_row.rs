@@ -6,8 +6,8 @@ use flatcap_query::{ColumnValues, ValueColumn};
 use super::measure::Measure;
 use super::observation::SeriesInfo;
 
-/// Maximum time between two samples of a change. A longer time without a sample is a hole, not a
-/// slow change.
+/// Maximum time between the two samples from which a change is computed. A longer time without a
+/// sample is a hole, not a slow change.
 pub(super) const INTERVAL_MAX_NS: u64 = 300_000_000_000;
 
 /// A row, and the time between the previous sample of its element and this sample.
@@ -20,8 +20,8 @@ pub(super) struct ElementRow {
     pub(super) before_ns: u64,
     /// Whether the element is new and did not exist at `from_ns`.
     pub(super) is_born: bool,
-    /// Whether this is another element with the same identity, because a complete sample in between
-    /// lacks the element.
+    /// Whether a complete sample in between lacks the element, so that this is another element with
+    /// the same identity.
     pub(super) is_another: bool,
 }
 
@@ -54,7 +54,8 @@ impl SeriesPlace {
 }
 
 impl ElementRow {
-    /// Returns the time since the last sample, or `None` over a hole.
+    /// Returns the time since the element's previous sample, or `None` if there is a hole in
+    /// between.
     #[inline]
     pub(super) fn interval_ns(&self) -> Option<u64> {
         // Two samples at the same time have no rate.
@@ -62,8 +63,8 @@ impl ElementRow {
     }
 }
 
-/// Returns the growth of a counter over a time, computed as in all outputs, or `None` if the growth
-/// is unknown or negative.
+/// Returns the growth of a counter over a time, computed as in all outputs. Returns `None` if the
+/// growth is unknown or negative.
 pub(super) fn grown(before: Number, now: Number, wraps_at: Option<Number>, elapsed_ns: u64) -> Option<f64> {
     let wraps_at = wraps_at.map(Number::counted);
     let growth = Growth::between((0, before.counted()), (elapsed_ns, now.counted()), wraps_at);

@@ -14,8 +14,8 @@ pub(super) struct ElementRows {
     rows: Vec<Vec<ElementRow>>,
     /// The slots that have rows.
     used: Vec<usize>,
-    /// Empty lists whose memory is reused. Slots without rows have no list, since elements come and
-    /// go.
+    /// Empty lists whose memory is reused. Slots without rows have no list, so elements that have
+    /// ended take no memory for rows.
     spare: Vec<Vec<ElementRow>>,
 }
 

@@ -11,17 +11,17 @@ use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 /// Maximum number of different string values per element.
 // A field with states has few different values, and free text is not a state.
 const STATES_MAX: usize = 8;
-/// Time after the begin of a new element in which its observations are not joined.
+/// Time after the start of a new element in which its observations are not joined.
 // This is the time of the blocks that the element's baseline needs, and of one more block.
 const YOUNG_NS: u64 = 10_000_000_000;
-/// The columns of a table that are followed.
+/// The columns of a table that become series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FollowedColumns<'t> {
     /// Columns with numbers.
     pub(super) numbers: &'t [(usize, Measure)],
     /// Columns with strings.
     pub(super) states: &'t [usize],
-    /// Whether the elements are processes of the host, with the states of the kernel.
+    /// Whether the elements are processes of the host, whose states the kernel defines.
     pub(super) are_processes: bool,
 }
 
@@ -30,13 +30,13 @@ pub(super) struct FollowedColumns<'t> {
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];
-/// The name of the common share of these states.
+/// The name of the series with the combined share of these states.
 pub(super) const BUSY: &str = "R or D";
 /// The last values of an element.
 #[derive(Debug)]
 pub(super) struct ElementSlot {
     pub(super) seen_ns: Option<u64>,
-    /// Number of the last sample of the table that has the element.
+    /// Index of the last sample of the table that contains the element.
     pub(super) seen_sample: u64,
     pub(super) born_ns: Option<u64>,
     pub(super) numbers: Box<[NumberCell]>,
@@ -46,7 +46,8 @@ pub(super) struct ElementSlot {
     pub(super) fresh: Box<[FreshCell]>,
     /// The elements of the child processes.
     pub(super) children: Vec<u32>,
-    /// Whether the element is a kernel thread, which waits for the work of other threads.
+    /// Whether the element is a kernel thread. The states of kernel threads are not observed,
+    /// because these threads wait until other threads need them.
     pub(super) is_of_kernel: bool,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct NumberCell {
 pub(super) struct StateCell {
     known: Vec<StateSeries>,
     pub(super) last: Option<usize>,
-    /// The series of the common share of all states except the usual state.
+    /// The series with the combined share of all states except the usual state.
     away: Option<usize>,
 }
 
@@ -81,9 +82,9 @@ struct StateSeries {
 #[derive(Debug)]
 struct ElementRun<'r> {
     rows: &'r [ElementRow],
-    /// Distance between neighbours, or `None` if the distances differ.
+    /// Distance between the indexes of neighbouring rows, or `None` if the distances differ.
     stride: Option<usize>,
-    /// Whether no row comes after a hole and no row belongs to another element.
+    /// Whether all rows belong to the same element and none comes after a hole.
     are_close: bool,
 }
 
@@ -148,7 +149,7 @@ impl ElementSlot {
         }
     }
 
-    /// Passes on the observations that are held back.
+    /// Passes the observations that are held back to the observer.
     pub(super) fn flush(
         &mut self,
         (table, element): (usize, Option<u32>),
@@ -201,13 +202,13 @@ impl NumberCell {
         }
     }
 
-    /// Forgets the last value, since the growth since then may come from other elements.
+    /// Forgets the last value, because later growth may come from other elements.
     pub(super) fn forget(&mut self) {
         self.last = None;
     }
 
     /// Adds the observations of the next rows to `observations`. If observations are joined, an
-    /// observation lasts as long as the value stays the same, and is held back until the value
+    /// observation continues while the value stays the same. It is held back until the value
     /// changes.
     fn add(
         &mut self,
@@ -236,8 +237,8 @@ impl NumberCell {
         }
     }
 
-    /// Continues the held observation over the next rows with the same value. Returns the number of
-    /// these rows, or 0 if `numbers`, the values of the column, are missing.
+    /// Extends the held observation to the next rows that have the same value. Returns the number
+    /// of these rows, or 0 if `numbers` is empty.
     #[inline]
     fn continue_held(
         &mut self,
@@ -306,8 +307,8 @@ impl NumberCell {
         }
     }
 
-    /// Returns the value between the previous sample and this one. The counters of a new element
-    /// were 0 at the previous sample.
+    /// Returns the value for the time between the previous sample and this one. The counters of a
+    /// new element count as 0 at the previous sample.
     #[inline]
     fn value(
         &self,
@@ -332,8 +333,8 @@ impl NumberCell {
 }
 
 impl StateCell {
-    /// Observes the share of each state in which a process runs, waits or is stopped, and the
-    /// common share of [`BUSY_STATES`].
+    /// Observes the share of each state in which a process runs, waits or is stopped. Also observes
+    /// the combined share of [`BUSY_STATES`].
     fn observe_process(
         &mut self,
         (place, column): (&SeriesPlace, usize),
@@ -369,9 +370,9 @@ impl StateCell {
         }
     }
 
-    /// Observes the share of each state, and the common share of all except the usual one. A state
-    /// that is seen in a single sample may have lasted a microsecond. So only the time between two
-    /// samples that both have the state counts.
+    /// Observes the share of each state, and the combined share of all states except the usual one.
+    /// A state in a single sample may have lasted only a microsecond. So only the time between two
+    /// samples that both have the state counts as time in the state.
     pub(super) fn observe(
         &mut self,
         (place, column): (&SeriesPlace, usize),
@@ -399,8 +400,8 @@ impl StateCell {
         store.observe(away, &[state_observation(span, now != usual && before != usual)]);
     }
 
-    /// Stores the state of the next sample. Returns the states at both ends of the time since the
-    /// previous sample, or `None` over a hole and for the first sample.
+    /// Stores the state of the next sample. Returns the states at the previous sample and at this
+    /// one. Returns `None` for the first sample and after a hole.
     fn follow(
         &mut self,
         value: FieldValue<'_>,
@@ -416,7 +417,7 @@ impl StateCell {
         (has_text && before.is_some() && is_interval).then_some((before, now))
     }
 
-    /// Returns the number of a state, or `None` if too many states are known already.
+    /// Returns the index of a state, or `None` if the limit on states is reached.
     fn number(&mut self, text: &str) -> Option<usize> {
         let known = self.known.iter().position(|state| *state.text == *text);
         known.or_else(|| {

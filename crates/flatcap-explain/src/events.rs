@@ -6,21 +6,21 @@ use super::departures::{Departure, WINDOW_NS};
 // On idle hosts, the rarest changes of five thousand fields reach this score about once in twenty
 // minutes.
 const EVENT_SCORE_MIN: f64 = 1.5;
-/// The weight of the best departure of another source.
+/// The weight of the best departure of another source in the score of an event.
 const OTHER_SOURCE_WEIGHT: f64 = 0.5;
-/// Maximum distance of departures of one event.
+/// Maximum time between the best departure of an event and its other departures.
 // Effects follow their cause, and the kernel updates its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
-/// Part of the best score that a departure must reach to be strong. The earliest strong departure
-/// has the time of the event.
+/// A departure is strong if its score is at least this share of the best score. The earliest strong
+/// departure determines the time of the event.
 const STRONG_PART: f64 = 0.8;
-/// Maximum distance of departures that count as simultaneous, which is two windows.
+/// Maximum time between departures that count as simultaneous, namely two windows.
 pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 
 /// Departures at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
-    /// The departure after which the event is named.
+    /// The departure that gives the event its name.
     pub(super) departure: Departure,
     pub(super) score: f64,
 }
@@ -52,8 +52,8 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
     events
 }
 
-/// Returns the event of some departures, of which `best` is the best one. The departures are in
-/// time order.
+/// Returns the event that these departures form. `best` is the departure with the best score. The
+/// departures are in time order.
 fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usize) -> String) -> Event {
     let source = source_of(best.table);
     // Fields of one source often move together, so only another source confirms an event.
@@ -76,7 +76,7 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
     Event { departure, score: best.score + OTHER_SOURCE_WEIGHT * other }
 }
 
-/// Returns the time of a departure of a coarse source, taken from the best departure of a finer
+/// Returns the time of a departure of a coarse source: the time of the best departure of a finer
 /// source in the same period.
 fn finer_moment(coarse: &Departure, departures: &[&Departure]) -> Option<i64> {
     let is_fine = |departure: &Departure| departure.period_ns <= WINDOW_NS;

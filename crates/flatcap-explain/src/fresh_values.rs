@@ -4,11 +4,11 @@ use super::element_row::{ElementRow, Number, SeriesPlace};
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
-/// The state of a series that counts the samples with the same value as before.
+/// The state name of a series that counts the samples with the same value as the previous sample.
 pub(super) const UNCHANGED: &str = "unchanged";
-/// The state of a series that counts the samples without a value.
+/// The state name of a series that counts the samples without a value.
 pub(super) const ABSENT: &str = "absent";
-/// Time for which a field must change at each sample so that its first repeated or missing value is
+/// If a field has changed at each sample for this time, its first repeated or missing value is
 /// unusual.
 // The length is the shortest baseline of `spikes`.
 const KNOWN_AFTER_NS: u64 = 8_000_000_000;

@@ -1,22 +1,22 @@
 //! The kernel's events in a window: the threads that ran, the threads that waited, and the code
 //! that ran. As in [`answers`](super::answers), the fields are the JSON of all programs. Times of
-//! several threads are added.
+//! several threads are summed.
 
 use flatcap_format::schema::text_of;
 use flatcap_tasks::{CodeObjectInfo, HoleCause, StackTotals};
 use serde::Serialize;
 
-/// The kernel's events in a window. A part is absent if the recording has no such source.
+/// The kernel's events in a window. A part is absent if the recording has no source for it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct KernelCauses {
     /// The threads that ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskCauses>,
-    /// The hundred processes that waited longest for a CPU, longest first.
+    /// The processes that waited longest for a CPU, at most a hundred, longest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Vec<WaitingProcess>>,
-    /// The hundred threads that slept longest among those that slept longer than usual, longest
-    /// first. Also absent if the recorded time before the window is shorter than the window.
+    /// Of the threads that slept longer than usual, the hundred with the longest sleeps, longest
+    /// first. It is also absent if the recorded time before the window is shorter than the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sleeps: Option<Vec<SleepingThread>>,
     /// The code that ran.
@@ -40,34 +40,35 @@ pub struct TaskCauses {
     /// Number of records that the kernel lost. The count includes times before and after the window
     /// that were read.
     pub lost: u64,
-    /// Number of places at which samples are missing, from before the window on.
+    /// Number of places at which samples are missing, in the whole time that was read.
     pub gaps: u64,
-    /// Time in which the switches exceeded the CPU budget, from before the window on.
+    /// Time in which the switches exceeded the CPU budget, in the whole time that was read.
     pub stopped_ns: u64,
-    /// Whether wakeups were recorded. If not, waits are lower bounds, and sleeps include waits.
+    /// Whether wakeups were recorded. Without wakeups, waits are lower bounds, and sleeps include
+    /// waits.
     pub has_wakeups: bool,
     /// Whether the whole window was recorded. Only then is it certain that a process that is not
     /// listed did not run.
     pub is_complete: bool,
-    /// Times in the window in which not all switches were recorded, in the order of their begins.
+    /// Times in the window in which not all switches were recorded, earliest first.
     pub unrecorded: Vec<UnrecordedTime>,
     /// The processes that ran, longest time first.
     #[serde(rename = "processes")]
     pub running: Vec<RunningProcess>,
-    /// Number of further times in which not all switches were recorded, beyond the maximum length
-    /// of the list.
+    /// Number of further times in which not all switches were recorded. They are not in the list,
+    /// because the length of the list is limited.
     pub further_unrecorded: u64,
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
 }
 
-/// A time in which not all switches were recorded. The range ends in the window, and may begin
+/// A time in which not all switches were recorded. This time ends in the window and may begin
 /// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct UnrecordedTime {
     /// The reason why the switches were not recorded.
     pub cause: UnrecordedCause,
-    /// Wall time of the begin in nanoseconds; it may be before the window.
+    /// Wall time of the start in nanoseconds, which may be before the window.
     pub begin_wall_ns: i64,
     /// Wall time of the end in nanoseconds.
     pub end_wall_ns: i64,
@@ -97,8 +98,8 @@ pub struct RunningProcess {
     pub name: String,
     /// Time on CPUs.
     pub on_cpu_ns: u64,
-    /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
-    /// recorded.
+    /// The usual value: the value in the baseline, scaled to the recorded length of the window.
+    /// `None` if the baseline was not recorded.
     // It is not 0 then, because a process that never ran before differs from one about which
     // nothing is known.
     pub usual_ns: Option<u64>,
@@ -117,8 +118,8 @@ pub struct WaitingProcess {
     pub run_delay_ns: u64,
     /// The longest wait of one thread.
     pub longest_ns: u64,
-    /// The usual value for a time of this length in the baseline, or `None` if the baseline was not
-    /// recorded.
+    /// The usual value: the value in the baseline, scaled to the recorded length of the window.
+    /// `None` if the baseline was not recorded.
     pub usual_ns: Option<u64>,
     /// The processes that ran during the wait, longest time first. They ran on the CPU on which the
     /// waiting thread ran afterwards.
@@ -165,7 +166,8 @@ pub struct StackCauses {
     pub total_ns: u64,
     /// Number of samples that the kernel lost.
     pub lost: u64,
-    /// The functions that were running themselves in some sample, in descending order of this time.
+    /// The functions that were at the top of the stack in at least one sample. They are in
+    /// descending order of the time in the function itself.
     pub functions: Vec<FunctionTime>,
 }
 
@@ -197,8 +199,8 @@ pub struct LoggedLines {
     pub lines: Vec<LoggedLine>,
     /// Number of further lines in the window.
     pub further: u64,
-    /// Number of lines in the time that was read that were overwritten before the recorder read
-    /// them.
+    /// Number of lines that were overwritten before the recorder read them. The count includes
+    /// lines shortly before and after the window.
     pub lost: u64,
 }
 
@@ -243,8 +245,8 @@ impl UnrecordedTime {
 }
 
 impl StackCauses {
-    /// Returns the totals of stacks. `name` finds the name of the function at an offset of an
-    /// object.
+    /// Returns the totals of stacks. `name` returns the name of the function at an offset in an
+    /// object file.
     pub(super) fn new(
         stacks: &StackTotals,
         name: impl FnMut(&CodeObjectInfo, u64) -> Option<String>,

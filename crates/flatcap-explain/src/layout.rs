@@ -12,14 +12,14 @@ use super::text::{
 
 /// Width of lines that are not shortened, in columns.
 const WIDTH: usize = 80;
-/// Widths of suspects, of the resources that they used, and of fields, in columns. With them, lines
-/// have 80 columns.
+/// Widths of three columns: the suspects, the resources that they used, and the fields. These
+/// widths give lines of 80 columns.
 const SUSPECT_WIDTH: usize = 21;
 const USED_WIDTH: usize = 18;
 const FIELD_WIDTH: usize = 34;
 /// Width of the lines about fields, in columns.
 const FIELD_LINE_WIDTH: usize = 77;
-/// Minimum width of a column. The text in a narrower column would have no meaning.
+/// Minimum width of a column. Text that is cut to a narrower column cannot be understood.
 const COLUMN_WIDTH_MIN: usize = 6;
 /// Maximum number of parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
@@ -31,21 +31,21 @@ const NAME_WIDTH_MIN: usize = 34;
 const NAME_INDENT: usize = 4;
 /// Maximum number of names of unranked fields in a line.
 const UNRANKED_SHOWN: usize = 8;
-/// Maximum width of the names of a field and of a suspect in a summary, whose lines have 14 columns
-/// before them.
+/// Maximum width of the names of a field and of a suspect in a summary. A line of a summary has 14
+/// columns before the name.
 const SUMMARY_FIELD_WIDTH: usize = 66;
 const SUMMARY_SUSPECT_WIDTH: usize = 40;
 
 /// The screen on which text is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct TextLayout<'z> {
-    /// The time zone of times.
+    /// The time zone in which times are shown.
     pub zone: &'z TimeZone,
     /// The width of the screen.
     pub width: usize,
 }
 
-/// The parts of the answer of `record`.
+/// The parts of the summary that `record` prints.
 #[derive(Debug)]
 pub struct Summary {
     /// Name and text of each line.
@@ -302,7 +302,8 @@ impl TextLayout<'_> {
         shortened(line, self.width)
     }
 
-    /// Returns only the seconds of a time, because the first line has the rest.
+    /// Returns only the seconds of a time, because the first line contains the date, the hour and
+    /// the minute.
     fn seconds(&self, wall_ns: i64) -> String {
         time_text(wall_ns, self.zone).get(17..23).unwrap_or_default().to_owned()
     }

@@ -1,5 +1,5 @@
-//! Finds anomalies. These are the times at which a recording differs from its baseline, with the
-//! differences and their causes.
+//! Finds anomalies. Anomalies are the times at which a recording differs from its baseline. The
+//! crate also finds the differences and their causes.
 //!
 //! [`find_spikes`] searches for such times, and [`explain`] analyzes one of them. Both turn the
 //! batches of a query into series, compare windows with the baseline, and rank by the size of the

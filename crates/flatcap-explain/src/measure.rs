@@ -1,5 +1,5 @@
-//! The quantity that a field measures, by its kind and unit, and the smallest departure that
-//! matters.
+//! The quantity that a field measures, derived from the kind and unit of the field, and the
+//! smallest departure from the baseline that matters.
 
 use flatcap_format::schema::{ColumnType, MetricKind, Usage};
 use flatcap_query::{ColumnInfo, CommonUnit};
@@ -8,9 +8,9 @@ use serde::Serialize;
 /// The class of a value. Two fields of the same class are comparable, whatever their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ValueClass {
-    /// Time spent per time, as a share of one core, thread or device.
+    /// Time spent per elapsed time, as a share of one core, thread or device.
     TimeShare,
-    /// Time spent waiting per time, as a share.
+    /// Time spent waiting per elapsed time, as a share.
     WaitShare,
     /// Bytes in use.
     Bytes,
@@ -40,7 +40,7 @@ pub(super) enum ValueClass {
 /// The unit of printed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum ValueUnit {
-    /// Percent of a core, or of the time.
+    /// Percent of a core, or of the elapsed time.
     #[serde(rename = "percent")]
     Percent,
     /// Bytes.
@@ -74,7 +74,8 @@ pub(super) struct Measure {
     /// The smallest departure that matters on a relative scale. The class defines the smallest
     /// departure on an absolute scale.
     pub(super) floor: f64,
-    /// The largest possible value. For example, one thread waits for at most the whole time.
+    /// The largest possible value. For example, one thread cannot wait longer than the elapsed
+    /// time.
     pub(super) limit: f64,
 }
 
@@ -93,7 +94,7 @@ impl Measure {
     }
 
     /// Returns the measure of a field of an application or an import. All fields with numbers are
-    /// measured. A schema need not state the kind of its values.
+    /// measured. The schema of an application or an import may omit the kind of its values.
     pub(super) fn of_foreign(column: &ColumnInfo) -> Option<Self> {
         if column.kind == MetricKind::Text || column.column_type == ColumnType::Text {
             return None;
@@ -153,7 +154,7 @@ impl Measure {
         if self.is_relative { RELATIVE_LEAST } else { self.class.least_relative() }
     }
 
-    /// Returns the value, limited to the largest possible one.
+    /// Returns the value, or the largest possible value if that is lower.
     pub(super) fn limited(self, value: f64) -> f64 {
         if value > self.limit { self.limit } else { value }
     }
@@ -225,15 +226,15 @@ impl ValueClass {
         }
     }
 
-    /// Returns whether a decrease is not a departure. For example, if the share of one state
+    /// Returns whether only an increase can be a departure. For example, if the share of one state
     /// decreases, the share of another state has increased.
     pub(super) fn is_upward_only(self) -> bool {
         matches!(self, Self::StateShare | Self::Offspring | Self::Repetitions)
     }
 
     /// Returns the weight of the class as evidence of an incident, from 0 to 1. Time and bytes are
-    /// consumed resources and weigh most. Counts and caches only accompany them, and averages are
-    /// late.
+    /// consumed resources and weigh most. Counts and caches only accompany the use of resources,
+    /// and averages react late.
     pub(super) fn weight(self) -> f64 {
         match self {
             Self::TimeShare

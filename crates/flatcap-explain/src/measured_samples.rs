@@ -1,8 +1,8 @@
 //! Measures a series in a window by its samples, which are the numbers that `dump` prints.
 //!
-//! Ranking compares means over time, weights them and bounds memory, so its values differ from
-//! printed samples. For the few series that are reported, this module reads the samples of the
-//! element again, as `dump` does.
+//! Ranking uses weighted means over time in bounded memory, so its values differ from printed
+//! samples. For the few series that are reported, this module reads the samples of the element
+//! again, as `dump` does.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
@@ -27,7 +27,7 @@ use super::window_samples::{ElementSample, chosen, chosen_levels};
 const BEFORE_NS: u64 = 4_000_000_000;
 /// Minimum number of periods of a source that are read before and after a window.
 const PERIODS: u64 = 3;
-/// Minimum time that is read after a window.
+/// Minimum length of the recording that is read after a window.
 const AFTER_NS: u64 = 1_200_000_000;
 /// Maximum number of samples of a series in memory.
 const SAMPLES_MAX: usize = 1 << 16;
@@ -48,11 +48,13 @@ pub(super) struct WantedSeries {
     pub(super) measure: Measure,
     /// The window, as wall time.
     pub(super) window: Range<i64>,
-    /// If the element is new, wall time of the sample before its first sample.
+    /// If the element is new, wall time of the last sample before the first sample with the
+    /// element.
     pub(super) born_wall_ns: Option<i64>,
-    /// Times on the monotonic clock in which the kernel added bytes of other processes.
+    /// Times on the monotonic clock in which the kernel added bytes of other processes to the
+    /// element.
     pub(super) inherited: Vec<Range<u64>>,
-    /// The choice of the recording, for the command that prints the samples.
+    /// The selected recording, for the command that prints the samples.
     pub(super) choice: RecordingChoice,
 }
 
@@ -107,7 +109,8 @@ fn joined_windows(wanted: &[WantedSeries]) -> Vec<Vec<usize>> {
 struct SampledValue {
     number: Option<Number>,
     text: Option<Box<str>>,
-    /// The growth of a counter since the previous sample with the element, as in all outputs.
+    /// The growth of a counter since the previous sample with the element, computed as in all
+    /// outputs.
     growth: Growth,
 }
 
@@ -128,7 +131,7 @@ struct SeriesSamples {
 }
 
 impl WantedSeries {
-    /// Returns the wall times of the samples that are read, which are the window and a margin.
+    /// Returns the range of wall times that is read, namely the window and a margin.
     fn read_span(&self) -> Range<i64> {
         let margin_ns = |least: u64| self.period_ns.saturating_mul(PERIODS).max(least);
         let begin = self.window.start.saturating_sub_unsigned(margin_ns(BEFORE_NS));
@@ -286,7 +289,7 @@ impl SeriesSamples {
         }
     }
 
-    /// Keeps the samples of the run in which the window is.
+    /// Keeps only the samples of the run that contains the window.
     fn keep_run(&mut self, wanted: &WantedSeries) -> Option<()> {
         let is_before_end = |sample: &&ElementSample<()>| sample.wall_ns < wanted.window.end;
         let run = self.all.iter().rev().find(is_before_end).or(self.all.first())?.run;
@@ -358,7 +361,7 @@ impl SeriesSamples {
     }
 
     /// Returns the change per second of a counter of an element that began in the window. The
-    /// counter was 0 at the sample before the element's first one.
+    /// counter was 0 at the last sample before the first sample with the element.
     fn since_start(
         &self,
         wanted: &WantedSeries,

@@ -21,8 +21,9 @@ pub struct Measurement {
     /// existed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_since_start: bool,
-    /// Whether the count exceeds the possible maximum for this time. This happens because a wait
-    /// that began earlier is counted when it ends. The value is then the largest possible value.
+    /// Whether the counter grew by more than is possible in the time between the samples. This
+    /// happens because a wait that began earlier is counted only when it ends. If so, the value is
+    /// the largest possible value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_limited: bool,
     /// The command that prints the samples, or the value.
@@ -40,12 +41,12 @@ pub enum ShownValues {
     /// `dump` shows one row: the count of a new element's counter, in the unit of its schema. The
     /// printed value is this count per second.
     Last,
-    /// `dump` shows the samples. The value is a share or a number of these samples.
+    /// `dump` shows the samples. The printed value is the share or the number of these samples.
     Samples,
 }
 
 /// Returns the command that prints the samples of `field` from the first wall time up to the last
-/// one. With `has_common_unit`, `dump --units` converts to the unit of the value; otherwise `dump`
+/// one. With `has_common_unit`, `dump --units` converts to the unit of the value. Otherwise, `dump`
 /// prints the value unconverted.
 pub(super) fn dump_command(
     choice: &RecordingChoice,

@@ -1,8 +1,8 @@
-//! Series, their observations, and their receivers.
+//! Series, their observations, and the trait that receives observations.
 
 use super::measure::Measure;
 
-/// Maximum number of series that are followed at a time. Further series are counted and left out.
+/// Maximum number of series that are observed at the same time. Further series are only counted.
 // A series takes about 300 bytes, or up to 1 KiB if its blocks differ.
 const SERIES_MAX: usize = 1 << 16;
 
@@ -34,9 +34,11 @@ pub(super) struct Observation {
 
 /// Receives the observations of all series.
 pub(super) trait Observer {
-    /// Whether the observer accepts one observation for a time in which the value stays the same.
+    /// Whether the observer accepts a single observation for all samples in which the value stays
+    /// the same.
     const JOINS: bool;
-    /// Called when a series begins. The number may have belonged to another series that has ended.
+    /// Called when a series begins. The index `series` may have belonged to another series that has
+    /// ended.
     fn begin(&mut self, series: usize, info: &SeriesInfo);
     /// Receives observations of a series. They are in time order and do not overlap.
     fn observe(&mut self, series: usize, info: &SeriesInfo, observations: &[Observation]);
@@ -44,7 +46,7 @@ pub(super) trait Observer {
     fn end(&mut self, series: usize, info: &SeriesInfo);
 }
 
-/// Gives numbers to series and passes on their observations.
+/// Assigns indexes to series and passes their observations to the observer.
 pub(super) struct SeriesStore<'s, O> {
     pub(super) series: &'s mut Vec<SeriesInfo>,
     pub(super) free: &'s mut Vec<usize>,
@@ -54,8 +56,8 @@ pub(super) struct SeriesStore<'s, O> {
 }
 
 impl Observation {
-    /// Returns whether the next observation, which begins at `from_ns` and has this value, may
-    /// become a part of this one.
+    /// Returns whether an observation that begins at `from_ns` with this value may be joined to
+    /// this one.
     #[inline]
     pub(super) fn continues(&self, from_ns: u64, value: f64) -> bool {
         self.to_ns == from_ns && self.value.to_bits() == value.to_bits() && self.may_grow(from_ns)
@@ -69,7 +71,7 @@ impl Observation {
 }
 
 impl<O: Observer> SeriesStore<'_, O> {
-    /// Begins a series. A series above the limit gets a number for which observations are ignored.
+    /// Begins a series. A series above the limit gets an index whose observations are ignored.
     pub(super) fn begin(&mut self, info: SeriesInfo) -> usize {
         let number = match self.free.pop() {
             Some(number) => number,

@@ -8,8 +8,9 @@ use super::table_shape::EXITS_MAX;
 /// The parents of processes that ended in a run.
 #[derive(Debug, Default)]
 pub(super) struct ProcessExits {
-    /// For each list of ended processes, the time between two samples and the parent of each exit.
-    /// The samples of a list are in time order, so the times are also in order.
+    /// For each list of ended processes: the parent of each process, and the time between two
+    /// samples in which the process ended. The samples of a list are in time order, so the times
+    /// are also in order.
     lists: BTreeMap<usize, VecDeque<(Range<u64>, u64)>>,
 }
 
@@ -26,7 +27,7 @@ impl ProcessExits {
         }
     }
 
-    /// Returns the parents of the processes that may have ended in a time.
+    /// Returns the parents of the processes that may have ended in a range of time.
     pub(super) fn within(&self, span: &Range<u64>) -> impl Iterator<Item = u64> {
         self.lists.values().flat_map(|own| {
             // Both ends of the times rise, so two binary searches find all times that overlap the

@@ -81,7 +81,7 @@ pub(super) trait ReadObserver: Observer {
     fn after_batch(&mut self, clock: &RunClock, set: &SeriesSet);
 }
 
-/// Reads the chosen recording within `filter`, whose sources are replaced by the chosen ones.
+/// Reads the chosen recording within `filter`. The chosen sources replace the sources of `filter`.
 /// `report` is called with problems.
 pub(super) fn read(
     choice: &RecordingChoice,
@@ -167,8 +167,8 @@ fn several_hosts(choice: &RecordingChoice) -> ExplainError {
 }
 
 impl ReadResults {
-    /// Returns the minimum number of series that were left out. All elements without a number count
-    /// as one series.
+    /// Returns a lower bound of the number of series that were left out. All elements that did not
+    /// get an index count as one series.
     pub(super) fn left_out(&self) -> u64 {
         self.set.left_out + u64::from(self.results.summary().has_more_elements)
     }
@@ -193,7 +193,7 @@ impl ReadResults {
     }
 }
 
-/// Adds the longest lateness of each sample of the recorder's own source.
+/// Adds the longest lateness that each sample of the recorder's own source states.
 fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64, u64)>) {
     let Some(column) = table.columns.iter().position(|column| &*column.path == "lateness.max_ns") else {
         return;
@@ -214,8 +214,8 @@ fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64,
 struct RankedFields {
     fields: Vec<FieldPath>,
     sources: BTreeSet<String>,
-    /// Lists of which only the parent of each element is used, since such lists have a new element
-    /// for each process that ends.
+    /// Lists of which only the parents of the elements are used. Such lists have a new element for
+    /// each process that ends.
     unnamed_lists: BTreeSet<String>,
     foreign: ForeignSources,
 }
@@ -224,7 +224,7 @@ struct RankedFields {
 const FILE_ROOT: &str = "flatcap.host.File";
 
 /// Returns the paths to read, and their sources. The paths are the parts of each source that have
-/// values to rank, or that contain the parents of processes.
+/// values to rank or contain the parents of processes.
 fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFields {
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut foreign = ForeignSources::default();
@@ -265,8 +265,8 @@ fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFiel
     RankedFields { fields, sources, unnamed_lists, foreign }
 }
 
-/// Returns the fields of the root that contain parents of processes, or values to rank (`true`). In
-/// applications and imports, all fields have values to rank.
+/// Returns the fields of the root that contain parents of processes or values to rank. The flag is
+/// `true` for values to rank. In applications and imports, all fields have values to rank.
 fn ranked_parts(schema: &CompiledSchema, is_foreign: bool) -> BTreeMap<String, bool> {
     let mut parts = BTreeMap::new();
     for leaf in schema.fields() {

@@ -6,13 +6,14 @@ use super::departures::Departure;
 use super::events::SAME_TIME_NS;
 use super::measure::ValueClass;
 
-/// Minimum part of the bytes that the recorder must have moved to explain a departure.
+/// The recorder's own work explains a departure if the recorder moved at least this share of the
+/// bytes.
 const MOVED_PART: f64 = 0.5;
 
-/// The element of a departure, as needed to detect the recorder's work.
+/// The properties of a departure's element that are needed to detect the recorder's work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DepartureActor {
-    /// The kind of the element; `None` for the host, and for elements that cannot act.
+    /// The kind of the element, or `None` for the host and for elements that cannot be the cause.
     pub(super) kind: Option<SuspectKind>,
     pub(super) is_recorder: bool,
 }
@@ -45,8 +46,8 @@ pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> 
     departures.iter().zip(by_bytes).map(|(own, is_by_bytes)| is_by_bytes || is_of_disk(own)).collect()
 }
 
-/// Returns the excess over the usual bytes per second, or `None` if the departure is of another
-/// class, or a decrease.
+/// Returns how far the byte rate exceeds the usual level. Returns `None` for a decrease and for
+/// another class.
 fn moved(departure: &Departure) -> Option<f64> {
     let more = departure.value - departure.usual.level;
     (departure.class == ValueClass::ByteRate && more > 0.0).then_some(more)

@@ -33,7 +33,7 @@ const GROUPED_MAX: usize = 200;
 // Activity of a device is an incident only if a process takes part in it, because the kernel also
 // discards, flushes and reads ahead by itself.
 const DEVICE_PART: f64 = 0.5;
-/// Maximum number of suspects, and of fields, of an explanation.
+/// Maximum number of suspects in an explanation, and maximum number of fields in it.
 const LISTED_MAX: usize = 200;
 /// Maximum number of names of unranked fields, for each reason.
 const UNRANKED_MAX: usize = 1000;
@@ -43,8 +43,8 @@ const BEFORE_WINDOWS_MIN: u64 = 2;
 /// Minimum correlation of series that move together.
 const TOGETHER: f64 = 0.9;
 
-/// Finds at most `limit` events of a recording, best first. Also reads the minute before the begin
-/// of `filter`.
+/// Finds at most `limit` events of a recording, best first. Also reads the minute before the
+/// selected time.
 ///
 /// # Errors
 /// The recording cannot be read, has several hosts, or has no samples.
@@ -121,7 +121,7 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
 }
 
 /// Explains a window of `length_ns` around a wall time. The baseline is the time of `before_ns`
-/// before the window, at least twice the length of the window.
+/// before the window, or twice the length of the window if that is longer.
 ///
 /// # Errors
 /// The recording cannot be read, has several hosts, or has no samples.
@@ -213,8 +213,8 @@ fn clock_steps(read: &ReadResults) -> Vec<ClockStep> {
     steps.map(|(at, step_ns)| ClockStep { wall_ns: read.clock.wall_ns(at), step_ns }).collect()
 }
 
-/// Sorts departures, the best first. If two states have the same share, an observed state comes
-/// before a composed one, because it is more informative.
+/// Sorts departures, the best first. If two states have the same score, a single state comes before
+/// a combination of states, because the single state is more informative.
 fn sort_best_first(departures: &mut [WindowValue], read: &ReadResults) {
     let is_composed = |departure: &WindowValue| {
         let state = read.set.info(departure.series).and_then(|info| info.state.as_deref());
@@ -283,7 +283,7 @@ fn described_suspect(
     is_known.then_some(Suspect { kind, name, pid, score, what, evidence, children, first_wall_ns })
 }
 
-/// Returns the use of a resource by children, according to the field with the largest sum. Other
+/// Returns the use of a resource by children. Only the field with the largest sum is used. Other
 /// fields of the same class would count the same use again.
 fn children_use(parts: Vec<FieldDeparture>) -> Option<ChildrenUse> {
     let mut by_field: BTreeMap<String, Vec<FieldDeparture>> = BTreeMap::new();
@@ -302,7 +302,7 @@ fn all_columns(read: &ReadResults) -> BTreeSet<(usize, usize)> {
     tables.flat_map(|(at, table)| (0..table.columns.len()).map(move |column| (at, column))).collect()
 }
 
-/// Returns the number of ranked fields, and the fields that were not ranked. Columns
+/// Returns the number of ranked fields, and the fields that were not ranked. The columns in
 /// `without_baseline` have no usual level.
 fn ranked_and_not(
     read: &ReadResults,
@@ -366,7 +366,7 @@ fn is_of_actor(departure: &WindowValue, read: &ReadResults, tables: &[TableInfo]
 }
 
 /// Groups departures that move together. Returns the best departure of each group, and the other
-/// ones.
+/// departures of the group.
 fn grouped<'d>(
     departures: impl Iterator<Item = &'d WindowValue>,
     steps: &WindowSteps,

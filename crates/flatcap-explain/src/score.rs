@@ -11,22 +11,22 @@ const NOISE_FACTOR: f64 = 3.0;
 // Beyond twenty times the usual departure, larger departures give no more certainty.
 const SCORE_MAX: f64 = 3.0;
 
-/// Ratio to the usual departure for a value of unknown scale that differs from a constant such as
-/// 0.
+/// Assumed ratio of a departure to the usual departure if the usual departure is 0. An example is a
+/// value of unknown scale that differs from a constant.
 // For such a value, there is no scale to compare it with.
 const CONSTANT_TIMES: f64 = 20.0;
 
-/// Maximum number of powers of ten in the ratio of a constant's change to its level. With each
-/// power, the change counts more.
+/// Maximum order of magnitude of a change from a constant value, relative to this value. With each
+/// power of ten, the change gets a higher score.
 const LEVELS_MAX: f64 = 6.0;
 
-/// Minimum of the usual departure of a series of unknown scale, as a part of the range of all
+/// Minimum of the usual departure of a series of unknown scale, as a share of the range of all
 /// earlier values.
 // A change that happened one time within a minute may happen again, in both directions.
 const RANGE_PART: f64 = 1.0 / 3.0;
 
-/// Allowance for a short baseline: with n earlier blocks, the usual departure of unknown scale is
-/// larger by this number divided by n.
+/// Allowance for a short baseline. With n earlier blocks, the usual departure of unknown scale is
+/// multiplied by 1 plus this number divided by n.
 // A short time does not show the full range of a value.
 const DOUBT_BLOCKS: f64 = 4.0;
 
@@ -38,8 +38,9 @@ const DOUBT_BLOCKS: f64 = 4.0;
 const RELATIVE_EXPONENT: f64 = 0.5;
 
 /// Returns the score of a value, which says how unusual the value is. The score is 0 if the value's
-/// departure from the level is at most the usual departure. Beyond that, it rises with the ratio of
-/// the two. See "Ranking" in the README of this crate.
+/// departure from the level is at most the usual departure. For larger departures, the score rises
+/// with the ratio of the departure to the usual departure. See "Ranking" in the README of this
+/// crate.
 pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
     let departure = value - baseline.level;
     if (measure.class.is_upward_only() && departure < 0.0) || departure == 0.0 {

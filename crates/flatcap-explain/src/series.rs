@@ -1,8 +1,9 @@
 //! Turns batches into observations. An observation is the value of a series between two samples.
 //!
-//! A series is a numeric field of one element, one value of a string of an element, or the
-//! processes below an element. A counter is observed as its rate since the previous sample that has
-//! its element. That sample may be long ago, since a sample may leave out elements.
+//! A series is one of three: a numeric field of an element, one value of a string of an element, or
+//! the processes below an element. A counter is observed as its rate since the previous sample that
+//! has its element. The previous sample with the element may be much older, because a sample may
+//! leave out elements.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -21,12 +22,12 @@ use super::table_shape::{
 
 /// The process of which all threads of the kernel are children (kthreadd).
 pub(super) const KERNEL_PARENT: u64 = 2;
-/// Maximum number of left-out times that are kept.
+/// Maximum number of stored times in which the growth of an element is left out.
 const LEFT_OUT_MAX: usize = 1 << 12;
 /// Maximum number of names of an element that are kept. The latest names are kept.
 const NAMES_MAX: usize = 64;
-/// Accuracy of the clock of a run. The name in a sample is valid from this time before the sample
-/// on.
+/// Accuracy of the clock of a run. A name is valid from this long before the sample that contains
+/// it.
 const CLOCK_NS: i64 = 1_000_000;
 
 /// The series of a query.
@@ -45,8 +46,8 @@ pub(super) struct SeriesSet {
     /// Samples of lists of which only the parents are used. The offspring in these samples is not
     /// counted yet.
     uncounted: Vec<ParentSample>,
-    /// Elements of processes that received bytes of ended processes, with the times. These times
-    /// are left out.
+    /// Elements of processes that received bytes of ended processes, with the times at which this
+    /// happened. The growth of these elements in these times is left out.
     inherited: VecDeque<(u32, Range<u64>)>,
     /// The process id of the recorder of the run; 0 if it is not known.
     recorder_pid: u64,
@@ -54,7 +55,7 @@ pub(super) struct SeriesSet {
     recorders: HashSet<u32>,
     /// Number of series that were left out because of [`SERIES_MAX`].
     pub(super) left_out: u64,
-    /// Time without an element after which the element is removed, in nanoseconds.
+    /// An element is removed if it is missing for this time, in nanoseconds.
     forgets_after_ns: u64,
     observations: Vec<Observation>, // reused
 }
@@ -62,7 +63,7 @@ pub(super) struct SeriesSet {
 #[derive(Debug)]
 struct TableSeries {
     shape: TableShape,
-    /// The slots, indexed by the number of the element. Elements are numbered from 0, without
+    /// The slots, by the index of the element. The indexes of elements begin at 0 and have no
     /// holes. A table that is not a list has one slot.
     slots: Vec<Option<Box<ElementSlot>>>,
     /// Rows to be observed.
@@ -71,7 +72,7 @@ struct TableSeries {
     first_ns: Option<u64>,
     last_ns: Option<u64>,
     swept_ns: u64,
-    /// The numbers of the current sample and of the last complete sample before it.
+    /// The indexes of the current sample and of the last complete sample before it.
     sample: u64,
     complete_before: u64,
     /// Whether the current sample may leave out elements.
@@ -153,8 +154,8 @@ impl SeriesSet {
         self.recorders.contains(&element)
     }
 
-    /// Forgets the last values, since the next run has other counters. A process id of 0 means that
-    /// the recorder's process id is not known.
+    /// Forgets the last values, since the counters of the next run are independent of them. A
+    /// process id of 0 means that the recorder's process id is not known.
     pub(super) fn begin_run(&mut self, recorder_pid: u32) {
         self.recorder_pid = u64::from(recorder_pid);
         self.exits.clear();
@@ -223,7 +224,7 @@ impl SeriesSet {
     }
 
     /// Adds a list of which only the parents are used. Must be called before the counters of the
-    /// parents are read, because exits affect these counters.
+    /// parents are read, because process exits affect these counters.
     fn add_parents(&mut self, batch: &ColumnBatch) {
         let Some(own) = self.tables.get(batch.table) else { return };
         let Some(parent) = own.shape.parent else { return };
@@ -269,7 +270,7 @@ impl SeriesSet {
         }
     }
 
-    /// Passes on the observations that are held back, at the end of a run.
+    /// At the end of a run, passes the observations that are held back to the observer.
     pub(super) fn flush(&mut self, observer: &mut impl Observer) {
         self.count_offspring(observer);
         let Self { tables, series, free, left_out, observations, .. } = self;
@@ -410,7 +411,7 @@ impl SeriesSet {
         }
     }
 
-    /// Ends the series of elements that were not seen for long.
+    /// Ends the series of elements that have been missing for too long.
     fn sweep(&mut self, table: usize, mono_ns: u64, observer: &mut impl Observer) {
         let limit_ns = mono_ns.saturating_sub(self.forgets_after_ns);
         let Self { tables, series, free, left_out, processes, elements_by_pid, observations, .. } = self;
@@ -444,7 +445,7 @@ impl SeriesSet {
     }
 }
 
-/// Returns the rows of a sample, of which `first` is the first one.
+/// Returns the rows of a sample. `first` is the first of these rows.
 fn rows_of(batch: &ColumnBatch, sample: usize, first: usize) -> Range<usize> {
     let end = (first..batch.rows()).find(|row| batch.sample(*row) != sample);
     first..end.unwrap_or(batch.rows())
@@ -544,9 +545,9 @@ pub(super) mod tests {
         TableInfo { source: "s".into(), instance: None, list: Some("l[*]".into()), columns }
     }
 
-    /// Returns the samples of a range. They have a counter that rests, and a gauge that rests
-    /// longer. The last element ends after half of all samples, and later nothing is recorded for
-    /// some minutes.
+    /// Returns the samples of a range. The samples contain a counter that stays at rest for some
+    /// time, and a gauge that stays at rest longer. The last element ends after half of all
+    /// samples, and later nothing is recorded for some minutes.
     fn batch(samples: std::ops::Range<usize>, all: usize) -> ColumnBatch {
         let mut rows = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (number, sample) in samples.clone().enumerate() {

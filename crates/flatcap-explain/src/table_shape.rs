@@ -1,5 +1,5 @@
-//! The shape of a table, that is, the columns that are followed. This module also leaves out growth
-//! that other processes caused.
+//! The shape of a table, namely the columns that become series. This module also leaves out the
+//! growth of counters that other processes caused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -13,13 +13,13 @@ use super::element_slot::{ElementSlot, FollowedColumns, NumberCell, StateCell};
 use super::fresh_values::FreshCell;
 use super::measure::{Measure, ValueClass, unit_seconds};
 
-/// Time without an element after which the element counts as new.
+/// An element counts as new if it was missing for this time before it appeared.
 // One sample per second contains all elements.
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;
-/// Part of the growth of a parent's counter that an ended process must have counted so that it
-/// affects the bytes of the parent.
+/// Share of the growth of a parent's counter. Ended processes affect the counter only if they had
+/// counted at least this share.
 const INHERITED_PART: f64 = 0.05;
 /// Maximum number of ended processes in memory.
 pub(super) const EXITS_MAX: usize = 1 << 14;
@@ -48,10 +48,10 @@ pub(super) struct ProcessFacts {
 pub(super) struct TableShape {
     /// Number of columns.
     pub(super) width: usize,
-    /// Columns with numbers that are followed. If no column has measured numbers, only the presence
+    /// Numeric columns that become series. If no numeric column becomes a series, only the presence
     /// of elements is used.
     pub(super) numbers: Vec<(usize, Measure)>,
-    /// Columns with strings that are followed.
+    /// String columns that become series.
     pub(super) states: Vec<usize>,
     /// Column with the process id of a parent.
     pub(super) parent: Option<usize>,
@@ -87,7 +87,7 @@ pub(super) struct RowReading<'b> {
 }
 
 impl RowReading<'_> {
-    /// Returns whether an element is in the sample of the row.
+    /// Returns whether the sample of the row contains this element.
     pub(super) fn has_element(&self, element: u32) -> bool {
         let RowSource::Elements { elements, .. } = &self.batch.rows else { return false };
         elements.get(self.rows.clone()).unwrap_or_default().contains(&element)
@@ -106,9 +106,9 @@ impl RowReading<'_> {
     }
 }
 
-/// Returns the elements of the descendants of a process that are not in this sample. These
-/// descendants have ended, or were left out because they do little. Descendants of a process that
-/// is in the sample are left out, since that process waits for them.
+/// Returns the elements of those descendants of a process that this sample lacks. These descendants
+/// have ended, or were left out because they do little. Descendants below a process that is in the
+/// sample are not returned, because that process waits for them.
 pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: &RowReading<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![at];
@@ -126,8 +126,8 @@ pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: 
     found
 }
 
-/// Returns whether the counts of a child of process `pid` reach an ancestor. This is so if `pid` is
-/// the ancestor, or if `pid` and all processes between them have ended.
+/// Returns whether the counts of a child of process `pid` reach the process `ancestor`. This is so
+/// if `pid` is the ancestor, or if `pid` and all processes between them have ended.
 pub(super) fn ends_at(
     mut pid: u64,
     ancestor: u64,
@@ -202,8 +202,8 @@ impl TableShape {
         self.parent.is_some() && self.numbers.is_empty()
     }
 
-    /// Returns whether the growth of a counter of bytes or calls of a process is a departure.
-    /// Smaller growth is not a departure, whichever process caused it.
+    /// Returns whether the growth of a byte or call counter of a process is large enough for a
+    /// departure. Smaller growth is not a departure, whichever process caused it.
     pub(super) fn may_inherit(
         &self,
         slots: &[Option<Box<ElementSlot>>],
@@ -234,9 +234,9 @@ impl TableShape {
         counters.map(|(place, (column, measure))| (place, *column, *measure))
     }
 
-    /// Leaves out the growth of counters of a process if the growth has bytes and calls of
-    /// descendants that ended. The kernel adds these counts in one step when the parent waits for
-    /// the ended process. No sample has the last count of an ended process. Returns whether any
+    /// Leaves out the growth of a process's counters if this growth contains bytes and calls of
+    /// ended descendants. The kernel adds these counts in one step when the parent waits for the
+    /// ended process. No sample contains the final count of an ended process. Returns whether any
     /// growth was left out.
     pub(super) fn leave_out_inherited(
         &self,
@@ -274,9 +274,9 @@ impl TableShape {
         is_left_out
     }
 
-    /// Returns whether the element of a row began long before the previous sample and was only left
-    /// out of samples. After a suspend, an old element may count as new, because time since boot
-    /// includes suspends and monotonic time does not.
+    /// Returns whether the element of a row is old. An old element began long before the previous
+    /// sample, although earlier samples may lack it. After a suspend, an old element may count as
+    /// new, because time since boot includes suspends and monotonic time does not.
     fn is_old(&self, reading: &RowReading<'_>) -> bool {
         let Some((column, unit)) = self.began else { return false };
         let before = seconds(reading.before_ns.unwrap_or(reading.mono_ns).saturating_sub(NEW_AFTER_NS));
@@ -285,7 +285,7 @@ impl TableShape {
     }
 
     /// Returns the slot of an element, and whether it is new. Returns `None` for an element without
-    /// a number.
+    /// an index.
     pub(super) fn slot<'s>(
         &self,
         slots: &'s mut Vec<Option<Box<ElementSlot>>>,

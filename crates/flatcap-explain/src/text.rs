@@ -12,10 +12,11 @@ use super::measure::ValueUnit;
 
 /// Maximum number of departures in the text about a suspect.
 pub(super) const EVIDENCE_SHOWN: usize = 3;
-/// Minimum width of a shortened element name. A shorter part of the name has no meaning.
+/// Minimum width of a shortened element name. A shorter part of the name cannot be recognized.
 const ELEMENT_WIDTH_MIN: usize = 5;
 
-/// Returns a wall time with milliseconds and the offset of the zone, as all commands print it.
+/// Returns a wall time with milliseconds and the UTC offset of the time zone. All commands print
+/// times in this form.
 pub(super) fn time_text(wall_ns: i64, zone: &TimeZone) -> String {
     const NS_PER_S: i64 = 1_000_000_000;
     // Each second that 64 bits of nanoseconds can express is in the range of the library.
@@ -45,7 +46,8 @@ pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     }
 }
 
-/// Formats a value of a departure, in the unit of its schema if that unit is not one of ours.
+/// Formats a value of a departure. If flatcap does not know the unit of the schema, the text has
+/// that unit unchanged.
 pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
     let text = measured(value, departure.unit);
     match (&departure.field_unit, departure.unit) {
@@ -57,9 +59,8 @@ pub(super) fn value_text(departure: &FieldDeparture, value: f64) -> String {
     }
 }
 
-/// Returns text about the programs that pushed a field. An example is
-/// `pushed by rig (user 1000, /usr/bin/rig)`. Returns `None` if the recorder measured or imported
-/// the field.
+/// Returns text about the programs that pushed a field. An example is `pushed by rig (user 1000,
+/// /usr/bin/rig)`. Returns `None` if the recorder measured or imported the field.
 pub(super) fn senders(departure: &FieldDeparture) -> Option<String> {
     let first = departure.senders.first()?;
     let more = match departure.senders.len() {
@@ -90,8 +91,8 @@ fn bytes(mut value: f64) -> String {
     format!("{} {unit}", significant(value))
 }
 
-/// Formats the usual range of a departure, such as `0 to 4.10 %`. If the range has no width,
-/// returns one value.
+/// Formats the usual range of a departure, such as `0 to 4.10 %`. If both ends of the range are
+/// equal, returns one value.
 pub(super) fn usual_range(departure: &FieldDeparture) -> String {
     let (low, high) = (departure.usual_low, departure.usual_high);
     let (low_text, high_text) = (value_text(departure, low), value_text(departure, high));
@@ -115,8 +116,8 @@ pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
 }
 
 /// Returns the short name of a departure within a width, such as `billing[812] user_time` or
-/// `cpu.total.user`. The name of the field stays whole while it fits, and the element is shortened
-/// first.
+/// `cpu.total.user`. The element is shortened first, so that the name of the field remains complete
+/// if it fits.
 pub(super) fn short_name(departure: &FieldDeparture, width: usize) -> String {
     let Some(element) = &departure.element else {
         return shortened(&escaped(&departure.name), width);
@@ -175,7 +176,8 @@ pub(super) fn new_children(children: &ChildrenUse) -> String {
     }
 }
 
-/// Returns the name of a suspect within a width. For a process, its id is enough to show the kind.
+/// Returns the name of a suspect within a width. A process is recognizable by its id, so its kind
+/// is omitted.
 pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
     let name = escaped(&suspect.name);
     let kind = match suspect.kind {
@@ -190,7 +192,7 @@ pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
     shortened(&format!("{kind} {name}"), width)
 }
 
-/// Returns text that nothing departed, with the number of fields.
+/// Returns a text that says that no field departed, with the number of ranked fields.
 pub(super) fn nothing_departed(ranked: usize, unranked: &[UnrankedFields]) -> String {
     let is_short = unranked.iter().any(|fields| fields.reason == UnrankedReason::ShortBaseline);
     match ranked {

@@ -1,5 +1,5 @@
-//! The series around a window: their values in the window, their baseline before the window, and
-//! the time since which they differ.
+//! Keeps the series around a window: their values in it, their baseline before it, and the time
+//! since which they differ.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,23 +17,26 @@ use super::series::SeriesSet;
 /// Number of steps of the window. The window is compared with windows of the same length that are
 /// one step apart.
 const WINDOW_STEPS: usize = 3;
-/// Maximum number of steps before the window. A longer baseline is cut.
+/// Maximum number of steps before the window. A longer baseline is shortened to this number of
+/// steps.
 const STEPS_BEFORE_MAX: u64 = 1024;
 /// Number of blocks of the baseline.
 const BLOCKS: usize = 10;
-/// Maximum number of steps of all series together, which take 32 MiB.
+/// Maximum number of steps of all series together. This number of steps takes 32 MiB.
 const STEPS_MAX: usize = 4 << 20;
 /// Number of steps that are reserved for new elements.
 // The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
-/// Maximum number of observations of a series from the guard to the end of the window.
+/// Maximum number of observations of a series between the end of the baseline and the end of the
+/// window.
 const RECENT_MAX: usize = 4096;
-/// Time before the window that is not part of the baseline, since the incident may begin in it.
+/// Guard time directly before the window. It is not part of the baseline, because the incident may
+/// begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
 /// Time after the window that is read.
 // This time contains a complete sample, since there is one complete sample per second.
 pub(super) const AFTER_NS: u64 = 1_200_000_000;
-/// Time before the baseline that is also read, to know which elements are new.
+/// Length of the time before the baseline that is also read, to know which elements are new.
 const LEAD_NS: u64 = 3_500_000_000;
 
 /// The window, and the time before it with which the window is compared.
@@ -43,13 +46,13 @@ pub(super) struct ComparedWindow {
     pub(super) first_ns: i64,
     pub(super) length_ns: u64,
     step_ns: u64,
-    /// Number of steps of baseline and guard.
+    /// Number of steps before the window: the steps of the baseline and of the guard time.
     steps_before: usize,
     guard_steps: usize,
 }
 
 impl ComparedWindow {
-    /// Returns a window of `length_ns` with its middle at a wall time, and a baseline of
+    /// Returns a window of length `length_ns` that is centered at a wall time, with a baseline of
     /// `before_ns`.
     pub(super) fn around(wall_ns: i64, length_ns: u64, before_ns: u64) -> Self {
         let step_ns = length_ns.div_ceil(WINDOW_STEPS as u64).max(1);
@@ -70,7 +73,7 @@ impl ComparedWindow {
         self.first_ns.saturating_add_unsigned(self.length_ns)
     }
 
-    /// Returns the wall times to read.
+    /// Returns the range of wall times to read.
     pub(super) fn read_span(&self) -> std::ops::Range<i64> {
         let before_ns = self.step_ns * self.steps_before as u64 + LEAD_NS;
         self.first_ns.saturating_sub_unsigned(before_ns)..self.end_ns().saturating_add_unsigned(AFTER_NS)
@@ -81,7 +84,7 @@ impl ComparedWindow {
         (self.steps_before - self.guard_steps) as u64 * self.step_ns
     }
 
-    /// Returns the length of the shortest baseline that has a usual level, in nanoseconds.
+    /// Returns the length of the shortest baseline that yields a usual level, in nanoseconds.
     pub(super) fn before_least_ns(&self) -> u64 {
         (self.block_length() * BLOCKS_MIN) as u64 * self.step_ns
     }
@@ -91,7 +94,7 @@ impl ComparedWindow {
         self.steps_before - self.guard_steps
     }
 
-    /// Windows of a block of the baseline.
+    /// Returns the number of windows in a block of the baseline.
     fn block_length(&self) -> usize {
         self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(BLOCKS).max(1)
     }
@@ -108,11 +111,12 @@ pub(super) struct WindowValue {
     pub(super) value: f64,
     pub(super) usual: Baseline,
     pub(super) score: f64,
-    /// Monotonic time of the first sample in which the series differed.
+    /// Monotonic time of the first sample in which the series differed from its baseline.
     pub(super) first_ns: u64,
 }
 
-/// Offset that is added to monotonic times, since a baseline may begin before the boot of the host.
+/// Offset that is added to monotonic times to avoid negative values, because a baseline may begin
+/// before the boot of the host.
 const SHIFT_NS: u64 = 1 << 62;
 
 fn shifted(mono_ns: u64) -> u64 {
@@ -162,8 +166,8 @@ impl WindowSteps {
         self.tracks.iter().any(|track| window(track).is_some())
     }
 
-    /// Returns the number of processes that ended or began below an element per second of the
-    /// window.
+    /// For each element, returns the number of processes that ended or began below it, per second
+    /// of the window.
     pub(super) fn offspring(&self, set: &SeriesSet) -> Vec<(usize, f64)> {
         let rate = |series: usize| {
             set.info(series).filter(|info| info.measure.class == ValueClass::Offspring)?;
@@ -186,7 +190,7 @@ impl WindowSteps {
         (origin_ns + self.window.before_ns()).saturating_sub(begin_ns)
     }
 
-    /// Returns the table and column pairs in which a series has a value in the window, but no
+    /// Returns the pairs of table and column in which a series has a value in the window, but no
     /// series has a baseline.
     pub(super) fn without_baseline(&self, set: &SeriesSet) -> BTreeSet<(usize, usize)> {
         let has_none = |series: usize| {
@@ -231,7 +235,7 @@ impl WindowSteps {
         self.window.baseline_steps()
     }
 
-    /// Returns the largest values, by block, of elements that were new during the baseline.
+    /// For each block, returns the largest value of the elements that were new during the baseline.
     fn newcomers(&self, set: &SeriesSet) -> Newcomers {
         let length = self.block_length();
         let mut found = Newcomers::new();
@@ -258,12 +262,12 @@ impl WindowSteps {
         found
     }
 
-    /// Windows of a block of the baseline.
+    /// Returns the number of windows in a block of the baseline.
     fn block_length(&self) -> usize {
         self.window.block_length()
     }
 
-    /// Returns the baseline of a series before the guard.
+    /// Returns the baseline of a series, computed from the steps before the guard time.
     fn usual(&self, track: &SteppedSeries, is_sparse: bool) -> Option<Baseline> {
         let steps = track.steps.get(..self.baseline_steps())?;
         let windows: Vec<Option<f32>> =
@@ -275,7 +279,7 @@ impl WindowSteps {
         Baseline::of(&blocks.iter())
     }
 
-    /// Returns the coefficient of correlation of two series from the guard to the end of the
+    /// Returns the correlation coefficient of two series from the guard time to the end of the
     /// window, or 0 if one of them is constant.
     pub(super) fn correlation(&self, one: usize, other: usize) -> f64 {
         let steps = |series: usize| {
@@ -292,7 +296,7 @@ impl WindowSteps {
     }
 }
 
-/// Returns the coefficient of correlation of pairs of values.
+/// Returns the correlation coefficient of pairs of values.
 fn correlation(pairs: &[(f64, f64)]) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "few pairs")]
     let count = pairs.len() as f64;

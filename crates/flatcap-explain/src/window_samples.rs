@@ -12,8 +12,8 @@ pub(super) struct ElementSample<V> {
 }
 
 /// Returns the samples of a window. A sample covers the time since the previous sample. The result
-/// is the longest sequence of samples that have at least half of their time in the window. If there
-/// is none, it is the sample with the most time in the window.
+/// is the longest sequence of samples in which each sample has at least half of its time in the
+/// window. If there is no such sample, the result is the sample with the most time in the window.
 pub(super) fn chosen<V>(
     samples: &[ElementSample<V>],
     window: &Range<i64>,

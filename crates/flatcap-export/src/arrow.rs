@@ -1,5 +1,5 @@
-//! Exports to Arrow. The samples of one source become a stream on standard output or a file. Each
-//! of several sources gets a separate file.
+//! Exports to Arrow. The samples of one source become a file, or a stream on standard output. If
+//! several sources are selected, each one gets a separate file.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,14 +20,15 @@ use crate::single_output::SingleOutput;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Writes the samples of a source, with the types of its schema. With a path, the samples become a
-/// file with a footer, which appears at the end. Without a path, they become a stream on standard
-/// output. If several sources are selected, `path` is a directory, which gets a file `SOURCE.arrow`
-/// for each source. Lost samples can be recognized by missing numbers in `seq`. If there are
-/// several hosts, a column has the host of each sample. The export stops if `watch` returns false.
+/// file with a footer. The file gets its name when it is complete. Without a path, they become a
+/// stream on standard output. If several sources are selected, `path` is a directory, which gets a
+/// file `SOURCE.arrow` for each source. Missing numbers in `seq` show that samples were lost. If
+/// there are several hosts, a column has the host of each sample. The export stops if `watch`
+/// returns false.
 ///
 /// # Errors
-/// Any [`ColumnarError`]; `Usage` if there are several sources for standard output, or if the
-/// schema of a source changed.
+/// Returns any [`ColumnarError`]. It is `Usage` if there are several sources for standard output,
+/// or if the schema of a source changed.
 pub(crate) fn to_arrow(
     request: &ColumnarRequest,
     path: Option<&Path>,

@@ -33,7 +33,7 @@ use crate::watch::{ColumnarEvent, ExportWatch};
 const FAILED: u8 = 1;
 /// Exit status of wrong usage.
 const USAGE: u8 = 2;
-/// Exit status of an export that lacks data that the recording should have.
+/// Exit status of an export that lacks data that it should contain.
 const DATA_LOSS: u8 = 3;
 
 /// Export recordings to formats of other programs. Called by `flatcap export`, which resolves times
@@ -106,7 +106,7 @@ enum Format {
     Pprof,
 }
 
-/// The verb that names functions. Without this verb, the program exports.
+/// The verb that finds the names of functions. Without this verb, the program exports.
 const SYMBOLIZE: &str = "symbolize";
 
 /// Runs the program with the process's own arguments and streams.
@@ -275,7 +275,7 @@ impl Arguments {
 }
 
 impl ColumnarReport {
-    /// Reports missing data. Returns whether the recording should have contained this data.
+    /// Reports missing data. Returns whether the export lacks data that it should contain.
     fn has_remarks(&self) -> io::Result<bool> {
         if self.undecodable > 0 {
             remark(&format!(
@@ -296,7 +296,7 @@ impl ColumnarReport {
     }
 }
 
-/// Raises the limit of open files, because the files of many sources are open at the same time.
+/// Raises the limit of open files. The files of many sources are open at the same time.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

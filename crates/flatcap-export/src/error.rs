@@ -11,7 +11,8 @@ use flatcap_query::QueryError;
 /// Maximum number of sources that an error names, so that a line stays readable.
 const NAMED_MAX: usize = 8;
 
-/// An error that ends an export. Either no file has its final name, or not all files have.
+/// An error that ends an export. After an error, either no file has its final name, or only some
+/// files have it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ColumnarError {

@@ -15,7 +15,7 @@ pub(crate) fn put_flame(stacks: &StackLines, out: &mut SingleOutput) -> Result<(
     out.put(FlameGraph::of(lines).svg(&title(stacks)).as_bytes())
 }
 
-/// Returns the line above the graph.
+/// Returns the title line above the graph.
 fn title(stacks: &StackLines) -> String {
     let hosts = match stacks.hosts.len() {
         1 => stacks.hosts.first().cloned().unwrap_or_default(),

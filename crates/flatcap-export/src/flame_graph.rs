@@ -10,14 +10,14 @@ const MARGIN: f64 = 10.0;
 /// Space above the graph for the title, in pixels.
 const HEAD: usize = 32;
 const ROW: usize = 16;
-/// Minimum width of a rectangle that is drawn, in pixels, since a narrower one is invisible.
+/// Minimum width of a drawn rectangle, in pixels. Narrower rectangles are invisible.
 const WIDTH_MIN: f64 = 0.2;
-/// Width of a character in pixels, to compute the text that fits into a rectangle. Fonts differ, so
-/// this is the width of a wide font.
+/// Width of a character in pixels. It determines how much text fits into a rectangle. Fonts differ,
+/// so this is the width of a wide font.
 const CHARACTER: f64 = 7.0;
 /// Minimum number of characters of a name that is drawn. Fewer characters are useless.
 const CHARACTERS_MIN: usize = 3;
-/// Maximum number of functions of a stack that are drawn. A deeper stack is a recursion.
+/// Maximum number of functions of a stack that are drawn. A deeper stack is usually a recursion.
 const DEPTH_MAX: usize = 256;
 /// The name of the lowest rectangle.
 const ROOT: &str = "all";
@@ -32,7 +32,7 @@ pub(crate) struct FlameGraph {
 struct FlameNode {
     /// Number of samples in the function and in the functions that it called.
     samples: u64,
-    /// The called functions in the order of their names, so that equal stacks give equal images.
+    /// The called functions, sorted by name, so that equal stacks give equal images.
     callees: BTreeMap<String, FlameNode>,
 }
 
@@ -80,7 +80,7 @@ impl FlameGraph {
 }
 
 impl FlameNode {
-    /// Returns the number of rows of the node that are drawn.
+    /// Returns the number of rows in which the node and the functions that it called are drawn.
     fn rows(&self, scale: f64) -> usize {
         let drawn = self.callees.values().filter(|callee| as_number(callee.samples) * scale >= WIDTH_MIN);
         1 + drawn.map(|callee| callee.rows(scale)).max().unwrap_or_default()
@@ -145,7 +145,8 @@ impl FlameDrawing {
     }
 }
 
-/// Returns the part of a name that fits into a width, or `None` if it is too short to be useful.
+/// Returns the part of a name that fits into a width, or `None` if this part is too short to be
+/// useful.
 fn cut(name: &str, width: f64) -> Option<String> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 1200, not negative")]
     let fits = ((width - CHARACTER).max(0.0) / CHARACTER) as usize;
@@ -173,8 +174,8 @@ fn colour(name: &str) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Returns a string for an XML document. It contains only characters that XML allows, and special
-/// characters are escaped.
+/// Returns a string in a form that is valid in an XML document. It contains only characters that
+/// XML allows, and special characters are escaped.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

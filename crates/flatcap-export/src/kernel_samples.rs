@@ -1,8 +1,8 @@
 //! The payloads of the kernel's sources. They contain events of the scheduler, samples of the code
 //! that ran, and lines of the kernel log.
 //!
-//! A payload is written after the events in it, so reading continues after the end of the selected
-//! time, and each event is selected by its own time.
+//! A payload is written after its events. So reading continues after the end of the selected time,
+//! and each event is selected by its own time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -140,7 +140,8 @@ fn source_names(
     Ok(names.map(|source| source.name.clone()).collect())
 }
 
-/// Returns the filter that also passes samples written after the end of the selected time.
+/// Returns the filter, extended to include samples that were written shortly after the end of the
+/// selected time.
 fn widened(filter: &ReplayFilter, sources: BTreeSet<String>) -> ReplayFilter {
     let longest_ns = PAYLOAD_NS_MAX;
     ReplayFilter {

@@ -1,12 +1,12 @@
 //! Writes recordings of flatcap in formats that need large libraries. The formats are Parquet,
 //! Arrow, MCAP, Perfetto, `OpenMetrics`, and stacks with the names of their functions.
 //!
-//! `flatcap export` replaces itself by the program `flatcap-export`. It is a separate package, so
-//! that building the recorder does not compile these libraries. `flatcap-ship` takes the tables of
-//! gaps, marks and sources from here.
+//! `flatcap export` replaces its own process with the program `flatcap-export`. It is a separate
+//! package, so that building the recorder does not compile these libraries. `flatcap-ship` uses the
+//! tables of gaps, marks and sources from this crate.
 //!
-//! Never changes a recording, never shows a file under its name before it is complete, and never
-//! replaces a file unless asked to.
+//! This crate never changes a recording. It gives a file its name only when the file is complete,
+//! and replaces files only on request.
 
 mod arrow;
 mod asked_fields;

@@ -1,7 +1,7 @@
 //! Exports to MCAP. Payloads are unchanged, and each source has a channel with its schema. Gaps and
-//! marks are JSON. Payloads with arrays of fixed length, which Foxglove cannot decode, become
-//! tables. If there are several hosts, each host has its own topics, since readers merge messages
-//! of the same topic.
+//! marks are written as JSON. Foxglove cannot decode arrays of fixed length, so payloads with such
+//! arrays are converted to tables. If there are several hosts, each host has its own topics, since
+//! readers merge messages of the same topic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +29,8 @@ const MARKS_TOPIC: &str = "/flatcap/marks";
 /// Number of samples between two calls of `watch`.
 const SAMPLES_PER_EVENT: u64 = 1024;
 
-/// Writes the samples of the selected sources to an MCAP file, which appears at the end. The time
-/// of a message is the wall time at which its sample began.
+/// Writes the samples of the selected sources to an MCAP file. The file gets its name when it is
+/// complete. The time of a message is the wall time at which its sample began.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -78,7 +78,7 @@ struct McapExport<'r> {
     has_several_hosts: bool,
     /// The host of the run, under a name that no other host of the recording has.
     host: String,
-    /// Wall time minus monotonic time of the last sample or header.
+    /// Wall time minus monotonic time, for the last sample or header.
     offset_ns: i64,
     gaps: u16,
     marks: u16,
@@ -265,8 +265,8 @@ impl<'r> McapExport<'r> {
     }
 }
 
-/// Returns the header of a message. The number of the message is the lower half of the sample's
-/// number. A time of 0 becomes 1, because readers treat 0 as no time.
+/// Returns the header of a message. The sequence number of the message consists of the lower 32
+/// bits of the sample's sequence number. A time of 0 becomes 1, because readers treat 0 as no time.
 fn message_header(channel_id: u16, seq: u64, wall_ns: i64) -> MessageHeader {
     let time = u64::try_from(wall_ns).unwrap_or_default().max(1);
     #[expect(clippy::cast_possible_truncation, reason = "documented")]

@@ -1,10 +1,11 @@
-//! Exports to `OpenMetrics`. Each numeric field becomes a family of values with times, as
-//! Prometheus accepts them for its blocks. Recorded Prometheus metrics keep their names and labels.
+//! Exports to `OpenMetrics`. Each numeric field becomes a metric family whose values have
+//! timestamps. Prometheus accepts this text to create its blocks. Recorded Prometheus metrics keep
+//! their names and labels.
 //!
-//! The format requires that all values of a series are together. Therefore each source is read
-//! separately. It is read several times if its series have more values than fit into memory. A
-//! single series that does not fit is written while it is read. The format cannot express that a
-//! series has ended.
+//! The format requires that all values of a series are adjacent in the text. Therefore each source
+//! is read separately. It is read several times if its series have more values than fit into
+//! memory. A single series that does not fit into memory is written while it is read. The format
+//! cannot express that a series has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -27,11 +28,12 @@ use crate::watch::{ColumnarEvent, ExportWatch};
 const STEP_NS: u64 = 1_000_000_000;
 /// Minimum step in nanoseconds, because Prometheus stores times in milliseconds.
 const STEP_NS_MIN: u64 = 1_000_000;
-/// Maximum number of values in memory, which take 48 MiB. Further series are read later.
+/// Maximum number of values in memory, which take 48 MiB. Further series are read in a later pass.
 const VALUES_MAX: usize = 2 << 20;
 
-/// Writes the selected fields. Each series has its first value in each step. With a path, a file
-/// appears at the end. Without a path, the text is written to standard output.
+/// Writes the selected fields. Only the first value of each series in each step is written. With a
+/// path, the text becomes a file, which gets its name when it is complete. Without a path, the text
+/// is written to standard output.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -115,41 +117,44 @@ struct OpenMetricsExport<'r> {
     out: SingleOutput,
     /// The family that is being written.
     family: Option<String>,
-    /// The losses of each source and host, as pairs of a time and a number of samples. One pair has
-    /// the time of the first sample and the number 0.
+    /// The losses of each source and host. Each loss is a time and a number of samples. One of them
+    /// has the time of the first sample and the count 0.
     lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
     report: ColumnarReport,
     values: u64,
-    /// Number of values that came too late for their series.
+    /// Number of values that were dropped because later values of their series had already been
+    /// written.
     left_out: u64,
 }
 
-/// A value of a series, as its time in milliseconds, the number of its step, and the value.
+/// A value of a series: its time in milliseconds, the index of its step, and the value itself.
 type SeriesValue = (i64, i64, f64);
 
-/// The sort key of a series. It consists of the position of the metric, or 0 if its elements have
-/// names, then the name, then the labels. This order keeps the series of a family together.
+/// The sort key of a series. The key consists of the index of the metric, the name and the labels.
+/// The index is 0 for recorded Prometheus metrics, whose elements have their own names. The order
+/// of the keys keeps the series of a family together.
 type SeriesKey = (usize, String, String);
 
 /// The values of fields, grouped by series.
 #[derive(Default)]
 struct HeldSeries {
     values_max: usize,
-    /// The position of the metric and the place of the values, by series. The place is `None` for a
-    /// series that is left for another pass.
+    /// For each series, the index of the metric and the index of the values in `values`. The place
+    /// is `None` for a series that is postponed to another pass.
     known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
-    /// The values, by place. An entry is `None` for a series that was left for a later pass after
-    /// its first values.
+    /// The values, by place. An entry is `None` for a series that was postponed to a later pass
+    /// after its first values.
     values: Vec<Option<Vec<SeriesValue>>>,
-    /// Number of values that are held, and number of series that hold values.
+    /// Number of values in memory, and number of series with values in memory.
     held: usize,
     open: usize,
-    /// Whether series were left for another pass.
+    /// Whether series were postponed to another pass.
     is_incomplete: bool,
-    /// The place of a series that alone does not fit into memory, and the last of its steps that
-    /// was taken out.
+    /// The place of the series that does not fit into memory even alone, and its last step that was
+    /// removed and written.
     taken: Option<(usize, i64)>,
-    /// Number of values of that series in steps that were taken out in an earlier pass.
+    /// Number of values of that series that were dropped because an earlier pass had already
+    /// removed later steps.
     left_out: u64,
 }
 
@@ -184,7 +189,7 @@ impl OpenMetricsExport<'_> {
         }
     }
 
-    /// Reads the values of fields. Series that are already done are left out.
+    /// Reads the values of fields. Series that are already complete are skipped.
     fn read(
         &mut self,
         metrics: &[Metric],
@@ -269,7 +274,7 @@ impl OpenMetricsExport<'_> {
         }
     }
 
-    /// Writes the head of a family, if this family is not the current one.
+    /// Writes the header lines of a family, if this family is not the current one.
     fn begin_family(&mut self, metric: &Metric, name: &str) -> Result<(), ColumnarError> {
         let (family, kind) = family_of(metric, name);
         if self.family.as_deref() == Some(family) {
@@ -379,7 +384,7 @@ impl HeldSeries {
         }
     }
 
-    /// Returns the place of a series, or `None` to leave it for another pass.
+    /// Returns the place of a series, or `None` if the series is postponed to another pass.
     fn place(&mut self, key: SeriesKey, metric: usize) -> Option<usize> {
         if let Some((_, place)) = self.known.get(&key) {
             return *place;
@@ -422,8 +427,8 @@ impl HeldSeries {
         }
     }
 
-    /// Takes out the values that the first series has so far, if this series alone fills the
-    /// memory.
+    /// If a single series fills the memory, removes and returns the values that this series has so
+    /// far.
     fn take_overfull(&mut self) -> Option<(SeriesKey, usize, Vec<SeriesValue>)> {
         if self.held < self.values_max || self.open != 1 {
             return None;
@@ -438,8 +443,9 @@ impl HeldSeries {
     }
 }
 
-/// Returns the name and the type of the family that has samples with this name. In `OpenMetrics`,
-/// the name of every counter ends with `_total`, so that any other counter has the type `unknown`.
+/// Returns the name and the type of the family to which samples with this name belong. In
+/// `OpenMetrics`, the name of every counter ends with `_total`. So a counter without this ending
+/// has the type `unknown`.
 fn family_of<'m>(metric: &'m Metric, name: &'m str) -> (&'m str, &'static str) {
     let stem = name.strip_suffix("_total");
     match (metric.is_counter(), stem) {
@@ -461,7 +467,8 @@ fn in_order(mut values: Vec<SeriesValue>) -> Vec<SeriesValue> {
     values
 }
 
-/// Returns the total number of samples lost up to each millisecond. `counts` has times and numbers.
+/// Returns the total number of samples lost up to each millisecond. `counts` contains pairs of a
+/// time and a count.
 fn totals(counts: &[(i64, u64)]) -> BTreeMap<i64, u64> {
     let mut totals = BTreeMap::<i64, u64>::new();
     for (wall_ns, count) in counts {

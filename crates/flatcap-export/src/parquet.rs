@@ -31,15 +31,15 @@ use crate::watch::{ColumnarEvent, ExportWatch};
 /// Maximum size of the rows that are held for row groups, in bytes. Beyond this size, the largest
 /// group is written.
 const GROUPS_BYTES_MAX: usize = 24 << 20;
-/// Maximum size of the uncompressed segments for which each source is read separately, in bytes. If
-/// they are larger, the recording is read only one time for all sources. A recorder has at most
-/// about this many bytes that it has not compressed yet.
+/// Limit on the total size of uncompressed segments, in bytes. Up to this limit, each source is
+/// read separately. Above this limit, the recording is read only once for all sources. The
+/// uncompressed segments of a recorder rarely exceed this limit.
 const RAW_BYTES_MAX: u64 = 512 << 20;
-/// Maximum number of files of one export, each of which needs an open descriptor.
+/// Maximum number of files of one export. Each file needs an open descriptor.
 const FILES_MAX: usize = 4096;
 
-/// The files that an export adds to the files of the sources. Their names do not begin with `_`,
-/// because Spark, Hive and Trino would hide such files.
+/// The files that an export writes in addition to the files of the sources. Their names do not
+/// begin with `_`, because Spark, Hive and Trino would hide such files.
 const OWN_FILES: [&str; 3] = ["flatcap_gaps", "flatcap_marks", "flatcap_sources"];
 
 const GAPS: [(&str, CellType); 9] = [
@@ -81,11 +81,12 @@ const SOURCES: [(&str, CellType); 13] = [
 /// Writes the samples of each source to `SOURCE.parquet` in a directory, and
 /// `flatcap_gaps.parquet`, `flatcap_marks.parquet` and `flatcap_sources.parquet`. A source whose
 /// schema changed has a file per schema. If the recording has several hosts, each row has its host
-/// and the labels of the host. All files appear at the end.
+/// and the labels of the host. All files get their names at the end.
 ///
-/// A compressed recording is read separately for each source. With only one source at a time,
-/// larger row groups fit into the same memory, so they are encoded faster and take fewer bytes. If
-/// the recording is still growing, sources that are read later end later.
+/// A compressed recording is read separately for each source. With only one source at a time, row
+/// groups can be larger in the same memory. Larger row groups are encoded faster and take fewer
+/// bytes. If the recording is still growing, the data of a source ends later if the source is read
+/// later.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -110,9 +111,9 @@ pub(crate) fn to_parquet(
     Ok(report)
 }
 
-/// Returns the queries that read the recording. There is one query for each source, or only one for
-/// all sources if repeated reading costs more than it gains. If fields are selected, there is one
-/// query, because fields may belong to several sources and are few.
+/// Returns the queries that read the recording. There is one query per source. If repeated reading
+/// costs more than it gains, there is a single query for all sources. If fields are selected, there
+/// is one query, because fields may belong to several sources and are few.
 fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Query>, ColumnarError> {
     let all = Query { fields: request.fields.clone(), filter: request.filter.clone(), ..Query::default() };
     let is_asked = |source: &&RecordedSource| {
@@ -134,7 +135,7 @@ fn readings(recording: &Recording, request: &ColumnarRequest) -> Result<Vec<Quer
 }
 
 /// Returns the total length of the segments that are not compressed, in bytes. In these segments,
-/// the samples of one source cannot be read without the samples of the other sources.
+/// one source cannot be read without reading all other sources.
 fn raw_bytes(segments: &[ListedSegment]) -> u64 {
     let raw = segments.iter().filter(|segment| match segment.open() {
         Ok(Some(reader)) => reader.compressed().is_none(),
@@ -151,7 +152,7 @@ struct ParquetFiles<'a> {
     directory: OutputDirectory,
     descriptions: Descriptions,
     names: DistinctNames,
-    /// Set if the recording has several hosts. In that case, columns of each file have the host and
+    /// Set if the recording has several hosts. In that case, each file has columns for the host and
     /// its labels.
     hosts: Option<RecordedHosts>,
     /// The keys of the labels of all hosts.
@@ -161,7 +162,7 @@ struct ParquetFiles<'a> {
     sources: (RecordTable, ParquetFile),
     /// Values that are too large for a cell.
     large: LargeValues,
-    /// Whether the first reading has ended, so that all marks are written.
+    /// Whether the first reading has ended. All marks have then been written.
     has_all_marks: bool,
     /// The files of the readings that have ended.
     complete: Vec<(OpenPendingFile, ColumnarFile)>,
@@ -318,7 +319,7 @@ impl<'a> ParquetFiles<'a> {
         self.limit_memory()
     }
 
-    /// Creates the files of a source with these tables. The first samples are given.
+    /// Creates the files of a source with these tables. The caller passes the first samples.
     fn create_files(
         &mut self,
         tables: &[&TableInfo],
@@ -353,7 +354,7 @@ impl<'a> ParquetFiles<'a> {
         Ok(own)
     }
 
-    /// Writes the largest row groups as long as all row groups together take too much memory.
+    /// Writes the largest row groups until the memory of all row groups is below the limit.
     fn limit_memory(&mut self) -> Result<(), ColumnarError> {
         let mut held: usize = self.reading.files.iter().map(|file| file.file.held_bytes).sum();
         while held > GROUPS_BYTES_MAX {
@@ -418,7 +419,7 @@ impl<'a> ParquetFiles<'a> {
         if is_full { file.write(table.take()?) } else { Ok(()) }
     }
 
-    /// Completes the files of a reading after its end.
+    /// Completes the Parquet files at the end of the recording.
     fn end_reading(&mut self) -> Result<(), ColumnarError> {
         self.put_early_gaps()?;
         self.has_all_marks = true;

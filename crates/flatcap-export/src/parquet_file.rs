@@ -1,4 +1,4 @@
-//! One Parquet file. One row group of it is held in memory at a time.
+//! One Parquet file. Only one row group is held in memory at a time.
 
 use std::io;
 use std::path::PathBuf;

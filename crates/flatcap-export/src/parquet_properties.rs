@@ -17,9 +17,9 @@ pub const GROUP_ROWS: usize = 128 << 10;
 /// Maximum number of rows of a row group in files that are read from a local disk. Small groups let
 /// a reader skip more.
 const LOCAL_GROUP_ROWS: usize = 4 << 10;
-/// Compression level. Level 3 makes files a tenth smaller than level 1, in the same time.
+/// Compression level. Level 3 takes the same time as level 1 and makes files a tenth smaller.
 const ZSTD_LEVEL: i32 = 3;
-/// Number of rows with which encodings are tried.
+/// Number of rows on which the encodings are tried.
 const TRIED_ROWS: usize = 1024;
 
 /// Options of Parquet files.
@@ -28,7 +28,7 @@ pub struct ParquetOptions {
     /// Unsigned 64-bit integers as UINT64 instead of INT64.
     #[arg(long = "unsigned")]
     pub is_unsigned: bool,
-    /// The elements of each list as rows of a file of their own.
+    /// The elements of each list become rows of a separate file.
     #[arg(long = "explode")]
     pub is_exploded: bool,
     /// Small row groups, for reading from a local disk.
@@ -36,13 +36,13 @@ pub struct ParquetOptions {
     pub is_local: bool,
 }
 
-/// Returns the encodings of the columns of a file with these first rows.
+/// Returns the encodings of the columns for a file that begins with these rows.
 ///
-/// Counters of a source are best stored as differences, and floats byte by byte. In a list,
+/// Counters outside of lists are best stored as differences, and floats byte by byte. In a list,
 /// successive values belong to different elements. Their differences are therefore large, and the
 /// codec compresses the plain values better. The sizes depend on the values, so both encodings are
-/// tried with the first rows. Dictionaries are not worth their memory for numbers. They are for
-/// strings, because strings repeat.
+/// tried with the first rows. Numeric columns have no dictionaries, because their dictionaries are
+/// not worth the memory. Strings have dictionaries, because strings repeat.
 ///
 /// # Errors
 /// The rows cannot be encoded.
@@ -93,7 +93,7 @@ fn column_sizes(
     Ok(columns.map(|column| (column.column_path().string(), column.compressed_size())).collect())
 }
 
-/// Sets the encoding for a column that suits its type.
+/// Sets the encoding that suits the type of a column.
 fn transform(
     builder: WriterPropertiesBuilder,
     (path, data_type): (ColumnPath, &DataType),

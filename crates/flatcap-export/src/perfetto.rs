@@ -4,8 +4,8 @@
 //!
 //! Time in the trace is the time since the boot of the host. Runs of other boots are placed
 //! according to their wall time. A value that equals the previous one is left out, since a counter
-//! keeps its value. Values of an element that has ended are 0, and so are all values between two
-//! runs.
+//! keeps its value. After an element has ended, its values are 0. Between two runs, all values are
+//! 0.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,16 +37,17 @@ use crate::single_output::SingleOutput;
 use crate::stack_lines::StackOptions;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// The sequences of packets. Only packets with stacks refer to data that earlier packets of the
-/// same sequence interned.
+/// The sequences of packets. Only packets with stacks refer to interned data of earlier packets of
+/// the same sequence.
 const SEQUENCE: u32 = 1;
 const STACKS_SEQUENCE: u32 = 2;
-/// The number of the track of marks.
+/// The id of the track of marks.
 const MARKS_TRACK: u64 = 1;
 
-/// Writes the selected fields as a trace. With a path, the trace becomes a file, which appears at
-/// the end. Without a path, it is written to standard output. Counters are written as rates per
-/// second, in common units. If no fields are named, the trace has the scheduler and stacks, too.
+/// Writes the selected fields as a trace. With a path, the trace becomes a file, which gets its
+/// name when it is complete. Without a path, it is written to standard output. Counters are written
+/// as rates per second, in common units. If no fields are named, the trace has the scheduler and
+/// stacks, too.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -111,8 +112,8 @@ type SeriesKey = (u64, usize, usize, Option<u32>);
 struct PerfettoExport {
     out: SingleOutput,
     step: Option<StepFilter>,
-    /// Number of requested fields. Fields after them are not drawn. If it is 0, all fields are
-    /// drawn except states.
+    /// Number of requested fields. Further fields of the query are not drawn. If the number is 0,
+    /// all fields except states are drawn.
     asked: usize,
     rates: CounterRates,
     ends: ElementEnds,
@@ -121,7 +122,7 @@ struct PerfettoExport {
     tracks: TrackTree,
     run_id: u64,
     clock: TraceClock,
-    /// The time in the trace of the last sample of the run.
+    /// The time of the run's last sample, as time in the trace.
     last_ns: Option<u64>,
     /// Time in the trace minus monotonic time, for each run so far, in nanoseconds.
     offsets: HashMap<u64, i64>,
@@ -138,8 +139,7 @@ enum TrackValue {
 }
 
 impl TrackValue {
-    /// Returns the value of an element that has ended, which is 0; `None` if the value is already
-    /// 0.
+    /// Returns the value 0 for an element that has ended, or `None` if its value is already 0.
     fn zero(self) -> Option<Self> {
         match self {
             Self::Integer(number) => (number != 0).then_some(Self::Integer(0)),
@@ -192,7 +192,7 @@ impl PerfettoExport {
         Ok(())
     }
 
-    /// Ends the values of a run after the last sample of the run.
+    /// Ends the run's values after its last sample.
     fn end_run(&mut self) -> Result<(), ColumnarError> {
         let Some(last_ns) = self.last_ns.take() else { return Ok(()) };
         let ended = self.series.values_mut().filter_map(|(track, last)| Some((*track, last.take()?.zero()?)));

@@ -27,8 +27,8 @@ impl TraceClock {
         (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
     }
 
-    /// Begins the time of the run, if it has not begun yet. Returns whether this run is the first
-    /// one.
+    /// Sets the start of the run's time, unless it is already set. Returns whether this run is the
+    /// first one.
     pub(crate) fn begin(&mut self, mono_ns: u64, wall_ns: i64) -> bool {
         if self.offset_ns.is_some() {
             return false;
@@ -48,7 +48,7 @@ impl TraceClock {
         self.offset_ns
     }
 
-    /// Returns the time in the trace of a monotonic time of the run.
+    /// Converts a monotonic time of the run to the time in the trace.
     pub(crate) fn trace_ns(&self, mono_ns: u64) -> u64 {
         mono_ns.saturating_add_signed(self.offset_ns.unwrap_or_default())
     }

@@ -19,7 +19,8 @@ use crate::watch::ExportWatch;
 /// Maximum number of runs whose build ids are read before the export.
 const RUNS_MAX: usize = 1 << 10;
 
-/// The sequence of a packet, within which packets may refer to interned data.
+/// The sequence of a packet. Packets of a sequence may refer to data that the same sequence
+/// interned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KernelSequence {
     /// Events of the scheduler, and lines of the log.
@@ -81,8 +82,8 @@ pub(crate) fn read_kernel_trace(
     Ok(KernelTrace { malformed: tracks.malformed, remarks })
 }
 
-/// Reads the build ids of files before the export, by the ids of runs. This is needed because some
-/// are recorded after the stacks that refer to them.
+/// Before the export, reads the build ids of files for each run. This is needed because some build
+/// ids are recorded after the stacks that refer to them.
 fn read_known_code(
     request: &ColumnarRequest,
     watch: &mut ExportWatch<'_>,
@@ -103,7 +104,7 @@ fn read_known_code(
 
 struct KernelTracks {
     known_code: HashMap<u64, KnownCode>,
-    /// The known code for a run whose build ids were not read before the export.
+    /// The empty code information, for runs whose build ids were not read before the export.
     no_known_code: KnownCode,
     sched: SchedTracks,
     stacks: StackTracks,

@@ -6,7 +6,7 @@ use flatcap_tasks::LogBatch;
 
 use crate::perfetto_packets::{INSTANT, TracePacket, TrackDescriptor, TrackEvent};
 
-/// The number of the track of the lines. No other track has this number.
+/// The id of the track of the lines. No other track has this id.
 pub(crate) const LOG_TRACK: u64 = 2;
 const LOG_TRACK_NAME: &str = "kernel log";
 

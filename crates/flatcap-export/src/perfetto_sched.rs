@@ -1,5 +1,5 @@
 //! The scheduler in a trace of Perfetto. Switches and wakeups per CPU have the form of the kernel's
-//! tracing, so that Perfetto's user interface shows them as it shows the kernel's own events.
+//! trace events. So Perfetto's user interface shows them like the kernel's own events.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -16,13 +16,14 @@ use crate::perfetto_packets::{
 /// The default priority of a thread. It is used for all threads, because recordings do not contain
 /// priorities.
 const PRIORITY: i32 = 120;
-/// States of a thread that stops running, as in `prev_state` of the kernel's event.
+/// States of a thread that stops running, with the values of the field `prev_state` of the kernel's
+/// `sched_switch` event.
 const STATE_READY: i64 = 0;
 const STATE_SLEEPS: i64 = 1;
 const STATE_DEAD: i64 = 16;
-/// The id of the thread that is shown while switches are not recorded. Without it, a thread would
-/// seem to run through the time that is not recorded. No kernel has such a large thread id, because
-/// the maximum is 2^22.
+/// The id of the thread that is shown as running while switches are not recorded. Without this
+/// thread, the trace would show another thread as running during that time. No kernel has such a
+/// large thread id, because the maximum is 2^22.
 const UNRECORDED: u32 = 1 << 30;
 const UNRECORDED_NAME: &str = "(not recorded)";
 /// Maximum number of threads whose names are kept.
@@ -37,7 +38,7 @@ pub(crate) struct SchedTracks {
     running: BTreeMap<u16, ThreadInfo>,
     /// Whether the trace contains the running threads.
     is_open: bool,
-    /// Threads that have exited, and that end with their next switch.
+    /// Threads that have exited. Each one ends in the trace at its next context switch.
     ended: HashSet<u32>,
     /// The end of the last payload, in monotonic nanoseconds.
     end_ns: u64,
@@ -46,8 +47,8 @@ pub(crate) struct SchedTracks {
 }
 
 impl SchedTracks {
-    /// Adds those events of a payload that are in the selected time. `offset_ns` is time in the
-    /// trace minus monotonic time.
+    /// Adds the events of a payload that are in the selected time. `offset_ns` is time in the trace
+    /// minus monotonic time.
     pub(crate) fn add(&mut self, batch: &SchedBatch<'_>, window: &Range<u64>, offset_ns: i64) {
         if batch.begin_ns() != self.end_ns {
             self.close(offset_ns);
@@ -214,7 +215,7 @@ fn unrecorded() -> ThreadInfo {
     ThreadInfo { thread: UNRECORDED, process: UNRECORDED, name: TaskName::new(UNRECORDED_NAME.as_bytes()) }
 }
 
-/// Returns the name of a thread. For an idle loop, this is the kernel's name.
+/// Returns the name of a thread. For an idle loop, this is the name that the kernel uses.
 fn name(thread: ThreadInfo) -> String {
     if thread.is_idle() { "swapper".to_owned() } else { text_of(thread.name.as_bytes()).into_owned() }
 }

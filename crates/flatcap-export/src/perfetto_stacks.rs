@@ -1,5 +1,5 @@
-//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned, that is, each
-//! is written only one time, and later packets refer to it by a number.
+//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned: each one is
+//! written once. Later packets refer to it by an id.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -24,12 +24,12 @@ const INTERNED_MAX: usize = 1 << 17;
 pub(crate) struct StackTracks {
     symbolizer: Symbolizer,
     interned: InternedNumbers,
-    /// The time that a sample represents, as the last packet states it, in nanoseconds.
+    /// The time that one sample represents according to the last packet, in nanoseconds.
     interval_ns: Option<u64>,
     packets: Vec<TracePacket>,
 }
 
-/// The numbers of interned data.
+/// The ids of interned data.
 #[derive(Debug, Default)]
 struct InternedNumbers {
     functions: HashMap<String, u64>,
@@ -52,8 +52,8 @@ impl StackTracks {
         &self.symbolizer
     }
 
-    /// Adds the samples of a payload in the selected time. `boot_id` and `known_code` belong to the
-    /// run of the payload. `offset_ns` is time in the trace minus monotonic time.
+    /// Adds those samples of a payload that are in the selected time. `boot_id` and `known_code`
+    /// belong to the run of the payload. `offset_ns` is time in the trace minus monotonic time.
     pub(crate) fn add(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -110,8 +110,7 @@ impl StackTracks {
         });
     }
 
-    /// Returns the number of a stack, and the mode in which the innermost function of the stack
-    /// ran.
+    /// Returns the id of a stack, and the mode in which the innermost function of the stack ran.
     fn stack(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -198,7 +197,7 @@ impl InternedNumbers {
     }
 }
 
-/// Returns the number of an item, and whether the item is new. Numbers begin with 1.
+/// Returns the id of an item, and whether the item is new. Numbers begin with 1.
 fn number<T: Eq + Hash>(numbers: &mut HashMap<T, u64>, item: T) -> (u64, bool) {
     let next = numbers.len() as u64 + 1;
     let iid = *numbers.entry(item).or_insert(next);

@@ -1,8 +1,9 @@
 //! The tracks of a trace of Perfetto. They form a tree of hosts, sources, lists, elements and
 //! fields.
 //!
-//! Values of a process are on the track that the scheduler and stacks use, unless there are several
-//! hosts. The reason is that Perfetto distinguishes processes by their id alone.
+//! Values of a process are on the same track as its scheduling events and stacks, unless there are
+//! several hosts. With several hosts this is not possible, because Perfetto distinguishes processes
+//! by their id alone.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +12,7 @@ use flatcap_query::{CommonUnit, ElementName, ElementNames, Recording, TableInfo}
 
 use crate::perfetto_packets::{CounterDescriptor, ProcessDescriptor, TrackDescriptor};
 
-/// The root table of payloads that are tables of processes, and the field with the id of a process.
+/// The root table of payloads that list processes, and the field with the process id.
 const PROCESS_ROOT: &str = "flatcap.host.Process";
 const PROCESS_ID: &str = "pid";
 
@@ -20,7 +21,7 @@ const PROCESS_ID: &str = "pid";
 pub(crate) struct TrackTree {
     /// The sources whose elements are processes.
     process_sources: BTreeSet<String>,
-    /// Tracks of hosts, of their sources, of elements, and of lost samples, by path.
+    /// Tracks by path: tracks of hosts, sources, elements and lost samples.
     groups: HashMap<String, u64>,
     host: String,
     next_track: u64,
@@ -29,7 +30,7 @@ pub(crate) struct TrackTree {
 }
 
 impl TrackTree {
-    /// Creates a tree. Its tracks are numbered consecutively, beginning with `next_track`.
+    /// Creates a tree. The ids of its tracks are consecutive and begin with `next_track`.
     pub(crate) fn new(next_track: u64) -> Self {
         Self {
             process_sources: BTreeSet::new(),
@@ -40,8 +41,8 @@ impl TrackTree {
         }
     }
 
-    /// Registers the sources of the recording whose elements are processes of the host, so that the
-    /// values of a process are on the track of the process.
+    /// Registers the sources whose elements are processes of the host. The values of such a process
+    /// are then on the track of the process.
     pub(crate) fn add_processes(&mut self, recording: &Recording) {
         let sources = recording.sources().iter().filter(|source| {
             let root = source.schema.as_ref().map(CompiledSchema::root_name);
@@ -71,8 +72,8 @@ impl TrackTree {
         self.group(&format!("{parent}\u{0}lost"), Some(("lost", parent)))
     }
 
-    /// Adds the track of a field of an element. It is below the track of the process. For an
-    /// element that is not a process, it is below the tracks of the source and the element.
+    /// Adds the track of a field of an element. For a process, this track is below the track of the
+    /// process. For any other element, it is below the tracks of the source and the element.
     pub(crate) fn add_series(
         &mut self,
         (table, element, names): (&TableInfo, Option<ElementName>, &ElementNames),
@@ -86,7 +87,7 @@ impl TrackTree {
         self.add(name, Some(parent), Some(unit))
     }
 
-    /// Describes a new track. The track gets a new number.
+    /// Describes a new track. The id of the track is new.
     pub(crate) fn describe(
         &mut self,
         track: u64,

@@ -1,5 +1,5 @@
-//! Exports to a profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read. The
-//! profile has stacks with their numbers of samples and their CPU time.
+//! Exports to a profile of pprof, which `go tool pprof`, Speedscope, Grafana and others read. For
+//! each stack, the profile has the number of samples and the CPU time.
 //!
 //! The outermost function of each stack is the process, as in folded stacks. The message is not
 //! compressed, because all readers accept it uncompressed.
@@ -77,8 +77,8 @@ struct ProfileFunction {
     name: i64,
 }
 
-/// Returns the stacks as a profile. Each function has only one location, because addresses of
-/// different runs and processes have no common meaning.
+/// Returns the stacks as a profile. Each function has only one location, because addresses from
+/// different runs or processes cannot be compared.
 fn profile(stacks: &StackLines) -> Profile {
     let mut strings: HashMap<&str, i64> = HashMap::new();
     let mut profile = Profile { string_table: vec![String::new()], ..Profile::default() };

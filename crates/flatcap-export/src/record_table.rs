@@ -37,7 +37,8 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Returns a number, or an empty cell if it is larger than the column can hold.
+    /// Returns a cell with a number, or an empty cell if the number is larger than the column can
+    /// hold.
     pub fn number(value: u64) -> Self {
         i64::try_from(value).map_or(Self::Absent, Self::Number)
     }
@@ -67,7 +68,8 @@ impl RecordTable {
         Self { schema: Arc::new(Schema::new(fields)), types, rows: Vec::new() }
     }
 
-    /// Adds a row, with a cell per column. Returns whether the caller should take the rows now.
+    /// Adds a row, with a cell per column. Returns whether there are enough rows. If so, the caller
+    /// should take them now.
     pub fn push(&mut self, row: Vec<Cell>) -> bool {
         self.rows.push(row);
         self.rows.len() >= ROWS_MAX
@@ -76,7 +78,7 @@ impl RecordTable {
     /// Removes and returns the rows.
     ///
     /// # Errors
-    /// The error is `Encode` if a cell has another type than its column.
+    /// Returns `Encode` if a cell has another type than its column.
     pub fn take(&mut self) -> Result<RecordBatch, ColumnarError> {
         let rows = std::mem::take(&mut self.rows);
         let arrays = self.types.iter().enumerate().map(|(column, cell_type)| {
@@ -108,7 +110,7 @@ fn column_of<'c>(cells: impl Iterator<Item = &'c Cell>, cell_type: CellType) -> 
     }
 }
 
-/// Returns a string, or an empty cell for `None`.
+/// Returns a cell with a string, or an empty cell for `None`.
 pub(crate) fn text(value: Option<&str>) -> Cell {
     value.map_or(Cell::Absent, |text| Cell::Text(text.to_owned()))
 }

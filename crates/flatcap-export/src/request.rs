@@ -44,7 +44,7 @@ impl ColumnarRequest {
 /// The result of an export.
 #[derive(Debug, Default)]
 pub(crate) struct ColumnarReport {
-    /// The files, by the names of their sources.
+    /// The files, ordered by the names of their sources.
     pub(crate) files: Vec<ColumnarFile>,
     /// Number of samples that do not fit their schema or whose schema is malformed. They are not
     /// exported.

@@ -15,7 +15,7 @@ use parquet::file::writer::SerializedFileWriter;
 use crate::parquet_properties::{ParquetOptions, parquet_properties};
 
 /// Writes the rows of a Parquet file. Rows are held until there are enough for a row group. An open
-/// column has a compressor and a page in memory, and all of these together do not fit into a
+/// column has a compressor and a page in memory. Together, all open columns do not fit into a
 /// processor's cache. Therefore columns are written one after the other.
 pub struct RowGroups<W: Write + Send> {
     schema: SchemaRef,
@@ -50,7 +50,7 @@ impl<W: Write + Send> RowGroups<W> {
         self.held_rows
     }
 
-    /// Adds rows to the held rows. A page ends at the end of the added rows.
+    /// Adds rows to the held rows. The end of the added rows is also the end of a page.
     pub fn hold(&mut self, rows: RecordBatch) {
         self.held_rows += rows.num_rows();
         self.held.push(rows);

@@ -1,4 +1,5 @@
-//! The only output of an export, which is standard output or a file that appears at the end.
+//! The only output of an export. It is standard output, or a file that gets its name when it is
+//! complete.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Stdout, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ impl SingleOutput {
     /// Begins the file at `path`. Without a path, uses standard output.
     ///
     /// # Errors
-    /// The error is `Exists` or `Write`. It is `Usage` if the path does not name a file.
+    /// Returns `Exists` or `Write`. Returns `Usage` if the path does not name a file.
     pub(crate) fn create(path: Option<&Path>, should_replace: bool) -> Result<Self, ColumnarError> {
         let Some(path) = path else {
             return Ok(Self::Stdout(BufWriter::with_capacity(BUFFER_BYTES, io::stdout())));
@@ -66,7 +67,7 @@ impl SingleOutput {
     /// For standard output, returns only the number of rows.
     ///
     /// # Errors
-    /// `Output`, `Write`, `Exists` or `Publish`.
+    /// Returns `Output`, `Write`, `Exists` or `Publish`.
     pub(crate) fn complete(
         self,
         should_replace: bool,

@@ -18,7 +18,7 @@ use crate::request::ColumnarFile;
 pub(crate) struct SourceFile {
     pub(crate) layout: FileLayout,
     pub(crate) file: ParquetFile,
-    /// The rows of each run, in the order of the recording.
+    /// The rows of each run, in the order of the runs in the recording.
     pub(crate) runs: Vec<RunRows>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct RunRows {
 }
 
 impl SourceFile {
-    /// Counts rows of a run in this file.
+    /// Adds rows of a run to the counts of this file.
     pub(crate) fn count(
         &mut self,
         run: &RunInfo,

@@ -15,13 +15,13 @@ use crate::request::{ColumnarReport, ColumnarRequest};
 use crate::single_output::SingleOutput;
 use crate::watch::ExportWatch;
 
-/// Number of samples whose stacks are collected before their functions are named.
+/// Number of samples after which the functions of the collected stacks are named.
 const SAMPLES_AT_ONCE: u64 = 8192;
 /// Maximum number of bytes of all lines. Further stacks are left out and counted.
 const LINES_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of processes whose names are kept.
 const PROCESSES_MAX: usize = 1 << 16;
-/// Maximum number of objects without names that are reported.
+/// Maximum number of object files that are reported as lacking function names.
 const ERRORS_SHOWN: usize = 8;
 
 /// The stacks to export, and the settings for their names.
@@ -38,11 +38,11 @@ pub(crate) struct StackOptions {
 /// Stacks as text.
 #[derive(Debug, Default)]
 pub(crate) struct StackLines {
-    /// The samples of each stack `process;outer;...;inner`, in the order of the text.
+    /// The samples of each stack `process;outer;...;inner`, sorted by this text.
     pub(crate) lines: BTreeMap<String, StackCount>,
     /// Number of all samples in the lines.
     pub(crate) samples: u64,
-    /// CPU time of the stacks, in nanoseconds.
+    /// CPU time of all stacks, in nanoseconds.
     pub(crate) cpu_ns: u64,
     /// The names of the hosts.
     pub(crate) hosts: BTreeSet<String>,
@@ -52,13 +52,13 @@ pub(crate) struct StackLines {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StackCount {
     pub(crate) samples: u64,
-    /// CPU time of the stacks, in nanoseconds.
+    /// CPU time of these samples, in nanoseconds.
     pub(crate) cpu_ns: u64,
 }
 
 impl StackLines {
-    /// Writes folded stacks, as tools for flame graphs read them. These are lines
-    /// `process;outer;...;inner count`, in the order of their text.
+    /// Writes folded stacks, the input of tools for flame graphs. These are lines
+    /// `process;outer;...;inner count`, sorted by their text.
     pub(crate) fn put_folded(&self, out: &mut SingleOutput) -> Result<(), ColumnarError> {
         let mut lines = self.lines.iter();
         lines.try_for_each(|(line, total)| out.put(format!("{line} {}\n", total.samples).as_bytes()))
@@ -66,7 +66,8 @@ impl StackLines {
 }
 
 /// Writes the selected stacks with the function `write`. With a path, the output is a file, which
-/// appears at the end. Without a path, it is standard output. Equal stacks give equal bytes.
+/// gets its name when it is complete. Without a path, it is standard output. The output is
+/// deterministic, so the same stacks always give the same bytes.
 ///
 /// # Errors
 /// Any [`ColumnarError`].
@@ -95,14 +96,14 @@ pub(crate) fn write_stacks(
     Ok(ColumnarReport { files, ..report })
 }
 
-/// Adds up samples. From time to time, names the functions of these samples.
+/// Adds up samples. Names the functions of these samples whenever there are enough of them.
 struct StackCollector<'o> {
     options: &'o StackOptions,
     symbolizer: Symbolizer,
     run: KernelRun,
     window: Range<u64>,
     totals: StackTotals,
-    /// The code in the files that the run has named so far.
+    /// The code in the files that the run has described so far.
     known_code: KnownCode,
     /// The names of the run's processes. A process has the name of its first thread.
     processes: HashMap<u32, TaskName>,
@@ -175,7 +176,7 @@ impl<'o> StackCollector<'o> {
         self.totals.add(&batch);
     }
 
-    /// Turns the collected stacks into lines.
+    /// Converts the collected stacks to lines.
     fn name_functions(&mut self) {
         let mut totals = std::mem::replace(&mut self.totals, StackTotals::new(self.window.clone()));
         totals.complete_objects(&self.known_code);

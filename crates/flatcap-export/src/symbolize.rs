@@ -1,8 +1,9 @@
 //! The verb `symbolize`. It names functions for `flatcap explain`, which does not contain the
 //! libraries for this.
 //!
-//! Each line of standard input is a JSON object that names a place in code. Each line of the answer
-//! is a JSON object with the names of that place. The order is the same.
+//! Each line of standard input is a JSON object that identifies a place in code. Each output line
+//! is a JSON object with the names of the functions at one place. The output lines have the order
+//! of the input lines.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
@@ -13,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ColumnarError;
 
-/// Maximum length of a line, in bytes. A path has at most 4,096 bytes, and each of them may need
-/// six characters in JSON.
+/// Maximum length of a line, in bytes. A path has at most 4,096 bytes, and JSON may need six
+/// characters for one byte.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Names functions: reads places as JSON lines, writes names as JSON lines. Called by `flatcap
-/// explain`.
+/// Names functions: reads places as JSON lines, and writes the names as JSON lines. Called by
+/// `flatcap explain`.
 #[derive(Debug, clap::Parser)]
 #[command(name = "flatcap-export symbolize", max_term_width = 100)]
 pub(crate) struct SymbolizeArguments {
@@ -35,7 +36,7 @@ struct PlaceObject {
     build_id: Option<String>,
     /// Size and time of modification of a file without a build id.
     version: Option<ObjectVersion>,
-    /// The process, if the place is in memory without a file.
+    /// The process, if no file backs the memory at this place.
     process: Option<CodeProcess>,
     offset: u64,
     #[serde(default)]
@@ -43,7 +44,7 @@ struct PlaceObject {
     boot_id: Option<String>,
 }
 
-/// The names of a place.
+/// The function names at a place.
 #[derive(Debug, Serialize)]
 struct NamesObject {
     /// The names of the functions, the innermost function first.
@@ -52,10 +53,10 @@ struct NamesObject {
     is_known: bool,
 }
 
-/// Reads places from `input` and writes their functions to `out`.
+/// Reads places from `input` and writes the names of their functions to `out`.
 ///
 /// # Errors
-/// The error is `Usage` if a line is not a place; the message has the number of the line. It is
+/// Returns `Usage` if a line is not a place. The message has the number of the line. Returns
 /// `Output` if a write fails.
 pub(crate) fn symbolize(
     arguments: &SymbolizeArguments,

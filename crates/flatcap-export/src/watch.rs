@@ -14,7 +14,7 @@ use crate::request::ColumnarRequest;
 pub(crate) enum ColumnarEvent {
     /// A notice about the recording, for the user.
     Notice(Notice),
-    /// The recording is read again from its beginning, for a part of the files.
+    /// The recording is read again from its beginning, to export further files.
     Reading {
         /// Number of this reading, counted from 0.
         number: usize,
@@ -41,7 +41,7 @@ pub(crate) struct ExportWatch<'w> {
     is_unreadable: bool,
     /// Whether notices are left out, because an earlier reading of the files has reported them.
     is_quiet: bool,
-    /// The notices so far; set if repeated notices are left out.
+    /// The notices so far, or `None` if repeated notices are not left out.
     seen: Option<SeenNotices>,
 }
 
@@ -71,7 +71,7 @@ impl<'w> ExportWatch<'w> {
     /// Passes an event on to the caller.
     ///
     /// # Errors
-    /// `Stopped` if the caller stops the export.
+    /// Returns `Stopped` if the caller stops the export.
     pub(crate) fn report(&mut self, event: ColumnarEvent) -> Result<(), ColumnarError> {
         if let ColumnarEvent::Notice(notice) = &event {
             if self.is_quiet {
@@ -88,16 +88,16 @@ impl<'w> ExportWatch<'w> {
     /// Checks that all files could be read.
     ///
     /// # Errors
-    /// The error is `NothingRead`. It has no message, because for an export without samples the
-    /// notices say everything.
+    /// The error is `NothingRead`. It has no message, because the notices already say why the
+    /// export has no samples.
     pub(crate) fn check_readable(&self) -> Result<(), ColumnarError> {
         if self.is_unreadable { Err(ColumnarError::NothingRead) } else { Ok(()) }
     }
 
-    /// Checks that an export has samples, or that no time was selected.
+    /// Checks that an export has samples, unless all times were selected.
     ///
     /// # Errors
-    /// The error is `NothingRead`, `NoSamples`, or an error of reading.
+    /// Returns `NothingRead`, `NoSamples`, or an error of reading.
     pub(crate) fn check_samples(&self, count: u64, request: &ColumnarRequest) -> Result<(), ColumnarError> {
         if count > 0 {
             return Ok(());

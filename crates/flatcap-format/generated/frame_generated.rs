@@ -10,7 +10,7 @@ pub mod flatcap {
 pub mod frame {
 
 
-/// When, in which order and by which source a reading was made.
+/// The time, sequence number and source of a sample.
 // struct FrameHeader, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -90,7 +90,7 @@ impl<'a> FrameHeader {
     s
   }
 
-  /// Begin of the reading on CLOCK_MONOTONIC.
+  /// Time on CLOCK_MONOTONIC at which reading the source began.
   pub fn mono_ns(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -120,7 +120,8 @@ impl<'a> FrameHeader {
     }
   }
 
-  /// Begin of the reading in UTC since 1970: mono_ns plus the offset of the last clock pairing.
+  /// Time in UTC since 1970 at which reading the source began: mono_ns plus the offset of the last
+  /// clock pairing.
   pub fn wall_ns(&self) -> i64 {
     let mut mem = ::core::mem::MaybeUninit::<<i64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -150,7 +151,8 @@ impl<'a> FrameHeader {
     }
   }
 
-  /// Number of the reading within its source and run, from 0, counted when the reading begins.
+  /// Sequence number of the sample within its source and run, from 0. It is assigned when the
+  /// sample begins.
   pub fn seq(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -210,7 +212,8 @@ impl<'a> FrameHeader {
     }
   }
 
-  /// Bit 0: partial, some values could not be read and are marked absent; bits 1 to 5 say why. Other bits are 0.
+  /// Bit 0: the sample is incomplete, because some values could not be read and are marked absent.
+  /// Bits 1 to 5 state the reasons. Other bits are 0.
   pub fn flags(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:

@@ -116,7 +116,7 @@ pub const ENUM_VALUES_SOURCE_KIND: [SourceKind; 4] = [
   SourceKind::Imported,
 ];
 
-/// The producer of the samples of a source.
+/// What produces a source's samples.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct SourceKind(pub u8);
@@ -218,9 +218,9 @@ mod bitflags_gap_cause {
       const Damaged = 64;
       /// The source did not answer in time.
       const TimedOut = 128;
-      /// Numbers of a feed that never reached whoever captured it.
+      /// Sequence numbers of feed messages that never reached the point of capture.
       const NotReceived = 256;
-      /// Left out on purpose: the recording has this source less often than it was sampled.
+      /// Left out on purpose: the recording contains fewer samples of this source than were taken.
       const Thinned = 512;
     }
   }
@@ -462,11 +462,14 @@ pub const ENUM_VALUES_BLOCK_LAYOUT: [BlockLayout; 3] = [
 pub struct BlockLayout(pub u8);
 #[allow(non_upper_case_globals)]
 impl BlockLayout {
-  /// Lengths, then payloads, one behind the other. Their checksums are right and left out.
+  /// Lengths, then payloads, one after the other. The checksums of the frames are correct and
+  /// therefore omitted.
   pub const Payloads: Self = Self(0);
-  /// Payloads of one length as a matrix: the first one and what the others have else, column by column. Their checksums are right and left out.
+  /// Payloads of one length as a matrix: the first payload, then the bytes in which the others
+  /// differ, column by column. The checksums of the frames are correct and therefore omitted.
   pub const Matrix: Self = Self(1);
-  /// Lengths, then byte ranges that are also in the segment's first block, then all other bytes of the payloads. Their checksums are right and left out.
+  /// Lengths, then references to byte ranges that are also in the segment's first block, then all
+  /// other bytes of the payloads. The checksums of the frames are correct and therefore omitted.
   pub const Copies: Self = Self(2);
 
   pub const ENUM_MIN: u8 = 0;
@@ -637,7 +640,7 @@ impl<'a> ClockPairing {
     }
   }
 
-  /// CLOCK_BOOTTIME: monotonic time plus time asleep.
+  /// CLOCK_BOOTTIME: monotonic time plus the time in suspend.
   pub fn boot_ns(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1062,7 +1065,7 @@ impl<'a> BlockEntry {
     s
   }
 
-  /// Of its first frame, in the segment as it was recorded.
+  /// Offset of the block's first frame in the segment as it was recorded.
   pub fn raw_offset(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1092,7 +1095,7 @@ impl<'a> BlockEntry {
     }
   }
 
-  /// Of its own frame, in the file.
+  /// Offset in the file of the frame that contains the block.
   pub fn offset(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1122,7 +1125,7 @@ impl<'a> BlockEntry {
     }
   }
 
-  /// Length of its frames after decompression.
+  /// Length of the block's frames after decompression.
   pub fn raw_bytes(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1152,7 +1155,7 @@ impl<'a> BlockEntry {
     }
   }
 
-  /// Length of its own frame, with its header.
+  /// Length of the frame that contains the block, including its header.
   pub fn bytes(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1255,7 +1258,7 @@ impl<'a> PackedSize {
     s
   }
 
-  /// As they were recorded, headers included.
+  /// Bytes of the frames as they were recorded, including frame headers.
   pub fn raw_bytes(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1285,7 +1288,8 @@ impl<'a> PackedSize {
     }
   }
 
-  /// In blocks; of what several sources share, in proportion to their raw bytes.
+  /// Bytes that the frames take up in blocks, after compression. Bytes that several sources share
+  /// are divided in proportion to the raw bytes of the sources.
   pub fn stored_bytes(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1346,7 +1350,7 @@ impl<'a> PackedSize {
 
 }
 
-/// Frames of a block that are written in one way.
+/// Frames of a block that are stored in the same layout.
 // struct BlockGroup, aligned to 4
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1429,7 +1433,7 @@ impl<'a> BlockGroup {
     s
   }
 
-  /// Of its first part in the block.
+  /// Index of the group's first part in the block.
   pub fn first_part(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1517,7 +1521,7 @@ impl<'a> BlockGroup {
     }
   }
 
-  /// Length of each payload in a matrix; else 0.
+  /// Length of each payload if the layout is a matrix; else 0.
   pub fn row_bytes(&self) -> u32 {
     let mut mem = ::core::mem::MaybeUninit::<<u32 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1547,7 +1551,7 @@ impl<'a> BlockGroup {
     }
   }
 
-  /// Whose frames, in a matrix and with one_source; else 0.
+  /// Source of the frames if the layout is a matrix or `one_source` is set; else 0.
   pub fn source(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1606,7 +1610,7 @@ impl<'a> BlockGroup {
     }
   }
 
-  /// Of payloads: each is a sample of the source.
+  /// Only if the layout is `Payloads`: whether each frame is a sample of `source`.
   pub fn one_source(&self) -> bool {
     let mut mem = ::core::mem::MaybeUninit::<<bool as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1638,7 +1642,7 @@ impl<'a> BlockGroup {
 
 }
 
-/// A range of a block's data that is compressed by itself.
+/// A range of a block's data that is compressed separately.
 // struct BlockPart, aligned to 4
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1999,7 +2003,7 @@ impl<'a> SourceDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceDescriptor::VT_PERIOD_NS, Some(0)).unwrap()}
   }
-  /// Full name of the payload's root table; empty where the payload is opaque: bytes that nobody described.
+  /// Full name of the payload's root table; empty if the payload is opaque (has no schema).
   #[inline]
   pub fn root(&self) -> &'a str {
     // Safety:
@@ -2007,7 +2011,7 @@ impl<'a> SourceDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(SourceDescriptor::VT_ROOT, None).unwrap()}
   }
-  /// Binary schema (.bfbs) of the payload; empty where it is opaque.
+  /// Binary schema (.bfbs) of the payload; empty if the payload is opaque.
   #[inline]
   pub fn schema(&self) -> ::flatbuffers::Vector<'a, u8> {
     // Safety:
@@ -2015,7 +2019,8 @@ impl<'a> SourceDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(SourceDescriptor::VT_SCHEMA, None).unwrap()}
   }
-  /// The sequence number this segment begins with: everything before it is in earlier segments of the run.
+  /// The source's sequence number at the start of this segment. Samples with lower numbers are in
+  /// earlier segments of the run.
   #[inline]
   pub fn next_seq(&self) -> u64 {
     // Safety:
@@ -2303,7 +2308,7 @@ impl<'a> Recorder<'a> {
   }
 
 
-  /// Its process id, as the host's /proc numbers it.
+  /// Process id of the recorder, as the host's /proc shows it.
   #[inline]
   pub fn pid(&self) -> u32 {
     // Safety:
@@ -2435,7 +2440,7 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u16>(SegmentHeader::VT_VERSION, Some(0)).unwrap()}
   }
-  /// Features a reader must know; it refuses the file for an unknown bit.
+  /// Bits of the features that a reader must support. A reader refuses a file with an unknown bit.
   #[inline]
   pub fn incompatible(&self) -> u64 {
     // Safety:
@@ -2443,7 +2448,7 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SegmentHeader::VT_INCOMPATIBLE, Some(0)).unwrap()}
   }
-  /// Features a reader may ignore.
+  /// Bits of the features that a reader may ignore.
   #[inline]
   pub fn compatible(&self) -> u64 {
     // Safety:
@@ -2451,7 +2456,7 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SegmentHeader::VT_COMPATIBLE, Some(0)).unwrap()}
   }
-  /// Position of the segment in its directory.
+  /// Position of the segment in the sequence of segments in its directory.
   #[inline]
   pub fn segment(&self) -> u64 {
     // Safety:
@@ -2502,7 +2507,7 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<ClockPairing>(SegmentHeader::VT_CLOCKS, None).unwrap()}
   }
-  /// Largest step back in mono_ns that frames of different sources are expected to show.
+  /// Largest expected step back in mono_ns between frames of different sources.
   #[inline]
   pub fn reorder_window_ns(&self) -> u64 {
     // Safety:
@@ -2517,8 +2522,8 @@ impl<'a> SegmentHeader<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<SourceDescriptor>>>>(SegmentHeader::VT_SOURCES, None).unwrap()}
   }
-  /// The pairings of this run so far, each in force from its mono_ns on; the first was made at the
-  /// start of the run.
+  /// The clock pairings of this run so far, each in force from its mono_ns on. The first was made
+  /// at the start of the run.
   #[inline]
   pub fn clock_table(&self) -> Option<::flatbuffers::Vector<'a, ClockPairing>> {
     // Safety:
@@ -2717,7 +2722,7 @@ impl ::core::fmt::Debug for SegmentHeader<'_> {
 pub enum GapOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// Sequence numbers of one source that were begun and are not in the files.
+/// Sequence numbers of one source whose samples were begun but are not in the files.
 pub struct Gap<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -2786,7 +2791,7 @@ impl<'a> Gap<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<GapCause>(Gap::VT_CAUSES, Some(Default::default())).unwrap()}
   }
-  /// Begin of the last recorded reading before the gap, 0 if there is none.
+  /// Start of the reading of the last recorded sample before the gap (0 if there is none).
   #[inline]
   pub fn after_mono_ns(&self) -> u64 {
     // Safety:
@@ -2794,7 +2799,7 @@ impl<'a> Gap<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Gap::VT_AFTER_MONO_NS, Some(0)).unwrap()}
   }
-  /// Begin of the first recorded reading behind the gap, or the end of the recording.
+  /// Start of the reading of the first recorded sample after the gap, or the end of the recording.
   #[inline]
   pub fn before_mono_ns(&self) -> u64 {
     // Safety:
@@ -3211,7 +3216,7 @@ impl<'a> Attachment<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(Attachment::VT_NAME, None).unwrap()}
   }
-  /// Its media type (MIME): application/toml.
+  /// Media type (MIME) of the content, such as application/toml.
   #[inline]
   pub fn media_type(&self) -> Option<&'a str> {
     // Safety:
@@ -3334,7 +3339,8 @@ impl ::core::fmt::Debug for Attachment<'_> {
 pub enum IndexEntryOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// One interval of a segment: the frames from one Index frame (the start of the file for the first) to the next.
+/// One interval of a segment: the frames from one Index frame to the next. The first interval
+/// begins at the start of the file.
 pub struct IndexEntry<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -3381,7 +3387,7 @@ impl<'a> IndexEntry<'a> {
   }
 
 
-  /// Start of the interval: at the Index frame before, which belongs to it.
+  /// Offset of the start of the interval. The interval begins with the preceding Index frame.
   #[inline]
   pub fn offset(&self) -> u64 {
     // Safety:
@@ -3403,7 +3409,8 @@ impl<'a> IndexEntry<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(IndexEntry::VT_FRAMES, Some(0)).unwrap()}
   }
-  /// Bounds of the begin of the readings in it; all 0 where it has no telemetry.
+  /// Start of the earliest reading in the interval. This field and the next three are 0 if the
+  /// interval has no telemetry.
   #[inline]
   pub fn first_mono_ns(&self) -> u64 {
     // Safety:
@@ -3439,8 +3446,8 @@ impl<'a> IndexEntry<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, IndexedSource>>>(IndexEntry::VT_SOURCES, None)}
   }
-  /// XXH3-64, seed 0, of the digest of the interval before (8 bytes; 0 for the first) and the header (length, stored
-  /// checksum) of each frame of this one.
+  /// XXH3-64 with seed 0. The input is the digest of the previous interval (8 bytes, 0 for the
+  /// first interval) and then the header (length, stored checksum) of each frame in this interval.
   #[inline]
   pub fn digest(&self) -> u64 {
     // Safety:
@@ -3614,7 +3621,7 @@ impl<'a> Index<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Index::VT_NUMBER, Some(0)).unwrap()}
   }
-  /// The segment was on the medium up to here when this was written.
+  /// Offset up to which the segment was on the disk when this frame was written.
   #[inline]
   pub fn synced_offset(&self) -> u64 {
     // Safety:
@@ -3705,7 +3712,7 @@ impl ::core::fmt::Debug for Index<'_> {
 pub enum SourceTotalsOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// Content of one segment from one source.
+/// Totals of one source in one segment.
 pub struct SourceTotals<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -3787,7 +3794,7 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceTotals::VT_LOST, Some(0)).unwrap()}
   }
-  /// Ticks that were never begun.
+  /// Number of ticks whose samples were never begun.
   #[inline]
   pub fn missed(&self) -> u64 {
     // Safety:
@@ -3795,7 +3802,8 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceTotals::VT_MISSED, Some(0)).unwrap()}
   }
-  /// Of the recorded frames; all 0 where recorded is 0.
+  /// Sequence number of the first recorded frame. This field and the next five are 0 if `recorded`
+  /// is 0.
   #[inline]
   pub fn first_seq(&self) -> u64 {
     // Safety:
@@ -3838,7 +3846,7 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(SourceTotals::VT_LAST_WALL_NS, Some(0)).unwrap()}
   }
-  /// Begin of the reading minus its deadline.
+  /// Histogram of the times from the deadline of a sample to the start of its reading.
   #[inline]
   pub fn lateness(&self) -> Option<::flatbuffers::Vector<'a, Bucket>> {
     // Safety:
@@ -3854,7 +3862,8 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, Bucket>>>(SourceTotals::VT_READ_DURATION, None)}
   }
-  /// Readings that lacked something, as far as the sampler had reported them. Some of them may be among the lost ones.
+  /// Number of incomplete samples, as far as the sampler had reported them. Some of the incomplete
+  /// samples may be among the lost ones.
   #[inline]
   pub fn partial(&self) -> u64 {
     // Safety:
@@ -3862,7 +3871,7 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceTotals::VT_PARTIAL, Some(0)).unwrap()}
   }
-  /// Why the lost ones were lost, all together.
+  /// The causes of all lost samples, combined.
   #[inline]
   pub fn causes(&self) -> GapCause {
     // Safety:
@@ -3870,7 +3879,7 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<GapCause>(SourceTotals::VT_CAUSES, Some(Default::default())).unwrap()}
   }
-  /// Of the lost ones: in Gaps whose only cause is that they were thinned.
+  /// Count of the lost samples in Gaps whose only cause is `Thinned`.
   #[inline]
   pub fn thinned(&self) -> u64 {
     // Safety:
@@ -3878,7 +3887,8 @@ impl<'a> SourceTotals<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SourceTotals::VT_THINNED, Some(0)).unwrap()}
   }
-  /// Why samples lacked something, as in the flags of a frame (docs/FORMAT.md, "Telemetry frame"); 0 where unknown.
+  /// Why samples were incomplete, as in the flags of a frame (docs/FORMAT.md, "Telemetry frame"); 0
+  /// if unknown.
   #[inline]
   pub fn partial_flags(&self) -> u16 {
     // Safety:
@@ -4160,8 +4170,8 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(Footer::VT_RECOVERED, Some(false)).unwrap()}
   }
-  /// All intervals up to the footer; neighbours may be joined. The last digest covers the whole
-  /// segment.
+  /// All intervals up to the footer. Neighbouring intervals may be joined into one. The last digest
+  /// covers the whole segment.
   #[inline]
   pub fn index(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry<'a>>>> {
     // Safety:
@@ -4169,7 +4179,8 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<IndexEntry>>>>(Footer::VT_INDEX, None)}
   }
-  /// In a compressed segment: its blocks, in the order of their raw offsets, which leave nothing out. Empty in any other.
+  /// Only in a compressed segment: its blocks, in the order of their raw offsets. Together, the
+  /// blocks cover all raw bytes. Empty in any other.
   #[inline]
   pub fn blocks(&self) -> Option<::flatbuffers::Vector<'a, BlockEntry>> {
     // Safety:
@@ -4177,7 +4188,8 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockEntry>>>(Footer::VT_BLOCKS, None)}
   }
-  /// In a compressed segment: the sizes of each source's frames. Empty in any other, and where unknown.
+  /// Only in a compressed segment: the sizes of each source's frames. Empty in an uncompressed
+  /// segment, and if the sizes are unknown.
   #[inline]
   pub fn sizes(&self) -> Option<::flatbuffers::Vector<'a, PackedSize>> {
     // Safety:
@@ -4185,7 +4197,8 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, PackedSize>>>(Footer::VT_SIZES, None)}
   }
-  /// In a compressed segment: it was compressed while it was recorded, in blocks that are smaller than they could be. Absent in any other.
+  /// Only in a compressed segment: whether it was compressed while it was recorded, so that its
+  /// blocks are smaller than they could be. Absent in any other.
   #[inline]
   pub fn small_blocks(&self) -> Option<bool> {
     // Safety:
@@ -4369,7 +4382,7 @@ impl<'a> Block<'a> {
   }
 
 
-  /// Offset of its first frame in the segment as it was recorded.
+  /// Offset of the block's first frame in the segment as it was recorded.
   #[inline]
   pub fn raw_offset(&self) -> u64 {
     // Safety:
@@ -4377,7 +4390,7 @@ impl<'a> Block<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Block::VT_RAW_OFFSET, Some(0)).unwrap()}
   }
-  /// Length of its frames after decompression.
+  /// Length of the block's frames after decompression.
   #[inline]
   pub fn raw_bytes(&self) -> u64 {
     // Safety:
@@ -4399,7 +4412,7 @@ impl<'a> Block<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, BlockGroup>>>(Block::VT_GROUPS, None).unwrap()}
   }
-  /// The first one is the order of the frames: for each the number of its group.
+  /// The first part contains the order of the frames: for each frame, the index of its group.
   #[inline]
   pub fn parts(&self) -> ::flatbuffers::Vector<'a, BlockPart> {
     // Safety:
@@ -4415,7 +4428,8 @@ impl<'a> Block<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(Block::VT_DATA, None).unwrap()}
   }
-  /// Of the frames within; the frame around the block may have another.
+  /// Kind of checksum of the frames in the block. The frame that contains the block may have
+  /// another kind.
   #[inline]
   pub fn checksum(&self) -> ChecksumKind {
     // Safety:

@@ -1,17 +1,17 @@
 //! The rules of other programs for names, in one place. Exports, importers and queries make their
 //! names with these functions.
 //!
-//! - Names of columns, and of fields of imports, differ in more than case (Spark, `DuckDB`, Hive,
-//!   Trino).
+//! - Names of columns, and names of fields of imports, must not differ only in case (Spark,
+//!   `DuckDB`, Hive, Trino).
 //! - Names of files do not begin with `_` or `.`, because such files are hidden (Spark, Hive,
 //!   Trino, Athena).
-//! - Names of files differ in more than case (file systems of macOS and Windows).
+//! - Names of files must not differ only in case (file systems of macOS and Windows).
 //! - Each source of each host has its own topic, because readers merge the messages of a topic
 //!   (MCAP).
 //! - Names of metrics and labels consist of ASCII letters, digits and `_`, and do not begin with a
 //!   digit (Prometheus).
-//! - Names of counters end with `_total`. The name of another metric keeps `_total` if the name of
-//!   its field ends with `_total` (Prometheus).
+//! - Names of counters end with `_total`. The name of any other metric ends with `_total` only if
+//!   the name of its field does (Prometheus).
 //!
 //! This module never reads a recording.
 
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 /// within the 255 bytes that a file system allows.
 const FILE_BYTES_MAX: usize = 128;
 
-/// Names that differ in more than the case of their letters.
+/// Names that differ even if case is ignored.
 #[derive(Debug, Clone, Default)]
 pub struct DistinctNames {
     /// The names in use, in lower case.
@@ -29,8 +29,8 @@ pub struct DistinctNames {
 }
 
 impl DistinctNames {
-    /// Reserves a name and returns it. This is the wanted name, or the wanted name with the first
-    /// number that makes it distinct, for example `a-2` with the separator `-`.
+    /// Reserves a name and returns it. If the wanted name is taken, a number follows it that makes
+    /// it distinct, for example `a-2` with the separator `-`.
     pub fn take(&mut self, wanted: &str, separator: char) -> String {
         let mut name = wanted.to_owned();
         let mut number = 1_u64;
@@ -42,7 +42,7 @@ impl DistinctNames {
     }
 }
 
-/// Returns the name of a file for any string. The name consists of ASCII letters, digits, `.`, `_`
+/// Converts any string to the name of a file. The name consists of ASCII letters, digits, `.`, `_`
 /// and `-`. It begins with a letter or a digit, so that no reader hides the file and no program
 /// mistakes the name for an option. Other characters become `_`, or `x` if they are the first
 /// character. The name has at most 128 bytes. For an empty string, the name is `x`.
@@ -63,13 +63,13 @@ pub fn topic(source: &str, host: Option<&str>) -> String {
     host.map_or_else(|| source.to_owned(), |host| format!("{host}/{source}"))
 }
 
-/// Returns the name of a Prometheus label for any string.
+/// Converts any string to the name of a Prometheus label.
 pub fn label_name(text: &str) -> String {
     let prefix = if text.starts_with(|first: char| first.is_ascii_digit()) { "_" } else { "" };
     format!("{prefix}{}", metric_part(text))
 }
 
-/// Returns a part of the name of a Prometheus metric for any string.
+/// Converts any string to a part of the name of a Prometheus metric.
 pub fn metric_part(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

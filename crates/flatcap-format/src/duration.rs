@@ -4,16 +4,16 @@ use std::time::Duration;
 
 pub use humantime::DurationError;
 
-/// Maximum length of the notation of a duration, in bytes. The library panics if carrying
-/// nanoseconds into seconds overflows a [`Duration`]. A string that causes this has at least 26
-/// bytes.
+/// Maximum length of the notation of a duration, in bytes. The library `humantime` panics if
+/// nanoseconds are carried into seconds and overflow a [`Duration`]. A string that causes this has
+/// at least 26 bytes.
 const TEXT_BYTES_MAX: usize = 24;
 
 /// Parses a duration such as `250us`, `1.5s`, `90sec` or `1h 30m`.
 ///
 /// # Errors
-/// The string is not a duration. The error is [`DurationError::NumberOverflow`] also for a string
-/// of more than 24 bytes.
+/// Fails if the string is not a duration. A string of more than 24 bytes causes
+/// [`DurationError::NumberOverflow`], too.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(DurationError::NumberOverflow);

@@ -5,13 +5,13 @@ use hdrhistogram::Histogram;
 /// Maximum latency of a histogram, in nanoseconds. This is one minute. Longer latencies count as
 /// one minute.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
-/// Number of decimal digits of a recorded latency. With two digits, the error is at most 1 %, and a
-/// histogram takes 15 KiB.
+/// Number of significant decimal digits of a recorded latency. With two digits, the error is at
+/// most 1 %, and a histogram takes 15 KiB.
 const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// Latencies of a run or of a segment, added up from intervals. The default value takes no memory
-/// before the first latency, because sources whose samples are pushed by applications have no
-/// latencies.
+/// before the first recorded latency. Sources whose samples are pushed by applications have no
+/// latencies, so they need no such memory.
 #[derive(Debug, Clone, Default)]
 pub struct TotalHistogram(Option<Box<Histogram<u64>>>);
 
@@ -19,8 +19,7 @@ impl TotalHistogram {
     /// Memory of a histogram with latencies, in bytes. The counters of the histogram have 64 bits.
     pub const BYTES: usize = 3_840 * size_of::<u64>();
 
-    /// Creates an empty total whose memory is already allocated, so that the memory does not grow
-    /// later.
+    /// Creates an empty total. Its memory is allocated at once, so that it does not grow later.
     pub fn allocated() -> Self {
         Self(Some(Box::new(histogram())))
     }
@@ -36,13 +35,14 @@ impl TotalHistogram {
         buckets.map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
     }
 
-    /// Returns the total as four numbers.
+    /// Returns the count, the median, the 99th percentile and the maximum of all latencies.
     pub fn summary(&self) -> LatencySummary {
         self.0.as_deref().map(LatencySummary::of).unwrap_or_default()
     }
 }
 
-/// A distribution as four numbers. All numbers are 0 if nothing was measured.
+/// The count, the median, the 99th percentile and the maximum of a distribution. All four values
+/// are 0 if nothing was measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LatencySummary {
     /// Number of latencies.

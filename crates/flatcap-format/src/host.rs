@@ -6,7 +6,8 @@
 pub struct ClockReading {
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub mono_ns: u64,
-    /// CLOCK_BOOTTIME, in nanoseconds. This is the monotonic time plus the time in suspend.
+    /// CLOCK_BOOTTIME, in nanoseconds. Boot time is the monotonic time plus the time that the host
+    /// was suspended.
     pub boot_ns: u64,
     /// CLOCK_REALTIME, in nanoseconds since 1970, UTC.
     pub wall_ns: i64,
@@ -19,7 +20,7 @@ impl ClockReading {
         self.boot_ns.saturating_sub(self.mono_ns)
     }
 
-    /// Returns the difference of wall time and monotonic time, in nanoseconds.
+    /// Returns wall time minus monotonic time, in nanoseconds.
     pub fn wall_offset_ns(&self) -> i64 {
         self.wall_ns.wrapping_sub_unsigned(self.mono_ns)
     }

@@ -2,8 +2,8 @@
 //!
 //! A map is read directly from the page cache. Reading through a buffer copies each byte one more
 //! time. The risk of a map is that the kernel ends the process (SIGBUS) if the file is truncated
-//! while it is mapped. So only sealed segments are mapped, because no part of this program
-//! truncates them. Only commands that the operator can repeat use maps.
+//! while it is mapped. So only sealed segments are mapped, because this program never truncates
+//! them. Only commands that the operator can repeat use maps.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ impl MappedFile {
     /// Maps a file at its current length.
     ///
     /// # Errors
-    /// Any error of the underlying system call. An empty file cannot be mapped.
+    /// Returns any error of the underlying system call. An empty file cannot be mapped.
     #[cfg(feature = "mmap")]
     #[allow(
         unsafe_code,
@@ -53,8 +53,8 @@ impl MappedFile {
         Ok(Self(map))
     }
 
-    /// Loads a range into memory and the page table with one call, instead of a page fault every
-    /// few pages. Best effort.
+    /// Loads a range into memory and the page table with one call. Without it, a page fault would
+    /// occur every few pages. Best effort.
     #[cfg(all(target_os = "linux", feature = "mmap"))]
     pub(crate) fn populate(&self, offset: usize, bytes: usize) {
         let bytes = bytes.min(self.0.len().saturating_sub(offset));
@@ -64,7 +64,7 @@ impl MappedFile {
         }
     }
 
-    /// Does nothing, because other systems load pages at each page fault.
+    /// Does nothing, because systems other than Linux load pages at each page fault.
     #[cfg(not(all(target_os = "linux", feature = "mmap")))]
     #[allow(clippy::unused_self, reason = "as on Linux")]
     pub(crate) fn populate(&self, _offset: usize, _bytes: usize) {}
@@ -76,8 +76,8 @@ impl MappedFile {
     }
 }
 
-/// Returns whether most of a large file takes no disk space. In that case, somebody has extended
-/// the file.
+/// Returns whether a file is large and most of it takes no disk space. Such a file was extended
+/// without writing data.
 #[cfg(all(unix, feature = "mmap"))]
 fn is_sparse(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;

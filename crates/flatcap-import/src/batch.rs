@@ -45,8 +45,8 @@ impl FrameBatch {
         self.count == 0
     }
 
-    /// Reserves space for a frame and for a copy of its header, each after the last one in the
-    /// batch.
+    /// Reserves space for a frame after the batch's last frame, and for a copy of its header after
+    /// the last header.
     #[inline]
     pub(super) fn reserve(&mut self, frame_bytes: usize, head_bytes: usize) -> (&mut [u8], &mut [u8]) {
         let (frame_at, head_at) = (self.length, self.headers_length);

@@ -19,7 +19,7 @@ pub enum ImportError {
         #[source]
         error: io::Error,
     },
-    /// The input has another format than the given one, or an unknown format.
+    /// The input has an unknown format, or a format other than the given one.
     #[error("{}: {what}", path.display())]
     Kind {
         /// The file.
@@ -49,8 +49,8 @@ pub enum ImportError {
 }
 
 impl ImportError {
-    /// Returns a function for `map_err` that wraps an I/O error into `Read`, or into `Stopped` if
-    /// it is due to a stop.
+    /// Returns a function for `map_err` that wraps an I/O error into `Read`. If the error is due to
+    /// a stop, it is wrapped into `Stopped`.
     pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |error| {

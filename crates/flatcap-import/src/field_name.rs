@@ -1,4 +1,4 @@
-//! Names of fields from titles of foreign data.
+//! Makes names of fields from titles in imported data.
 
 use flatcap_format::consumer_names::DistinctNames;
 use flatcap_format::schema::NAME_BYTES_MAX;
@@ -7,8 +7,8 @@ use flatcap_format::schema::NAME_BYTES_MAX;
 /// unique.
 const CHARS_MAX: usize = NAME_BYTES_MAX - 8;
 
-/// Returns a field name for each title, which consists of letters, digits and underscores. The
-/// names are unique even without regard to case.
+/// Returns a field name for each title. A field name consists of letters, digits and underscores.
+/// The names differ even if case is ignored.
 pub(super) fn field_names(titles: &[String]) -> Vec<String> {
     let mut taken = DistinctNames::default();
     let mut names = Vec::with_capacity(titles.len());

@@ -42,9 +42,9 @@ pub struct ImportFinding {
     pub path: PathBuf,
     /// The subject.
     pub kind: FindingKind,
-    /// The first line with this assumption.
+    /// The first line for which the assumption was made.
     pub line: u64,
-    /// Number of rows or cells with this assumption.
+    /// Number of rows or cells for which the assumption was made.
     pub count: u64,
     /// The ambiguity and the assumption.
     pub assumed: String,
@@ -59,7 +59,7 @@ pub(super) struct ImportFindings {
     found: Vec<ImportFinding>,
 }
 
-/// The number of occurrences of an assumption, and the line of the first one.
+/// The number of occurrences of an assumption, and the line of the first occurrence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) line: u64,

@@ -23,7 +23,7 @@ const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 pub(super) struct InputContext {
     /// Counts the bytes read from files, before decompression.
     pub(super) bytes: Rc<Cell<u64>>,
-    /// The event that ends reads that wait for the writer of a pipe.
+    /// The event that ends a read that is waiting for the writer of a pipe.
     pub(super) stop: Arc<WakeEvent>,
 }
 
@@ -61,7 +61,7 @@ impl Input {
         Self { path: path.to_owned(), reader, is_compressed: is_packed }
     }
 
-    /// Wraps a source as if it were the file `path`. Detects gzip by the first bytes.
+    /// Wraps a reader as if it were the file `path`. Detects gzip by the first bytes.
     pub(super) fn new(path: &Path, source: Box<dyn Read>, bytes: Rc<Cell<u64>>) -> io::Result<Self> {
         let mut start = Vec::new();
         let mut counted = CountingInput { source, bytes };
@@ -87,8 +87,8 @@ impl Input {
         self.is_compressed
     }
 
-    /// Returns whether a read error means that a compressed file is damaged or truncated. Otherwise
-    /// the file cannot be read.
+    /// Returns whether a read error means that a compressed file is damaged or truncated. If not,
+    /// the error means that the file cannot be read.
     pub fn is_damage(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         self.is_compressed && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)

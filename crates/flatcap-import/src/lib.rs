@@ -2,8 +2,9 @@
 //! bounded memory, and writes intact records through one [`RunWriter`]. Damaged or missing input is
 //! listed in its [`ImportReport`].
 //!
-//! An importer never invents a time or value that the input does not contain. It never skips damage
-//! without reporting it, and never derives the content of a file from the file's name.
+//! An importer never invents a time or value that the input does not contain, and never skips
+//! damage without reporting it. Only the importer of LOBSTER files uses the names of files, because
+//! no other place has the symbol and the date.
 
 mod batch;
 pub mod capture;

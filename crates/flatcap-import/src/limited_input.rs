@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::input::Input;
 
 /// Maximum length of a record or element, in bytes. Without a limit, a quote that is never closed
-/// would read the rest of a file into memory.
+/// would cause the rest of a file to be read into memory.
 const ELEMENT_BYTES_MAX: u64 = 16 << 20;
 
 /// Length of the byte order mark of UTF-8.
@@ -30,7 +30,8 @@ impl ElementBudget {
         Self(Rc::new(Cell::new(ELEMENT_BYTES_MAX)))
     }
 
-    /// Begins the next element. Bytes of this element that were already read do not count.
+    /// Begins the next element. Bytes of this element that were already read do not count toward
+    /// its limit.
     pub(super) fn renew(&self) {
         self.0.set(ELEMENT_BYTES_MAX);
     }

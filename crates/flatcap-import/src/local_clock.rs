@@ -1,5 +1,5 @@
-//! Converts local times to instants, row by row. The order of the rows resolves an hour that occurs
-//! twice. Times that do not exist are reported.
+//! Converts local times to instants, row by row. If an hour occurs twice, the order of the rows
+//! shows which of the two is meant. Local times that do not exist are reported.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) enum ZoneOrigin {
     Option,
     /// The file.
     File,
-    /// The host on which the import runs (TZ).
+    /// The zone of the host on which the import runs (TZ).
     Host,
 }
 
@@ -33,13 +33,13 @@ pub(super) enum ZoneOrigin {
 #[derive(Debug, Default)]
 struct LocalFaults {
     missing: Tally,
-    /// Rows in a repeated hour whose instants do not follow from the order of the rows. The order
-    /// is enough if the hour has exactly one backward step, and this step is at least half of the
-    /// repeated time.
+    /// Rows in a repeated hour for which the order of the rows does not determine the instants. The
+    /// order determines the instants if the hour has exactly one backward step, and this step is at
+    /// least half as long as the repeated time.
     repeated: Tally,
-    /// Times with a word that names several zones.
+    /// Times whose zone is given by a word that names several zones.
     ambiguous: Tally,
-    /// Times with a word that names no zone.
+    /// Times whose zone is given by a word that names no zone.
     unknown: Tally,
     words: [Option<String>; 2],
 }
@@ -51,7 +51,7 @@ struct RepeatedHour {
     later_offset_s: i32,
     rows: Tally,
     last: DateTime,
-    /// Number of backward steps of at least half of the repeated time.
+    /// Number of backward steps that are at least half as long as the repeated time.
     returns: u64,
     /// Whether there was a smaller backward step, or a backward step to a row of another device.
     is_doubtful: bool,
@@ -75,7 +75,7 @@ pub(super) struct LocalClock {
     faults: LocalFaults,
     /// Times without an offset, which are in the zone of this clock.
     local: Tally,
-    /// The clocks of the zones that rows name, such as Europe/Berlin, by the name of the zone.
+    /// The clocks of the zones that rows name, such as Europe/Berlin. The key is the zone's name.
     places: BTreeMap<String, Self>,
 }
 
@@ -102,7 +102,7 @@ impl LocalZone {
         Self { doubtful_name: Some(name.to_owned()), ..own }
     }
 
-    /// Returns a description of the zone for people, for example `Europe/Berlin (TZ)`.
+    /// Returns a human-readable description of the zone, for example `Europe/Berlin (TZ)`.
     pub(super) fn described(&self) -> String {
         let by = match self.origin {
             ZoneOrigin::Option => "stated",
@@ -152,7 +152,7 @@ impl LocalClock {
         self.is_other_device = is_other;
     }
 
-    /// Records a time whose instant is known, and returns it.
+    /// Records a time whose instant is known, and returns the instant.
     pub(super) fn known(&mut self, ns: i64) -> i64 {
         self.leave_hour();
         self.put(ns);
@@ -330,7 +330,7 @@ impl LocalClock {
         &self.zone
     }
 
-    /// Returns whether any time was local.
+    /// Returns whether any time was a local time without an offset.
     pub(super) fn uses_zone(&self) -> bool {
         self.local.count > 0
     }
@@ -351,7 +351,8 @@ mod tests {
         LocalZone::new(TimeZone::get(name).unwrap(), ZoneOrigin::Host)
     }
 
-    /// Returns the instants of local times in seconds, and the kinds and lines of the findings.
+    /// Converts local times. Returns the instants in seconds, and the kinds and lines of the
+    /// findings.
     fn read(name: &str, is_newest_first: bool, times: &[DateTime]) -> (Vec<i64>, Vec<(FindingKind, u64)>) {
         let mut clock = LocalClock::new(zone(name), is_newest_first);
         let instants = times.iter().zip(2..).map(|(time, line)| clock.local(*time, line).unwrap() / NS_PER_S);

@@ -1,5 +1,5 @@
-//! Builds payloads of new schemas. Each payload is a table whose values are given by the position
-//! of their fields.
+//! Builds payloads for schemas that an importer generates. Each payload is a table whose values are
+//! given by the position of their fields.
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 use flatcap_format::schema::slot_of;

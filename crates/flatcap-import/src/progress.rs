@@ -32,21 +32,21 @@ impl fmt::Debug for ImportProgress<'_> {
 }
 
 impl<'w> ImportProgress<'w> {
-    /// Creates a value that calls `watch` about every [`STEP_BYTES`](Self::STEP_BYTES). The import
-    /// stops if `watch` returns false.
+    /// Creates an `ImportProgress` that calls `watch` about every [`STEP_BYTES`](Self::STEP_BYTES)
+    /// bytes. The import stops if `watch` returns false.
     pub fn new(watch: &'w mut dyn FnMut(ProgressUpdate) -> bool) -> Self {
         Self { context: InputContext::default(), reported_bytes: 0, callback: watch }
     }
 
-    /// Sets the event that interrupts a read that waits for the writer of a pipe. The import then
-    /// stops, as if the callback had returned false.
+    /// Sets the event that interrupts a read that is waiting for the writer of a pipe. The import
+    /// then stops, as if the callback had returned false.
     #[must_use]
     pub fn with_stop(mut self, stop: Arc<WakeEvent>) -> Self {
         self.context.stop = stop;
         self
     }
 
-    /// Number of bytes of the files between two reports.
+    /// Number of bytes that are read between two reports of progress.
     pub const STEP_BYTES: u64 = 1 << 20;
 
     /// Opens a file; `-` is standard input. Decompresses gzip, which is detected by the first
@@ -63,7 +63,8 @@ impl<'w> ImportProgress<'w> {
         self.context.clone()
     }
 
-    /// Calls the callback if it is due. Returns whether to continue.
+    /// Calls the callback if at least [`STEP_BYTES`](Self::STEP_BYTES) bytes were read since the
+    /// last call. Returns whether to continue.
     #[inline]
     pub(crate) fn should_continue(&mut self, frames: u64) -> bool {
         let bytes = self.context.bytes.get();

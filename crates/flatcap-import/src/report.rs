@@ -20,7 +20,7 @@ pub struct ImportReport {
     /// Bytes of input, decompressed.
     #[serde(rename = "input_bytes")]
     pub bytes: u64,
-    /// Kinds of input that was skipped intentionally, such as heartbeats, repeats and other
+    /// The kinds of input that were skipped intentionally, such as heartbeats, repeats and other
     /// packets, with their counts.
     pub skipped: BTreeMap<&'static str, u64>,
     /// Properties that were recognized in the input, one line per file.
@@ -36,7 +36,7 @@ pub struct ImportReport {
     pub stopped: bool,
 }
 
-/// A part of the input that could not be imported, or not completely.
+/// A part of the input that could not be imported completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImportFlaw {
     /// The file.

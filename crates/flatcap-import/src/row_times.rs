@@ -1,5 +1,4 @@
-//! The times of the rows of a file, or of the statistics of a host, with their order, steps and
-//! gaps.
+//! The row times of a file, or the statistics times of a host, with their order, steps and gaps.
 
 use flatcap_os::clock::NS_PER_S;
 use serde::Serialize;
@@ -12,7 +11,7 @@ const STEPS_MAX: usize = 64;
 const LONGEST_MAX: usize = 5;
 /// A step is a gap if it is at least this many times as long as the usual step.
 const GAP_STEPS: i64 = 3;
-/// The options for rows that are sorted.
+/// The options that are named in the finding about sorted rows.
 const SORTED_OPTION: &str = "--order time, --order file to keep their order, or --key COLUMN if the rows of each \
                              device are in a block";
 
@@ -20,7 +19,7 @@ const SORTED_OPTION: &str = "--order time, --order file to keep their order, or 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowOrder {
-    /// The order of the file. If the time steps back, the clock was set back.
+    /// The order of the file. A backward step of the time then means that the clock was set back.
     File,
     /// Sorted by time.
     Time,
@@ -48,8 +47,7 @@ pub(super) struct RowTimes {
     long_falls: u64,
     /// The longest backward step, and its line.
     longest_fall: (i64, u64),
-    /// Whether the row before or after a backward step is out of place, so that the clock was not
-    /// set back.
+    /// Whether a backward step is due to a misplaced row, and not to a clock that was set back.
     is_row_misplaced: bool,
     latest_before_fall_ns: Option<i64>,
     steps: Vec<(i64, u64)>,

@@ -4,8 +4,8 @@
 use flatcap_format::host::ClockReading;
 use flatcap_os::clock::NS_PER_S;
 
-/// Limit on a step back of the foreign clock. A larger step means that the clock was set back. A
-/// smaller step means that frames were captured out of order.
+/// Limit on a backward step of the foreign clock. A larger step means that the clock was set back.
+/// A smaller step means that frames were captured out of order.
 const STEP_BACK_NS: i64 = NS_PER_S.cast_signed();
 
 /// Maps the wall times of an import to a monotonic clock.
@@ -33,8 +33,8 @@ impl RunClock {
         self.last_mono_ns
     }
 
-    /// Sets a new clock offset. After the first call both clocks show the same number, except that
-    /// before 1970 the monotonic clock shows 0.
+    /// Sets a new clock offset. After the first call, both clocks show the same number. For times
+    /// before 1970, the monotonic clock shows 0.
     pub(super) fn pair(&mut self, wall_ns: i64, is_first: bool) -> ClockReading {
         if is_first {
             self.last_mono_ns = u64::try_from(wall_ns).unwrap_or(0);

@@ -22,8 +22,8 @@ use super::run_clock::RunClock;
 /// Interval of Index frames, in bytes, as in a recorder (docs/FORMAT.md, section 5).
 const INDEX_BYTES: u64 = 4 << 20;
 /// Number of steps in which a segment is preallocated. This is fewer than the writer's default,
-/// because on tmpfs the kernel visits the whole file in each step. With one step per megabyte, this
-/// cost four times as much as the rest of an import.
+/// because on tmpfs the kernel visits the whole file in each step. With one step per megabyte,
+/// preallocation cost four times as much as the rest of an import.
 const PREALLOCATION_STEPS: u64 = 4;
 /// Maximum number of sources in one import.
 const SOURCES_MAX: usize = 1024;
@@ -46,7 +46,7 @@ pub struct ImportSource {
     pub labels: Vec<(String, String)>,
     /// Full name of the payload's root table, or an empty string for opaque payloads.
     pub root: String,
-    /// Binary schema of the payload, which is empty for opaque payloads.
+    /// Binary schema of the payload, or empty for opaque payloads.
     pub schema: Vec<u8>,
 }
 
@@ -246,8 +246,8 @@ impl<'s> RunWriter<'s> {
         Ok(())
     }
 
-    /// Skips `count` numbers of a source that are missing in the input. The skipped samples become
-    /// part of one Gap before the source's next frame.
+    /// Skips `count` sample numbers of a source, because the input lacks these samples. The skipped
+    /// samples become part of one Gap before the source's next frame.
     ///
     /// # Panics
     /// If the source does not exist, which is a mistake of the caller.
@@ -282,7 +282,7 @@ impl<'s> RunWriter<'s> {
         Ok(self.totals)
     }
 
-    /// Pairs the clocks again if this is the first frame or if the foreign clock stepped back.
+    /// Pairs the clocks at the first frame and after a backward step of the foreign clock.
     #[cold]
     fn pair_clocks(&mut self, wall_ns: i64) -> Result<(), ImportError> {
         self.flush()?;
@@ -327,7 +327,7 @@ impl<'s> RunWriter<'s> {
         writer.append_gaps(&[gap]).map_err(|error| self.fail(error))
     }
 
-    /// Writes the batch. Then writes an Index frame or seals the segment if one of them is due.
+    /// Writes the batch. Then writes an Index frame or seals the segment, if that is due.
     #[cold]
     fn flush(&mut self) -> Result<(), ImportError> {
         if self.batch.is_empty() {
@@ -339,8 +339,8 @@ impl<'s> RunWriter<'s> {
         result.and_then(|()| self.maintain()).map_err(|error| self.fail(error))
     }
 
-    /// Handles an error of the storage. If the disk is full, seals the segment with the frames that
-    /// are written. Any other failed write may be partial, so the segment then stays unsealed, like
+    /// Handles an error of the storage. If the disk is full, seals the segment with the frames
+    /// written so far. Any other failed write may be partial. The segment then stays unsealed, like
     /// the segment of a killed recorder.
     #[cold]
     fn fail(&mut self, error: io::Error) -> ImportError {

@@ -1,4 +1,4 @@
-//! Names for sources that are whole files.
+//! Names of sources, each of which is imported from a whole file.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

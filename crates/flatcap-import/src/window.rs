@@ -1,4 +1,4 @@
-//! A window on an input, which has the bytes that were read but not consumed yet, and their offset.
+//! A window on an input. It has the bytes that were read but not consumed yet, and their offset.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use super::input::Input;
 /// Read size, in bytes.
 const READ_BYTES: usize = 512 << 10;
 
-/// The unconsumed bytes of an input. The memory depends on the requested lengths, never on the
+/// The unconsumed bytes of an input. The memory size depends on the requested lengths, never on the
 /// input's length.
 #[derive(Debug)]
 pub(super) struct InputWindow {
@@ -73,7 +73,7 @@ impl InputWindow {
         self.offset += bytes as u64;
     }
 
-    /// Consumes `end` bytes. Returns the range `at` of these bytes in the form that
+    /// Consumes `end` bytes. Returns the range `at` converted to the form that
     /// [`consumed`](Self::consumed) accepts.
     #[inline]
     pub(super) fn consume_over(&mut self, at: Range<usize>, end: usize) -> Range<usize> {
@@ -88,8 +88,8 @@ impl InputWindow {
         self.bytes.get(at).unwrap_or_default()
     }
 
-    /// Consumes bytes that need not be available. Returns the number of consumed bytes, which is
-    /// smaller if the input ends.
+    /// Consumes bytes, whether or not they have already been read. Returns the number of consumed
+    /// bytes, which is smaller if the input ends.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<u64, ImportError> {
         let begin = self.offset;
         loop {

@@ -4,8 +4,8 @@ use flatcap_format::schema::nearest_name;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
-/// Abbreviations with their offset from UTC in minutes, and whether zones with another offset use
-/// the same abbreviation.
+/// Abbreviations, each with its offset from UTC in minutes. The flag is true if zones with another
+/// offset use the same abbreviation.
 const ABBREVIATIONS: [(&str, i32, bool); 49] = [
     ("ACDT", 630, false),
     ("ACST", 570, false),
@@ -88,7 +88,7 @@ pub(super) fn zone_named(word: &str) -> Option<NamedZone> {
     zone_of_place(word).map(|zone| NamedZone { zone, is_ambiguous: false })
 }
 
-/// Returns the zone of the tz database that a word such as Europe/Berlin names.
+/// Returns the zone of the tz database that has this name, for example Europe/Berlin.
 pub(super) fn zone_of_place(word: &str) -> Option<TimeZone> {
     if !word.contains('/') {
         return None;
@@ -122,8 +122,8 @@ pub fn stated_zone(word: &str) -> Result<TimeZone, String> {
 /// Converts a local time with an abbreviation or offset to nanoseconds since 1970. Also returns
 /// whether the name could stand for another zone. Returns `None` if the name is unknown.
 ///
-/// The likely zones have priority if they use the abbreviation at this time. The abbreviations of a
-/// zone for summer and winter distinguish the two times of a repeated hour.
+/// Zones in `likely` that use the abbreviation at this time have priority. In a repeated hour, the
+/// abbreviations for summer and winter time show which of the two times is meant.
 pub(super) fn instant_named(time: DateTime, word: &str, likely: &[&TimeZone]) -> Option<(i64, bool)> {
     for zone in likely {
         let ambiguous = zone.to_ambiguous_zoned(time);

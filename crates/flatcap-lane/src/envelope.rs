@@ -1,5 +1,6 @@
-//! The fixed layout of a telemetry frame's payload before the source's own payload (docs/FORMAT.md,
-//! "Telemetry frame"). Segments and lanes share this module, so it uses no generated code.
+//! The fixed layout of the envelope, which is the part of a telemetry frame's payload before the
+//! source's payload (docs/FORMAT.md, "Telemetry frame"). Segments and lanes share this module, so
+//! it uses no generated code.
 
 // The layout. Each offset is the previous offset plus a size.
 const ROOT: usize = 0; // u32: offset of the table
@@ -48,7 +49,7 @@ const fn prefix() -> [u8; ENVELOPE_BYTES] {
     bytes
 }
 
-/// The parts of a telemetry frame's payload. These are the bytes of the header, and the source's
+/// The parts of a telemetry frame's payload. The parts are the header's bytes, and the source's
 /// payload after the envelope.
 #[derive(Debug, Clone, Copy)]
 pub struct EnvelopeParts<'a> {
@@ -59,7 +60,8 @@ pub struct EnvelopeParts<'a> {
 }
 
 /// Splits a telemetry frame's payload. Returns `None` if the payload does not have exactly this
-/// layout. Other layouts may be valid too, but they need the verifier.
+/// layout. Payloads with another layout may also be valid, but only the FlatBuffers verifier can
+/// check them.
 #[inline]
 pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
     let (envelope, body) = payload.split_first_chunk::<ENVELOPE_BYTES>()?;
@@ -78,7 +80,7 @@ pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
 /// The `FrameHeader` of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleHeader {
-    /// Time at which the sample began on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// `CLOCK_MONOTONIC` time at which the sample began, in nanoseconds.
     pub mono_ns: u64,
     /// The same time in UTC since 1970, in nanoseconds.
     pub wall_ns: i64,
@@ -104,8 +106,8 @@ impl SampleHeader {
         Self { mono_ns: word(0), wall_ns: word(1).cast_signed(), seq: word(2), source, flags, duration_ns }
     }
 
-    /// Writes the envelope of a sample with a payload of `payload_bytes` bytes. The checksum reads
-    /// the envelope next, in words of eight bytes, so it is written in words of eight bytes. A
+    /// Writes the envelope of a sample with a payload of `payload_bytes` bytes. The envelope is
+    /// written in words of eight bytes, because the checksum then reads words of this size. A
     /// processor stalls if it reads larger pieces than it has just written.
     #[inline]
     pub fn write_envelope(&self, envelope: &mut [u8; ENVELOPE_BYTES], payload_bytes: u32) {

@@ -128,8 +128,8 @@ impl Taken {
     }
 }
 
-/// Writes and reads a ring as the first half of the input describes. Changes bytes of the ring as
-/// the second half describes, also while it is read. Then reads the ring to its end, first with the
+/// Writes and reads a ring according to the first half of the input. Changes bytes of the ring
+/// according to the second half, also during reads. Then reads the ring to its end, first with the
 /// same reader, and then with a new reader that knows only the memory.
 pub fn ring(data: &[u8]) {
     let (choice, data) = data.split_first().map_or((0, data), |(choice, data)| (*choice, data));
@@ -137,8 +137,8 @@ pub fn ring(data: &[u8]) {
     changed_ring(choice, steps, changes);
 }
 
-/// Like [`ring`], with the steps and the changes of bytes apart. Without changes, each sample that
-/// was begun must be taken or missing.
+/// Like [`ring`], but the steps and the changes of bytes are separate arguments. Without changes,
+/// each sample that was begun must be taken or missing.
 pub(crate) fn changed_ring(choice: u8, steps: &[u8], changes: &[u8]) {
     let mut ring = Ring::new(choice);
     let mut taken = Taken::default();

@@ -1,5 +1,5 @@
 //! The memory of a lane (docs/PUSH.md, "Memory of a lane"). The module contains the offsets, the
-//! part that the recorder writes only one time, and numbers that are written as pairs.
+//! header that the recorder writes only once, and numbers that are stored as pairs.
 
 use flatcap_stream::ChecksumKind;
 
@@ -9,7 +9,7 @@ use super::envelope::ENVELOPE_BYTES;
 pub const CONTROL_BYTES: usize = 4096;
 /// Maximum number of sources of a lane.
 pub(crate) const SLOTS: usize = 64;
-/// Minimum number of slabs. Two are necessary because one is read while the other is written.
+/// Minimum number of slabs. Two are necessary because one slab is read while the other is written.
 pub const SLABS_MIN: usize = 2;
 /// Maximum number of slabs. This is the number of states that fit in the page.
 pub const SLABS_MAX: usize = 256;
@@ -24,7 +24,7 @@ pub const LANE_BYTES_MIN: u64 = 256 << 10;
 pub const LANE_BYTES_MAX: u64 = 16 << 20;
 /// The id in a slot that has no source.
 pub(crate) const NO_SOURCE: u16 = u16::MAX;
-/// Length of a number that is written as a pair, in bytes.
+/// Length of a pair of a number and its complement, in bytes.
 pub(crate) const PAIR_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"FCLANE01";
@@ -32,9 +32,11 @@ const MAGIC: [u8; 8] = *b"FCLANE01";
 const HEADER_NUMBERS: usize = 16;
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// Offset of the number of uses that were given back. The number is a pair.
+/// Offset at which the reader stores how many slab uses it has given back to the writer. The number
+/// is a pair.
 pub(crate) const RETURNED_AT: usize = 128;
-/// Offset of wall time minus monotonic time. The number is a pair.
+/// Offset at which the difference between wall time and monotonic time is stored. The number is a
+/// pair.
 pub(crate) const WALL_OFFSET_AT: usize = 144;
 /// Offset of the [`LaneFlags`].
 pub(crate) const FLAGS_AT: usize = 160;
@@ -69,8 +71,8 @@ impl LaneFlags {
     }
 }
 
-/// The budget and limits for pushed frames. All numbers are 0 if the version of the recorder does
-/// not state them.
+/// The budget and limits for pushed frames. All numbers are 0 if the recorder is of a version that
+/// does not state them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaneBudget {
     /// CPU time for the frames of all users, in nanoseconds per second.
@@ -81,7 +83,7 @@ pub struct LaneBudget {
     pub user_bytes_per_second: u64,
 }
 
-/// The part of a lane that the recorder writes only one time.
+/// The part of a lane that the recorder writes only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneHeader {
     /// Number of slabs.
@@ -180,7 +182,7 @@ impl LaneHeader {
         page
     }
 
-    /// Reads the header of a lane in `bytes` of memory.
+    /// Reads the header of a lane whose memory has `bytes` bytes.
     ///
     /// # Errors
     /// The reason why the bytes are not a lane.
@@ -220,12 +222,12 @@ impl LaneHeader {
         })
     }
 
-    /// Returns the offset of the slab of a use.
+    /// Returns the offset of the slab to which a use number belongs.
     pub(crate) fn slab_at(&self, use_number: u64) -> usize {
         CONTROL_BYTES + self.slab_index(use_number) * self.slab_bytes
     }
 
-    /// Returns the offset of the state of the slab of a use.
+    /// Returns the offset of the slab state to which a use number belongs.
     pub(crate) fn state_at(&self, use_number: u64) -> usize {
         STATES_AT + self.slab_index(use_number) * NUMBER_BYTES
     }

@@ -10,7 +10,7 @@ pub const PACKET_BYTES_MAX: usize = 4096;
 pub const VERSION: u32 = 1;
 /// Maximum length of the name of a client, a source or a label, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Maximum length of the name of a root or a thread, or of the value of a label, in bytes.
+/// Maximum length of a root name, a thread name or a label value, in bytes.
 const TEXT_BYTES_MAX: usize = 255;
 /// Maximum number of labels of a source. The number is limited because the labels are in every
 /// segment's header.
@@ -39,7 +39,8 @@ pub enum PushRequest {
         /// The client's name.
         client: String,
     },
-    /// Registers a source. If the source has a root, its schema is sent as a descriptor.
+    /// Registers a source. If the source has a root table, the client sends the schema as a
+    /// descriptor.
     Source(SourceRegistration),
     /// Requests a lane.
     Lane {
@@ -54,7 +55,7 @@ pub enum PushRequest {
     Bind {
         /// The lane.
         lane: u32,
-        /// The client's number of the source.
+        /// The number that the client gave to the source.
         source: u32,
     },
     /// The lane is more than half full. This message has no reply.
@@ -76,7 +77,8 @@ pub enum PushRequest {
 /// The description of a source by its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRegistration {
-    /// The client's number of the source, below 64. The number is the source's slot in every lane.
+    /// The number that the client gave to the source. It is below 64. In every lane of the client,
+    /// this number is the slot of the source.
     pub number: u32,
     /// Nominal period in nanoseconds. 0 if the source has no period.
     pub period_ns: u64,
@@ -115,7 +117,7 @@ pub enum PushReply {
     },
     /// Reply to `source`.
     Source {
-        /// The client's number of the source.
+        /// The number that the client gave to the source.
         number: u32,
     },
     /// Reply to `lane`. The memory is sent as a descriptor.
@@ -127,7 +129,7 @@ pub enum PushReply {
     },
     /// Reply to `bind`.
     Bind {
-        /// The id of the pair of lane and source.
+        /// The id that the recorder gives to this source in this lane.
         id: u16,
         /// Number of the source's next sample.
         next_seq: u64,
@@ -136,7 +138,7 @@ pub enum PushReply {
     Trigger,
     /// Reply to `resume`.
     Resume,
-    /// Sent instead of any other reply.
+    /// An error. The recorder sends it instead of the expected reply.
     Error {
         /// The kind of error.
         code: PushErrorCode,
@@ -151,8 +153,9 @@ pub enum PushReply {
         reason: String,
     },
     /// The client does not have to keep a lane any more. This message may be sent at any time.
-    /// There are two reasons. Either the lane was resumed, its writer has stopped, and its
-    /// remaining samples are in the recording. Or the run of the lane does not exist any more.
+    /// There are two reasons. One reason is that the lane was resumed, its writer has stopped, and
+    /// its remaining samples are in the recording. The other reason is that the run of the lane no
+    /// longer exists.
     Rescued {
         /// The lane's run.
         run_id: u64,
@@ -188,7 +191,7 @@ pub enum MessageError {
     /// The packet is empty, or its kind is unknown.
     #[error("a packet of an unknown kind; valid are 1 (hello) to 7 (resume)")]
     Kind,
-    /// The packet ends within a field, or does not end with its last field.
+    /// The packet ends within a field, or continues after its last field.
     #[error("a packet of kind {kind} of {bytes} bytes, which its fields do not fill exactly")]
     Length {
         /// The packet's kind.

@@ -1,9 +1,9 @@
-//! Models of both sides of a lane's protocol. They are checked in every order that the memory model
-//! allows.
+//! Models of both sides of a lane's protocol. They are checked in every execution order that the
+//! memory model allows.
 //!
-//! In the model, a system call of the reader is a number of relaxed loads or stores in the reader's
-//! thread, in any order. The fences of the reader are the same as in the code. A frame consists of
-//! two values, so that a half overwritten frame is detected.
+//! In the model, a system call of the reader consists of several relaxed loads or stores in the
+//! reader's thread, in any order. The fences of the reader are the same as in the real code. A
+//! frame consists of two values, so that a partly overwritten frame is detected.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -22,8 +22,8 @@ const HALF_BYTES: usize = FRAME_BYTES / 2;
 const SLABS: usize = 2;
 const SOURCE: u16 = 7;
 
-/// The offsets of the numbers in the first page that both sides use. These numbers are `returned`,
-/// the wall offset, the flags, `begun` and `lost` of the slot, and the states.
+/// The offsets, within the first page, of the numbers that both sides use. These numbers are
+/// `returned`, the wall offset, the flags, `begun` and `lost` of the slot, and the states.
 const NUMBERS: [usize; 9] = [128, 136, 144, 152, 160, 512, 520, 2048, 2056];
 /// The offsets of the numbers that the reader reads.
 const READ: [usize; 4] = [512, 520, 2048, 2056];
@@ -35,7 +35,7 @@ struct ModelMemory(Arc<Content>);
 struct Content {
     page: Vec<u8>,
     numbers: Vec<AtomicU64>,
-    /// Half frames. Each value is the position of its bytes in `bytes`.
+    /// Half frames. Each value is the index of this half frame's content in `bytes`.
     halves: Vec<AtomicU64>,
     // This is the mutex of std, which loom does not see, so it orders nothing.
     bytes: Mutex<Vec<[u8; HALF_BYTES]>>,
@@ -110,17 +110,17 @@ impl ReaderMemory for ModelMemory {
     }
 }
 
-/// Checks every order with at most this many preemptions. There is no time limit, because a run
-/// that reaches a time limit would look like a model that holds.
+/// Checks every execution order with at most this many preemptions. There is no time limit, because
+/// a run that reaches a time limit would look like a successful check.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-/// Writes `samples` samples and counts samples without space as lost. At the same time, the reader
-/// looks for frames `looks` times, and then reads to the end. Returns the numbers of taken and
-/// missing samples.
+/// Writes `samples` samples. Samples that do not fit in the ring are counted as lost. At the same
+/// time, the reader looks for frames `looks` times, and then reads to the end. Returns how many
+/// samples were taken, and how many are missing.
 fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullSlab) -> (u64, u64) {
     let header = LaneHeader {
         slabs: SLABS,
@@ -166,7 +166,7 @@ fn transfer(frames_per_slab: usize, samples: u64, looks: usize, on_full: OnFullS
     (taken, missing + account.begun - account.next_seq.unwrap())
 }
 
-/// Looks for frames one time. Every frame must be whole and must be the next frame.
+/// Looks for frames once. Every frame must be whole and must be the next frame.
 fn take(reader: &mut LaneReader, memory: &ModelMemory, taken: &mut u64, missing: &mut u64) -> bool {
     let clocks = LaneClocks { now_ns: &|| 1000, wall_offsets_ns: &[0] };
     let mut buffer = LaneBuffer::default();

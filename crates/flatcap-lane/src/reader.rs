@@ -4,25 +4,25 @@
 //! The reader does these steps for use `k`, of which it has taken `t` bytes (`k` and `t` start at
 //! 0):
 //!
-//! 1. If the last look found nothing, read only the eight bytes of the state that it found. If
-//!    these bytes are the same, nothing is new. Otherwise, read the first 4,096 bytes. Execute an
-//!    acquire fence.
+//! 1. If the last look found no frames, read only the eight bytes of the slab state. If these bytes
+//!    are the same as at the last look, nothing is new. Otherwise, read the first 4,096 bytes.
+//!    Execute an acquire fence.
 //! 2. Check the state of slab `k % slabs`. If the use in the state is older than `k`, nothing is
 //!    new. If the use in the state is a newer use `g`, the slab was overwritten. Then continue with
 //!    use `g - slabs + 1` and `t = 0`.
-//! 3. Read the bytes from `t` to the committed bytes. Execute an acquire fence.
-//! 4. Read the first 4,096 bytes again. If the slab's use has changed or its committed bytes have
-//!    shrunk, discard the bytes and begin again. `begun` and `lost` in this page are at least as
-//!    new as any frame that was read.
-//! 5. Check the frames. If a check fails, read one more time from step 1. If a check fails twice,
-//!    the lane ends.
-//! 6. If the state was closed in step 1 and all bytes are taken, execute a release fence, write
-//!    `returned = k + 1` (a pair), and continue with use `k + 1`.
+//! 3. Read the bytes from `t` up to the number of committed bytes. Execute an acquire fence.
+//! 4. Read the first 4,096 bytes again. If the slab's use has changed or its number of committed
+//!    bytes has decreased, discard the bytes and begin again. `begun` and `lost` in this page are
+//!    at least as new as any frame that was read.
+//! 5. Check the frames. If a check fails, repeat the reading once from step 1. If a check fails a
+//!    second time, stop reading the lane.
+//! 6. If the state in step 1 was closed and all its bytes are taken, execute a release fence and
+//!    write `returned = k + 1` as a pair. Then continue with use `k + 1`.
 //!
 //! Reads and writes are `pread` and `pwrite`. The fences order these calls too, because the
 //! kernel's copies are loads and stores of the same thread. If a kernel copies an aligned word of 8
-//! bytes with more than one access, the word may be torn. The complement in a pair and step 4
-//! detect a torn word.
+//! bytes with more than one access, the reader may see a torn word. The complement in a pair and
+//! step 4 detect a torn word.
 
 use std::fmt;
 use std::io;
@@ -37,14 +37,14 @@ use super::layout::{
 };
 use super::slab_state::{SlabState, SlabUse, USES_MAX};
 
-/// Maximum time by which a sample may be in the future, in nanoseconds. The clocks of processors,
-/// and a converted timestamp counter, differ by less.
+/// Maximum time by which a sample may be ahead of the reader's clock, in nanoseconds. Clocks of
+/// different processors, and a converted timestamp counter, differ by less than this.
 const AHEAD_MAX_NS: u64 = 1_000_000;
-/// Maximum number of times that one look reads. The look starts again if the writer has overwritten
-/// the bytes while they were read.
+/// Maximum number of attempts of one look. The look starts again if the writer has overwritten the
+/// bytes while they were read.
 const OVERTAKEN_MAX: usize = 8;
-/// Number of readings with a violation after which a lane is bad. One reading is not enough,
-/// because it may see a number while the number is being stored.
+/// After this number of readings with a violation in one look, the reader rejects the lane. One
+/// reading is not enough, because it may see a number while the number is being stored.
 const READINGS_MIN: usize = 2;
 
 /// The memory of a lane, for its reader.
@@ -52,7 +52,7 @@ pub trait ReaderMemory {
     /// Reads exactly these bytes.
     ///
     /// # Errors
-    /// Any error of the memory, also if the memory is too short.
+    /// Any error of the memory, including memory that is too short.
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
     /// Writes all of these bytes.
@@ -114,7 +114,7 @@ pub struct LaneBatch<'a> {
     pub frames: &'a [LaneFrame],
 }
 
-/// Memory for reading. It is reused for one lane after the other.
+/// Memory for reading. The same buffer is used for one lane after the other.
 #[derive(Debug)]
 pub struct LaneBuffer {
     page: Box<ControlPage>,
@@ -138,13 +138,13 @@ pub struct SlotAccount {
     pub slot: u8,
     /// The source's id.
     pub source: u16,
-    /// Number of the first sample that has not been taken yet, or `None` if no number of the slot
-    /// is known.
+    /// Number of the first sample that has not been taken yet, or `None` if no sample number of the
+    /// slot is known.
     pub next_seq: Option<u64>,
-    /// The client's number of the next sample.
+    /// The number that the client will give to its next sample.
     pub begun: u64,
-    /// Number of samples that the client has counted as lost, without the samples that were already
-    /// counted at a jump of the sample numbers.
+    /// Number of samples that the client has counted as lost. It excludes samples that a jump of
+    /// the sample numbers already accounts for.
     pub lost: u64,
 }
 
@@ -165,8 +165,8 @@ pub struct LaneReader {
     taken: usize,  // bytes of this use
     is_last: bool, // the frames that were found end a closed use
     found: usize,  // bytes that were found and not taken yet
-    /// The state of this use when the reader last found no frames. While the state stays the same,
-    /// there are no frames.
+    /// The state of the slab's current use when the reader last found no frames. While the state
+    /// stays the same, there are no frames.
     empty_state: Option<SlabState>,
     gives_back: bool, // whether slabs are given back after reading
     last_mono_ns: u64,
@@ -185,7 +185,7 @@ pub enum LaneReadError {
     /// The client has violated the protocol.
     #[error("use {use_number} of the lane, offset {offset}: {defect}")]
     Defect {
-        /// The use of the slab.
+        /// The number of the slab's use.
         use_number: u64,
         /// Offset in the slab.
         offset: usize,
@@ -206,7 +206,7 @@ pub enum LaneDefect {
     /// The checksum is wrong.
     #[error("the frame's checksum is wrong")]
     Checksum,
-    /// The envelope is cut, has another shape, or has unknown flags.
+    /// The envelope is truncated, has another layout, or has unknown flags.
     #[error("the frame's envelope is cut, has another shape than a sample's, or unknown flags")]
     Envelope,
     /// The id does not belong to a source in this lane.
@@ -252,9 +252,10 @@ impl LaneReader {
     }
 
     /// Opens a lane of which only the memory is left. The memory has `bytes` bytes. The ids of the
-    /// sources come from the memory, so the caller decides which of these ids to trust. Each source
-    /// may begin with any number, and frames that were taken before may be returned again. Taking
-    /// frames changes nothing in the lane, so the next reader gets the same frames.
+    /// sources come from the memory, so the caller decides which of these ids to trust. The sample
+    /// numbers of each source may begin with any number. Frames that were already taken may be
+    /// returned again. Taking frames changes nothing in the lane, so the next reader gets the same
+    /// frames.
     ///
     /// # Errors
     /// The memory cannot be read, or is not a lane.
@@ -333,7 +334,7 @@ impl LaneReader {
         memory.write_at(&flags.bits().to_le_bytes(), LaneFlags::OFFSET)
     }
 
-    /// Reads and checks the frames of one slab that have not been taken yet. Returns `None` if
+    /// Reads and checks those frames of one slab that have not been taken yet. Returns `None` if
     /// there are no such frames. If the caller does not call [`take`](Self::take), the next call
     /// returns the same frames, and perhaps more frames.
     ///
@@ -381,7 +382,7 @@ impl LaneReader {
         Ok(None)
     }
 
-    /// Takes the frames that the last [`look`](Self::look) returned from this buffer. Gives the
+    /// Takes the frames that the last call of [`look`](Self::look) placed in this buffer. Gives the
     /// slab back if it will have no more frames.
     ///
     /// # Errors
@@ -399,8 +400,8 @@ impl LaneReader {
         Ok(())
     }
 
-    /// Returns the accounts of all slots that have a source. If the writer has stopped and all
-    /// frames were taken, the samples from `next_seq` up to `begun` are lost.
+    /// Returns the counts of all slots that have a source. If the writer has stopped and all frames
+    /// were taken, the samples from `next_seq` up to `begun` are lost.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -419,8 +420,8 @@ impl LaneReader {
             .collect())
     }
 
-    /// Returns whether no frame was added since a look that found no frames. Most lanes are idle,
-    /// and reading the whole first page for this check would take too long.
+    /// Returns whether the last look found no frames and no frame was added since then. Most lanes
+    /// are idle, and reading the whole first page for this check would take too long.
     fn is_still_empty(&mut self, memory: &impl ReaderMemory) -> io::Result<bool> {
         let Some(state) = self.empty_state else { return Ok(false) };
         let mut word = [0; size_of::<u64>()];
@@ -539,7 +540,7 @@ impl LaneReader {
     }
 }
 
-/// The bounds of times for one reading.
+/// The permitted sample times of one reading.
 struct TimeBounds<'a> {
     latest_ns: u64,
     clocks: &'a LaneClocks<'a>,
@@ -556,8 +557,8 @@ impl TimeBounds<'_> {
     }
 }
 
-/// Accounts for the number of a sample. Returns the slot of the sample, and the number of samples
-/// that are missing before it.
+/// Updates the counts of a slot from the number of a sample. Returns the slot of the sample, and
+/// the number of samples that are missing before it.
 fn number(
     slots: &mut [SlotProgress],
     page: &ControlPage,
@@ -581,7 +582,8 @@ fn number(
     Ok((number, missing))
 }
 
-/// Returns the number of uses that were given back, or `None` if the number is not valid.
+/// Returns the number of slab uses that were given back, or `None` if the stored number is not
+/// valid.
 fn returned(page: &ControlPage) -> Option<u64> {
     pair(number_at(page, RETURNED_AT), number_at(page, RETURNED_AT + 8))
 }

@@ -1,14 +1,14 @@
-//! The state of a slab. It consists of the number of the slab's use, whether more frames may
-//! follow, and the number of bytes of whole frames. One word contains all three, so that they are
-//! always consistent.
+//! The state of a slab. A state consists of the number of the slab's use, the number of bytes of
+//! complete frames, and a flag for whether more frames may follow. One word contains all three, so
+//! that they are always consistent.
 
-/// Number of bits for the committed bytes. They suffice for the largest slab.
+/// Number of bits for the number of committed bytes. They suffice for the largest slab.
 const BYTES_BITS: u32 = 23;
 const CLOSED: u64 = 1 << BYTES_BITS;
 const USE_SHIFT: u32 = BYTES_BITS + 1;
 const USE_BITS: u32 = u64::BITS - USE_SHIFT;
 const USE_MASK: u64 = (1 << USE_BITS) - 1;
-/// Maximum number of uses of a lane. No writer can begin this number of uses, and sums of such
+/// Maximum number of uses of a lane. No writer can reach this number of uses, and sums of such
 /// numbers are far from an overflow.
 pub(crate) const USES_MAX: u64 = 1 << 60;
 
@@ -55,7 +55,7 @@ impl SlabState {
         self.0 >> USE_SHIFT == other.0 >> USE_SHIFT
     }
 
-    /// Compares the state of slab `expected % slabs` with the use that is expected there.
+    /// Compares the state of slab `expected % slabs` with the use `expected`.
     pub(crate) fn compare(self, expected: u64, slabs: u64) -> SlabUse {
         let ahead = (self.0 >> USE_SHIFT).wrapping_sub(expected) & USE_MASK;
         match ahead {

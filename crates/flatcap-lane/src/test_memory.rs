@@ -11,10 +11,10 @@ use super::layout::{CONTROL_BYTES, LaneHeader};
 use super::reader::ReaderMemory;
 use super::writer::WriterMemory;
 
-/// A change of a byte that neither the writer nor the reader makes.
+/// A change that neither the writer nor the reader makes to a byte.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mutation {
-    /// Number of readings after which the byte changes.
+    /// The byte changes after this number of reads of the memory.
     pub(crate) after: usize,
     /// The byte's position.
     pub(crate) at: usize,
@@ -45,7 +45,7 @@ impl TestMemory {
         Self(Arc::new(Content { control, bytes, readings: AtomicU64::new(0), mutations: Mutex::default() }))
     }
 
-    /// Makes these changes later. Each change waits for its number of readings from now on.
+    /// Makes these changes later. The reads that trigger a change are counted from this call on.
     pub(crate) fn mutate(&self, mutations: impl IntoIterator<Item = Mutation>) {
         self.0.readings.store(0, Ordering::Relaxed);
         *self.0.mutations.lock().unwrap() = mutations.into_iter().collect();

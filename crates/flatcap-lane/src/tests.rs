@@ -50,7 +50,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|index| word(index).to_le_bytes()[0]).collect()
 }
 
-/// Number of rings of a test. There are fewer rings under an interpreter.
+/// Number of rings of a test. Under an interpreter (Miri), this number is smaller.
 const RINGS: u64 = if cfg!(miri) { 10 } else { 10_000 };
 
 // Proves that changes of a ring's bytes never make a reader panic, loop or return a frame that was

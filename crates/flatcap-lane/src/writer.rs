@@ -20,7 +20,7 @@ pub trait WriterMemory {
     fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
 }
 
-/// The action if the ring is full when the next slab has to be opened.
+/// What the writer does if the ring is full when it must open the next slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFullSlab {
     /// Keeps the ring unchanged.
@@ -164,8 +164,8 @@ impl<M: WriterMemory> LaneWriter<M> {
         self.memory.write(at, payload_bytes, fill)
     }
 
-    /// Makes a sample of the payload that was written with [`payload`](Self::payload), or of the
-    /// first `payload_bytes` bytes of this payload.
+    /// Turns the payload that was written with [`payload`](Self::payload), or its first
+    /// `payload_bytes` bytes, into a sample.
     ///
     /// # Panics
     /// Never, because a payload has at most 4 MiB.
@@ -258,8 +258,8 @@ impl<M: WriterMemory> LaneWriter<M> {
     }
 
     /// Returns whether the recorder should be woken. This is so if more than half of the slabs are
-    /// in use. The method returns true only one time until at most half of the slabs are in use
-    /// again.
+    /// in use. After the method has returned true, it returns false until at most half of the slabs
+    /// are in use again.
     pub fn should_wake(&mut self) -> bool {
         let is_half_full = (self.open_use + 1 - self.reusable) * 2 > self.header.slabs as u64;
         let is_due = is_half_full && !self.is_wake_sent;
@@ -267,8 +267,7 @@ impl<M: WriterMemory> LaneWriter<M> {
         is_due
     }
 
-    /// Returns the number of a slot's samples that were begun, and the number of the slot's samples
-    /// that were counted as lost.
+    /// Returns how many samples of a slot were begun, and how many were counted as lost.
     pub fn counts(&self, slot: u8) -> (u64, u64) {
         self.slots.get(usize::from(slot)).map_or((0, 0), |slot| (slot.begun, slot.lost))
     }

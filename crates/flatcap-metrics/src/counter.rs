@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(flatcap_model)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 
-/// A number with a single writer. So an addition is a load and a store, not an atomic exchange.
+/// A number with a single writer. An addition is therefore a load and a store, not an atomic
+/// read-modify-write.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 

@@ -30,7 +30,7 @@ pub struct Consumer<T> {
     empty: Arc<ArrayQueue<Box<T>>>,
 }
 
-/// Creates both ends of an exchange. Calls `make` now, for each set.
+/// Creates both ends of an exchange. Calls `make` once per set before it returns.
 pub fn exchange<T>(make: impl Fn() -> T) -> (Producer<T>, Consumer<T>) {
     let full = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     let empty = Arc::new(ArrayQueue::new(SPARE_SETS + 1));

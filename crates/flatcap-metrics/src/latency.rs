@@ -1,26 +1,28 @@
-//! Latency histograms and their tail latencies. One thread fills a histogram for an interval, and
-//! another thread adds the histograms of a run.
+//! Latency histograms and their tail latencies. One thread fills a histogram during an interval.
+//! Another thread adds it to the histogram of the run.
 
 use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 
 use super::counter::Counter;
 
-/// Latencies of one interval, filled by the thread that measures. It has only the counters of an
-/// `hdrhistogram` with these digits. With that library, counting the two latencies of a small
-/// sample took 121 of the sample's 827 instructions; this type needs a quarter of that
-/// (docs/BENCHMARKS.md, "Capture"). The library computes everything else from these buckets.
+/// Latencies of one interval, filled by the thread that measures. It has the buckets of an
+/// `hdrhistogram` of the same precision, and contains only their counts. With that library,
+/// counting the two latencies of a small sample took 121 of the sample's 827 instructions. This
+/// type needs a quarter of the 121 instructions (docs/BENCHMARKS.md, "Capture"). The library
+/// computes everything else from these buckets.
 #[derive(Debug, Clone)]
 pub struct IntervalHistogram {
     counts: Box<[u32; BUCKETS]>,
     count: u64, // of all buckets
 }
 
-/// Number of buckets per power of two. It is the number that the digits need, rounded up to a power
-/// of two. The first power has twice as many buckets.
+/// Number of buckets per power of two. It is the number that the required precision needs, rounded
+/// up to a power of two. The first group of buckets, for the smallest latencies, has twice this
+/// number.
 const STEPS: u64 = 128;
 const STEPS_BITS: u32 = STEPS.ilog2();
-/// Number of buckets. They cover latencies up to the longest one, and to the end of its power of
-/// two.
+/// Number of buckets. The buckets cover latencies up to the next power of two after
+/// [`LATENCY_NS_MAX`].
 #[allow(clippy::cast_possible_truncation, reason = "128, in 64 bits")]
 const BUCKETS: usize = (bucket_of(LATENCY_NS_MAX) + 1).next_multiple_of(STEPS as usize);
 
@@ -66,7 +68,7 @@ impl IntervalHistogram {
         }
     }
 
-    /// Returns a summary of the interval in four numbers.
+    /// Returns a summary of the interval: count, median, 99th percentile and maximum.
     pub fn summary(&self) -> LatencySummary {
         let mut summary = LatencySummary { count: self.count, ..LatencySummary::default() };
         let rank_p50 = self.count.div_ceil(2);
@@ -90,7 +92,8 @@ impl IntervalHistogram {
         counts.filter(|(_, count)| **count > 0).map(|(at, count)| (longest_in(at), u64::from(*count)))
     }
 
-    /// Adds the interval to a total. The result is exact, because both have the same buckets.
+    /// Adds the interval to a total. The sum is exact, because the interval and the total have the
+    /// same buckets.
     pub fn add_to(&self, total: &mut TotalHistogram) {
         self.buckets().for_each(|(value_ns, count)| total.add_bucket(value_ns, count));
     }
@@ -144,8 +147,9 @@ impl GroupLatencies {
     }
 }
 
-/// Upper bounds of the published buckets, in nanoseconds. They go from 1 us to 10 s in steps of 1,
-/// 2.5 and 5. Longer latencies are in the last bucket, which has no bound.
+/// Upper bounds of the published buckets, in nanoseconds. The bounds go from 1 us to 10 s. In each
+/// decade, they are 1, 2.5 and 5 times a power of ten. Longer latencies are in the last bucket,
+/// which has no bound.
 pub const BUCKET_BOUNDS_NS: [u64; 22] = [
     1_000,
     2_500,
@@ -172,7 +176,7 @@ pub const BUCKET_BOUNDS_NS: [u64; 22] = [
 ];
 
 /// The summary of the last interval and the distribution of the run, which all threads can read. A
-/// reader may see a mixture of two intervals, which is sufficient for display.
+/// reader may see a mixture of the values of two intervals. This is acceptable for display.
 #[derive(Debug, Default)]
 pub struct PublishedLatency {
     count: Counter,
@@ -183,13 +187,13 @@ pub struct PublishedLatency {
     sum_ns: Counter,
 }
 
-/// The distribution of a run in few buckets. A latency counts as the highest value of its fine
-/// bucket, which is at most 1 % too high.
+/// The latency distribution of a run, in few buckets. Each latency counts as the highest value of
+/// its bucket in the interval's histogram. This value is at most 1 % too high.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Distribution {
-    /// Number of latencies above the previous bound, up to and including the bound of
-    /// [`BUCKET_BOUNDS_NS`] with this index. The last count is the number of latencies above every
-    /// bound.
+    /// The count at an index is the number of latencies above the previous bound of
+    /// [`BUCKET_BOUNDS_NS`] and not above the bound at this index. The last count is the number of
+    /// latencies above every bound.
     pub counts: [u64; BUCKET_BOUNDS_NS.len() + 1],
     /// Sum of all latencies, in nanoseconds.
     pub sum_ns: u64,

@@ -3,7 +3,7 @@
 
 use super::latency::PublishedLatency;
 
-/// The conversion of a reading to the unit at the end of the metric's name.
+/// How a reading is converted to the unit at the end of the metric's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
     /// The number is exposed as it is.
@@ -25,7 +25,7 @@ pub enum MetricReading<T> {
     Histogram(fn(&T) -> &PublishedLatency),
 }
 
-/// A metric of a `T`, such as a source or the recorder thread.
+/// A metric of a `T`. A `T` is, for example, a source or the recorder thread.
 #[derive(Debug, Clone, Copy)]
 pub struct RunMetric<T> {
     /// The name in the exposition, with the unit and without `_total`.
@@ -52,10 +52,11 @@ pub trait MetricTable: Sized + 'static {
 
 /// Declares the counters of one writer as a struct, and the table of its metrics.
 ///
-/// A row is a comment, which is the meaning in the exposition, and a field with its kind and name.
-/// A row without a name is a counter that is not exposed. A row without a field is a value that is
-/// computed from others. `ns` after the kind means that the value is in nanoseconds. Fields in
-/// braces are not metrics. `impl TYPE;` declares a table for a struct that is defined elsewhere.
+/// A row is a comment and a field with its kind and name. The comment is the meaning that the
+/// exposition states. A row without a name is a counter that is not exposed. A row without a field
+/// is a value that is computed from others. `ns` after the kind means that the value is in
+/// nanoseconds. Fields in braces are not metrics. `impl TYPE;` declares a table for a struct that
+/// is defined elsewhere.
 macro_rules! metrics {
     (impl $counters:ident; $($rows:tt)*) => {
         metrics!(@rows [$counters] [] [] $($rows)*);

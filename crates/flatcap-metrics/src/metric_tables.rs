@@ -1,6 +1,6 @@
 //! The table of all metrics: the counters of each writer, with their meaning, kind and name. The
-//! exposition, `docs/METRICS.md`, the state and the reports read these. A comment is the meaning
-//! that the exposition states, so it is plain text.
+//! exposition, `docs/METRICS.md`, the state and the reports use this table. A comment is the
+//! meaning that the exposition states, so it is plain text.
 #![allow(
     clippy::doc_markdown,
     rustdoc::broken_intra_doc_links,
@@ -38,8 +38,8 @@ metrics! {
     recorded: counter = "flatcap_source_recorded"; // recorder
     /// Bytes of the source's frames in the files.
     bytes: counter = "flatcap_source_recorded_frames_bytes"; // recorder
-    /// Samples that the files report as lost, with the cause; losses of a source that always fails
-    /// are reported with its next frame or at the end.
+    /// Samples that the files report as lost, with the cause. If each read of a source fails, its
+    /// losses are reported only when the recorder stops.
     lost: counter = "flatcap_source_lost"; // recorder
     /// Samples left out of data_dir on purpose, by [blackbox] disk_period. The ring contains them.
     thinned: counter = "flatcap_source_thinned"; // recorder
@@ -97,7 +97,7 @@ metrics! {
     }
     /// Firings of the rule.
     fired: counter = "flatcap_trigger_fired";
-    /// Firings shortly after another one, which they extend.
+    /// Firings shortly after an earlier firing. They extend the earlier one.
     extended: counter = "flatcap_trigger_extended";
     /// Firings suppressed by hold_off or max_per_day.
     suppressed: counter = "flatcap_trigger_suppressed";
@@ -105,8 +105,8 @@ metrics! {
     evaluated: counter = "flatcap_trigger_evaluated";
     /// Evaluations whose result was unknown: a value was absent, or a window not filled.
     unknown: counter = "flatcap_trigger_unknown";
-    /// Values of list elements that are unknown, because the list has more elements than a
-    /// transform of the rule tracks.
+    /// Values of list elements that are unknown to a rule, because the list has more elements than
+    /// a transform of the rule can track.
     untracked: counter = "flatcap_trigger_untracked_values";
 }
 
@@ -132,15 +132,15 @@ metrics! {
     slabs: counter = "flatcap_recorder_slabs";
     /// Segments sealed and renamed.
     segments_sealed: counter = "flatcap_recorder_segments_sealed";
-    /// Samples that no rule has seen, because rules took too much time.
+    /// Samples that were not evaluated by rules, because the rules took too much time.
     trigger_skipped: counter = "flatcap_trigger_skipped";
     /// Failed writes, syncs, file creations and renames.
     storage_errors: counter = "flatcap_storage_errors";
-    /// Segments that were removed by others while they were open.
+    /// Segments that another process removed while they were open.
     segments_removed: counter = "flatcap_storage_removed_segments";
     /// Completed storage calls of the recorder that took longer than one second.
     storage_stalls: counter = "flatcap_storage_stalls";
-    /// Most slabs waiting in all queues during the last second.
+    /// Largest number of slabs waiting in all queues during the last second.
     slabs_queued: gauge = "flatcap_queue_slabs";
     /// Free slabs at the end of the last second.
     slabs_free: gauge = "flatcap_pool_slabs_free";
@@ -156,7 +156,8 @@ metrics! {
     segment_bytes: gauge = "flatcap_segment_size_bytes";
     /// Frames in the open segment.
     segment_frames: gauge = "flatcap_segment_frames";
-    /// Frames in the removed segments: counted as recorded, and gone.
+    /// Frames in segments that were removed while they were open. They are counted as recorded but
+    /// are no longer in the files.
     frames_removed: counter;
     /// Creation time of the open segment, in monotonic nanoseconds.
     segment_begun_ns: gauge;
@@ -175,19 +176,19 @@ metrics! {
     bytes: gauge = "flatcap_data_used_bytes";
     /// Disk space reserved for future segments (retain_min); part of the used space.
     reserved_bytes: gauge = "flatcap_data_reserved_bytes";
-    /// Newest history that is never removed to free space: as much of retain_min as the file system
-    /// has space for.
+    /// Size of the newest history that is never removed to free space. It is the part of retain_min
+    /// for which the file system has space.
     kept_bytes: gauge = "flatcap_data_kept_bytes";
-    /// Whether less than min_free is free and retain_min keeps the history: new samples are lost
-    /// once the reserve is used up.
+    /// 1 if less than min_free is free while retain_min protects the history, else 0. New samples
+    /// are then lost once the reserve is used up.
     is_history_kept: gauge = "flatcap_data_history_kept";
     /// Limit of the used space (retain_bytes).
     bytes_max: gauge = "flatcap_data_limit_bytes";
     /// Free space in the file system of the data directory.
     free_bytes: gauge = "flatcap_filesystem_free_bytes";
-    /// Minimum free space to keep in that file system (min_free).
+    /// Free space that must remain in the file system of the data directory (min_free).
     min_free_bytes: gauge = "flatcap_filesystem_min_free_bytes";
-    /// Size of that file system.
+    /// Size of the file system of the data directory.
     total_bytes: gauge = "flatcap_filesystem_size_bytes";
     /// Sealed segments in the data directory, including those set aside.
     segments: gauge = "flatcap_data_segments";
@@ -209,9 +210,9 @@ metrics! {
     enabled: gauge = "flatcap_compress_enabled";
     /// Sealed segments rewritten as compressed blocks.
     segments: counter = "flatcap_compress_segments";
-    /// Size of these segments before compression.
+    /// Size of the compressed segments before compression.
     raw_bytes: counter = "flatcap_compress_raw_bytes";
-    /// Size of these segments after compression.
+    /// Size of the compressed segments after compression.
     stored_bytes: counter = "flatcap_compress_stored_bytes";
     /// Sealed segments left uncompressed because compression would save too little or because of a
     /// problem with them.
@@ -220,16 +221,16 @@ metrics! {
     failures: counter = "flatcap_compress_failures";
     /// Sealed segments waiting for compression.
     waiting: gauge = "flatcap_compress_waiting_segments";
-    /// Time that the oldest of these segments has waited; 0 if there is none.
+    /// Time that the oldest segment has waited for compression; 0 if no segment waits.
     gauge ns = "flatcap_compress_oldest_wait_seconds",
         |compression| compression.oldest_wait_ns(monotonic_ns());
     /// CPU time of all compression threads.
     counter ns = "flatcap_compress_cpu_seconds", |compression| compression.cpu_ns();
-    /// CPU time of compression within its guaranteed share, used when segments waited too long at
-    /// idle priority.
+    /// CPU time that compression took from its guaranteed share. The share is used when segments
+    /// have waited too long at idle priority.
     guaranteed_cpu_ns: counter ns = "flatcap_compress_guaranteed_cpu_seconds";
-    /// The time since which the oldest waiting segment has waited, in monotonic nanoseconds; 0 if
-    /// no segment waits.
+    /// Time at which the oldest waiting segment began to wait, in monotonic nanoseconds. 0 if no
+    /// segment waits.
     oldest_since_ns: gauge;
     /// CPU time of the planner thread, in nanoseconds.
     planner_cpu_ns: counter;
@@ -238,8 +239,8 @@ metrics! {
 }
 
 metrics! {
-    /// Counters of pushed frames, written by the thread that reads lanes if a row names no other
-    /// writer. Zeros if applications may not push.
+    /// Counters of pushed frames. The thread that reads lanes writes them, unless a row names
+    /// another writer. Zeros if applications may not push.
     PushMetrics {}
     /// 1 while applications can push frames, else 0.
     is_open: gauge = "flatcap_push_open";
@@ -251,9 +252,10 @@ metrics! {
     lanes: gauge = "flatcap_push_lanes";
     /// Lanes of killed runs that applications have handed over and that are not rescued yet.
     lanes_waiting: gauge = "flatcap_push_waiting_lanes";
-    /// Memory of the lanes and of what is kept of pushed sources.
+    /// Memory of the lanes and of the stored data about pushed sources.
     memory_bytes: gauge = "flatcap_push_used_bytes";
-    /// Maximum of that memory ([push] memory_max); 0 if applications may not push.
+    /// Limit on the memory of lanes and pushed sources ([push] memory_max). 0 if applications may
+    /// not push.
     memory_bytes_max: gauge = "flatcap_push_limit_bytes"; // daemon
     /// Sources that applications have pushed.
     sources: counter = "flatcap_push_sources"; // daemon
@@ -274,21 +276,22 @@ metrics! {
     limited: counter = "flatcap_push_limited_requests";
     /// Bytes that the descriptions of pushed sources take in each segment.
     description_bytes: gauge = "flatcap_push_description_bytes";
-    /// Maximum of those bytes: a quarter of a segment of the data directory or of the ring.
+    /// Limit on the bytes of source descriptions, which is a quarter of a segment of the data
+    /// directory or of the ring.
     description_bytes_max: gauge = "flatcap_push_limit_description_bytes"; // daemon
     /// Lanes ended because their frames were refused.
     lanes_refused: counter = "flatcap_push_refused_lanes";
-    /// Looks at a lane that was left, since the applications of its user had pushed more than
-    /// allowed.
+    /// Number of times that the recorder skipped a lane because the applications of its user had
+    /// pushed more than allowed.
     waits: counter = "flatcap_push_waits";
-    /// CPU time used for pushed frames, also by the recorder that writes them.
+    /// CPU time used for pushed frames, including the time of the recorder that writes them.
     cpu_ns: counter ns = "flatcap_push_cpu_seconds";
-    /// Maximum of that time per second ([push] cpu_budget).
+    /// Limit on the CPU time for pushed frames per second ([push] cpu_budget).
     cpu_ns_max: gauge ns = "flatcap_push_limit_cpu_cores"; // daemon
-    /// Pauses of all pushes, since they had used their CPU time.
+    /// Pauses in handling all pushes, because pushed frames had used up their CPU time.
     cpu_waits: counter = "flatcap_push_cpu_waits";
-    /// Pauses in accepting connections to the push socket, since there were too many of users who
-    /// may not push.
+    /// Pauses in accepting connections to the push socket, because too many connections came from
+    /// users who may not push.
     accept_waits: counter = "flatcap_push_accept_waits";
     /// Triggers fired by applications.
     triggers: counter = "flatcap_push_triggers";
@@ -307,20 +310,21 @@ metrics! {
     held_s: gauge = "flatcap_ring_held_seconds";
     /// Memory used by the files of the ring.
     bytes: gauge = "flatcap_ring_used_bytes";
-    /// Maximum of that memory ([blackbox] memory_max).
+    /// Limit on the memory of the ring ([blackbox] memory_max).
     bytes_max: gauge = "flatcap_ring_limit_bytes";
     /// Samples of all sources written to the ring.
     recorded: counter = "flatcap_ring_recorded";
     /// Samples that the ring reports as lost.
     lost: counter = "flatcap_ring_lost";
-    /// Failed writes and creations, which the table of [`Metrics`](super::Metrics) exposes.
+    /// Failed writes and file creations in the ring, which the table of [`Metrics`](super::Metrics)
+    /// exposes.
     storage_errors: counter;
 }
 
 metrics! {
     /// Counters of snapshots, all written by their thread.
     SnapshotMetrics {}
-    /// Snapshots ordered by rules, people and signals.
+    /// Snapshots requested by rules, people and signals.
     ordered: counter = "flatcap_snapshots_ordered";
     /// Snapshots published; overlapping orders become one.
     published: counter = "flatcap_snapshots_kept";
@@ -388,12 +392,12 @@ metrics! {
 }
 
 metrics! {
-    /// The process, at one moment.
+    /// Metrics of the process at the time of the request.
     ProcessMetrics {
         /// Start of the run by the wall clock, in nanoseconds since 1970.
         pub start_wall_ns: u64,
     }
-    /// Current wall clock time in seconds since 1970, the reference of all other timestamps.
+    /// Current wall clock time in seconds since 1970. All other timestamps refer to this clock.
     gauge = "flatcap_wall_clock_timestamp_seconds", |_process| wall_clock_s();
     /// CPU time of all threads.
     counter ns = "process_cpu_seconds", |_process| process_cpu_ns();

@@ -1,4 +1,5 @@
-//! Models of the shared structures. They are checked in every order that the memory model allows.
+//! Models of the shared structures. They are checked in every execution order that the memory model
+//! allows.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ pub struct Metrics {
 
 metrics! {
     impl Metrics;
-    /// Writes to the ring, and creations of its segments, that failed.
+    /// Failed writes to the ring, and failed creations of its segments.
     counter = "flatcap_ring_storage_errors", |metrics| metrics.ring.storage_errors.get();
     /// Total time of storage calls longer than one second, including the current one.
     counter ns = "flatcap_storage_stalled_seconds", |metrics| metrics.stalled_ns(monotonic_ns());
@@ -112,18 +112,18 @@ impl Metrics {
         self.groups.iter().chain(push).map(Arc::as_ref)
     }
 
-    /// Returns the time stalled in storage so far, in nanoseconds, including the call in progress.
-    /// Never decreases, although the recorder ends a call in two steps. Must only be called by the
-    /// control server.
+    /// Returns the total duration of storage stalls, in nanoseconds, including the call in
+    /// progress. Never decreases, although the recorder ends a call in two steps. Must only be
+    /// called by the control server.
     pub fn stalled_ns(&self, now_ns: u64) -> u64 {
         let most_ns = self.control.stalled_ns.get().max(self.recorder.stalled_ns(now_ns));
         self.control.stalled_ns.set(most_ns);
         most_ns
     }
 
-    /// Returns the sources that this program reads, with their ids. Each name occurs only one time,
-    /// because removed sources are skipped. The older source of a name is also skipped while a
-    /// reload replaces it.
+    /// Returns the sources that this program reads, with their ids. Each name occurs only once,
+    /// because removed sources are skipped. While a reload replaces a source, the older source of
+    /// the same name is also skipped.
     pub fn current_sources(&self) -> Vec<(u16, &SourceMetrics)> {
         let all = (0..).zip(self.sources.iter().map(Arc::as_ref));
         let all: Vec<(u16, &SourceMetrics)> = all.filter(|(_, source)| !source.is_pushed()).collect();
@@ -153,13 +153,13 @@ impl SourceMetrics {
         self.sender.is_some()
     }
 
-    /// Returns the stride, which is at least 1. The source is read only one time in this number of
+    /// Returns the stride, which is at least 1. The source is read only once in this number of
     /// periods.
     pub fn stride(&self) -> u64 {
         self.stride_and_budget().0
     }
 
-    /// Returns the stride, and the budget that is the reason for a stride above 1.
+    /// Returns the stride, and the budget that causes a stride above 1.
     pub fn stride_and_budget(&self) -> (u64, LimitingBudget) {
         let pace = self.stride_and_budget.get();
         ((pace / 2).max(1), if pace % 2 == 1 { LimitingBudget::Recorder } else { LimitingBudget::Source })
@@ -175,12 +175,12 @@ impl SourceMetrics {
         GapCauseNames(u32::try_from(self.causes.get()).unwrap_or(u32::MAX))
     }
 
-    /// Sets the reason why samples are incomplete, in words. Must only be called by the sampler.
+    /// Sets the reason, in words, why samples are incomplete. Must only be called by the sampler.
     pub fn explain_incomplete(&self, explanation: String) {
         *self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner) = Some(explanation);
     }
 
-    /// Returns the latest new reason why samples are incomplete, in words.
+    /// Returns the most recent reason, in words, why samples are incomplete.
     pub fn incomplete_explanation(&self) -> Option<String> {
         self.incomplete_explanation.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -214,7 +214,7 @@ impl GroupMetrics {
     }
 }
 
-/// Duration of a storage call above which it is a stall, in nanoseconds.
+/// Duration above which a storage call is a stall, in nanoseconds.
 pub(crate) const STORAGE_STALL_NS: u64 = 1_000_000_000;
 
 impl RecorderMetrics {
@@ -236,15 +236,16 @@ impl RecorderMetrics {
         }
     }
 
-    /// Returns the time that the storage call in progress has taken so far, in nanoseconds, if the
-    /// call is already a stall.
+    /// Returns how long the storage call in progress has taken so far, in nanoseconds, if it is
+    /// already a stall.
     pub fn current_stall_ns(&self, now_ns: u64) -> Option<u64> {
         let since_ns = self.in_storage_since.get();
         let taken_ns = now_ns.saturating_sub(since_ns);
         (since_ns != 0 && taken_ns > STORAGE_STALL_NS).then_some(taken_ns)
     }
 
-    /// Returns the time stalled in storage so far, in nanoseconds, with the call in progress.
+    /// Returns the total duration of storage stalls, in nanoseconds, including the call in
+    /// progress.
     fn stalled_ns(&self, now_ns: u64) -> u64 {
         self.storage_stalled_ns.get().saturating_add(self.current_stall_ns(now_ns).unwrap_or(0))
     }
@@ -286,22 +287,23 @@ impl CompressionMetrics {
 }
 
 impl DaemonMetrics {
-    /// Records that the start configuration is in effect. `read_s` is the wall time at which it was
-    /// read.
+    /// Records that the configuration that was read at the start is in effect. `read_s` is the wall
+    /// time at which it was read.
     pub fn note_config(&self, read_s: u64) {
         self.config_current.set(1);
         self.config_fallback.set(0);
         self.config_read_s.set(read_s);
     }
 
-    /// Records that the start configuration was refused and the last good one is in effect.
+    /// Records that the configuration was refused at the start and that the last valid one is in
+    /// effect.
     pub fn note_fallback(&self, read_s: u64) {
         self.config_current.set(0);
         self.config_fallback.set(1);
         self.config_read_s.set(read_s);
     }
 
-    /// Records whether samples not yet written are in `run_dir`.
+    /// Records whether unwritten samples are kept in `run_dir`.
     pub fn note_run_dir(&self, is_in_use: bool) {
         self.run_dir_in_use.set(is_in_use.into());
     }

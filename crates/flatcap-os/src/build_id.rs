@@ -19,15 +19,15 @@ pub(crate) const BUILD_ID_BYTES_MAX: usize = 20;
 /// Maximum number of segment headers, and of section headers, that are checked. Files of usual
 /// linkers have some 15 segments and 40 sections.
 const HEADERS_MAX: usize = 128;
-/// Maximum length and number of notes. The build id is within the first hundreds of bytes.
+/// Maximum length and number of notes. The build id is within the first few hundred bytes.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 const NOTES_MAX: usize = 16;
-/// Length of the 64-bit file header, which is longer than the 32-bit one, and of the longest header
-/// in the tables of a file.
+/// Maximum lengths of a file header and of a header in its tables, in bytes. Both are those of
+/// 64-bit files.
 const FILE_HEADER_BYTES: usize = 64;
 const TABLE_HEADER_BYTES_MAX: usize = 64;
-/// Types of a segment and of a section of notes (`PT_NOTE`, `SHT_NOTE`), and of the note
-/// (`NT_GNU_BUILD_ID`).
+/// Type of a segment with notes (`PT_NOTE`), of a section with notes (`SHT_NOTE`), and of the note
+/// with the build id (`NT_GNU_BUILD_ID`).
 const SEGMENT_NOTES: u32 = 4;
 const SECTION_NOTES: u32 = 7;
 const BUILD_ID: u32 = 3;
@@ -55,8 +55,8 @@ impl ElfBuildId {
 
     /// Finds the identity of the content of a file that a process has mapped. `root` is the root
     /// directory of the process, such as /proc/PID/root, and `path` is the path of the file within
-    /// `root`. `inode` is the inode number of the mapped file, because another file may have that
-    /// path by now.
+    /// `root`. `inode` is the inode number of the mapped file. It is needed because another file
+    /// may have that path by now.
     ///
     /// May wait for the disk, or for the server of a file system.
     ///
@@ -85,8 +85,9 @@ impl ElfBuildId {
         }
     }
 
-    /// Finds the build id in an ELF file. `read_at` reads bytes of the file from an offset. Files
-    /// in another byte order have no build id, because they cannot run on this host.
+    /// Finds the build id in an ELF file. `read_at` reads bytes of the file from an offset. A file
+    /// whose byte order differs from this host's counts as having no build id, because it cannot
+    /// run here.
     ///
     /// # Errors
     /// Any error of `read_at`.
@@ -125,8 +126,8 @@ impl ElfBuildId {
         Ok(None)
     }
 
-    /// Finds the build id among notes, such as a segment of an ELF file or /sys/kernel/notes. Each
-    /// note starts at a multiple of `alignment`.
+    /// Finds the build id among the notes in a segment of an ELF file, or in /sys/kernel/notes.
+    /// Each note starts at a multiple of `alignment`.
     pub fn in_notes(notes: &[u8], alignment: usize) -> Option<Self> {
         let mut rest = notes;
         loop {
@@ -155,7 +156,8 @@ impl fmt::Debug for ElfBuildId {
 pub enum FileContentId {
     /// The build id.
     BuildId(ElfBuildId),
-    /// The size and modification time identify a file without a build id, together with its path.
+    /// The size and modification time, for a file without a build id. Together with the file's
+    /// path, they identify the content.
     Version(FileStamp),
 }
 
@@ -177,7 +179,7 @@ impl FileStamp {
     }
 }
 
-/// The positions of the tables of an ELF file.
+/// The positions of the header tables of an ELF file.
 #[derive(Debug)]
 struct ElfLayout {
     is_64_bit: bool,
@@ -218,7 +220,7 @@ impl ElfLayout {
     }
 }
 
-/// A part of a file that has notes.
+/// A range of a file that contains notes.
 #[derive(Debug)]
 struct NotePart {
     offset: u64,
@@ -354,7 +356,8 @@ mod tests {
         elf(is_64_bit, &[(properties, 8), (notes.concat(), 4)])
     }
 
-    /// Changes an ELF file so that sections instead of segments describe the notes.
+    /// Changes an ELF file so that its section headers describe the notes, and its segment headers
+    /// do not.
     fn with_sections(mut file: Vec<u8>, is_64_bit: bool) -> Vec<u8> {
         let header_bytes: usize = if is_64_bit { 64 } else { 40 };
         let segment_bytes: usize = if is_64_bit { 56 } else { 32 };

@@ -93,7 +93,7 @@ impl WallOffset {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the offset to the one of these clock readings.
+    /// Sets the offset according to these clock readings.
     pub fn set(&self, clocks: &ClockReading) {
         self.0.store(clocks.wall_offset_ns(), Ordering::Relaxed);
     }
@@ -111,8 +111,8 @@ pub enum ClockChange {
 /// Detects clock changes. This is a trait so that a test can change the recorder's clock without
 /// changing the host's clock.
 pub trait ClockChangeDetector: Debug + Send {
-    /// Returns the change and the new clocks if the wall clock offset has become outdated since the
-    /// last call. Never waits.
+    /// If the wall clock offset has become outdated since the last call, returns the kind of the
+    /// change and new clock readings. Never waits.
     fn poll_change(&mut self) -> Option<(ClockChange, ClockReading)>;
 }
 
@@ -125,8 +125,9 @@ pub struct ClockChangeTimer {
 }
 
 impl ClockChangeTimer {
-    /// Minimum difference of the two clocks that counts as a suspend. The clocks are read one after
-    /// the other, so a smaller difference proves nothing.
+    /// Minimum change of the difference between boot time and monotonic time that counts as a
+    /// suspend, in nanoseconds. The clocks are read one after the other, so a smaller difference
+    /// proves nothing.
     const SUSPENDED_MIN_NS: u64 = 1_000_000;
 
     /// Starts the timer.
@@ -142,7 +143,7 @@ impl ClockChangeTimer {
         Ok(watch)
     }
 
-    /// Sets the timer to the latest possible time.
+    /// Sets the timer to the latest time that the kernel accepts, so that it never expires.
     fn arm(&self) -> io::Result<()> {
         let never = Timespec { tv_sec: i64::MAX / NS_PER_S.cast_signed(), tv_nsec: 0 };
         let timer = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };

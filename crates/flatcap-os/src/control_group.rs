@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Values of at least this number mean "no limit", because version 1 writes the largest multiple of
-/// the page size.
+/// Values of at least this number mean "no limit". Without a limit, version 1 writes the largest
+/// multiple of the page size.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// The lowest memory limit of a process's control groups.
@@ -16,9 +16,9 @@ pub struct MemoryLimit {
     pub file: PathBuf,
 }
 
-/// Returns the lowest memory limit among the control group of this process and its ancestors.
-/// Returns `None` if there is no limit, or if the groups are not visible from here. The kernel
-/// kills a process of a group that exceeds its limit.
+/// Returns the lowest memory limit of this process's control group and its ancestors. Returns
+/// `None` if there is no limit, or if this process cannot see the groups. If a group exceeds its
+/// limit, the kernel kills a process of this group.
 pub fn memory_limit() -> Option<MemoryLimit> {
     memory_limit_under(Path::new("/"))
 }
@@ -48,8 +48,8 @@ struct MemoryController {
     file: &'static str,
 }
 
-/// Finds the mounts of the process's groups. `proc/self/cgroup` names each group from the top of
-/// its hierarchy, of which a container may see only a part.
+/// Finds the mounts of the process's groups. `proc/self/cgroup` gives the path of each group from
+/// the root of its hierarchy. A container may see only a part of this hierarchy.
 fn memory_controllers(groups: &str, mounts: &str) -> Vec<MemoryController> {
     let place = |group: &str, file, is_match: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|mount| {

@@ -23,7 +23,7 @@ pub struct DescriptorStore {
 
 impl DescriptorStore {
     /// Connects to the service manager that started this process (`NOTIFY_SOCKET`). Returns `None`
-    /// if no service manager started it.
+    /// if no service manager started this process.
     ///
     /// # Errors
     /// The socket's name is invalid, or the kernel refuses a socket.

@@ -17,7 +17,7 @@ pub struct DirectoryHandle {
     directory: OwnedFd,
 }
 
-/// An open file that is read with one call, which is possible for the kernel's small files.
+/// An open file that is read with one call. This is possible for the kernel's small files.
 #[derive(Debug)]
 pub struct FileHandle {
     file: OwnedFd,
@@ -103,8 +103,8 @@ impl DirectoryHandle {
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
 
 impl FileHandle {
-    /// Reads the file from its start with one call. If `buffer` is filled, the content may be
-    /// longer.
+    /// Reads the file from its start with one call. If the call fills `buffer` completely, the file
+    /// may have more content.
     ///
     /// # Errors
     /// `ESRCH` for a process that is gone, `ENODEV` for a control group that is gone, or any error

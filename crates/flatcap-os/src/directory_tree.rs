@@ -85,7 +85,7 @@ impl DirectoryTree {
         self.directory.remove_directory(name)
     }
 
-    /// Syncs the names of the subdirectories to disk.
+    /// Syncs the directory to disk, so that the names of its subdirectories are durable.
     ///
     /// # Errors
     /// Any error of the underlying system call.

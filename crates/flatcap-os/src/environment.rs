@@ -1,11 +1,12 @@
-//! Environment variables of the process, such as directories created by the service manager.
+//! Environment variables of the process, for example those that name directories created by the
+//! service manager.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Returns the directory in this variable. If it holds several directories, which systemd separates
-/// by colons, returns the first absolute path.
+/// Returns the directory that this environment variable names. systemd separates several
+/// directories by colons. In this case, returns the first absolute path.
 pub fn directory(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).and_then(|list| first_absolute(&list))
 }

@@ -1,7 +1,7 @@
 //! Statistics of network drivers through the SIOCETHTOOL ioctl. These statistics have no file and
 //! no safe interface, and netlink does not report driver-specific statistics.
 //!
-//! The kernel writes all statistics that the driver has at that moment; before Linux 6.19 it did
+//! The kernel writes all statistics that the driver has at that moment. Before Linux 6.19, it did
 //! not check the size of the buffer. So the buffer is a mapping followed by inaccessible pages. Too
 //! many statistics then cause an error (EFAULT) instead of a write into other memory. The result is
 //! read through the mapped file.
@@ -16,8 +16,9 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::ioctl::{Opcode, Updater, ioctl};
 
-/// Maximum number of statistics of an interface; more are an error (`FileTooLarge`). Drivers have
-/// some hundreds of statistics, or some thousands if there is a queue for each of many cores.
+/// Maximum number of statistics of an interface; more are an error (`FileTooLarge`). Most drivers
+/// have some hundreds of statistics. Drivers with one queue per core have some thousands on a host
+/// with many cores.
 pub const STATISTICS_MAX: usize = 16_384;
 /// Length of an interface's name with its terminating zero, in bytes.
 pub const INTERFACE_BYTES: usize = 16;
@@ -33,7 +34,7 @@ const ETH_SS_STATS: u32 = 1;
 /// Size of the buffer for the names of all statistics and the header before them. It is a multiple
 /// of every page size.
 const AREA_BYTES: usize = 1 << 20;
-/// Size of the guard after the end of the mapped file, which is at least one page of the largest
+/// It is at least as large as the largest page size. It is at least one page of the largest page
 /// size.
 const GUARD_BYTES: usize = 64 << 10;
 const _: () =
@@ -128,8 +129,8 @@ impl Ethtool {
         Ok(Self { socket: UnixDatagram::unbound()?, area, file, buffer: Vec::new() })
     }
 
-    /// Reads the result of the last command. The result is a count at offset `at`, followed by this
-    /// number of items.
+    /// Reads the result of the last command. The result is a 32-bit count at offset `at`, followed
+    /// by the counted items.
     fn read<const BYTES: usize>(&mut self, at: usize) -> io::Result<&[[u8; BYTES]]> {
         let mut length = [0; 4];
         self.file.read_exact_at(&mut length, at as u64)?;

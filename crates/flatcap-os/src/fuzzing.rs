@@ -6,7 +6,7 @@
 use super::perf_batch::PerfBatch;
 use super::perf_record::{PerfRecord, PerfRecords, RecordedEvent, SampleContent};
 
-/// Records are multiples of this size, in bytes.
+/// The length of a record is a multiple of this size, in bytes.
 const WORD_BYTES: usize = 8;
 /// Maximum number of rings in an input.
 const RINGS_MAX: usize = 3;

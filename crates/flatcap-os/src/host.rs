@@ -1,4 +1,5 @@
-//! The host's /proc and /sys, under a root directory that containers and tests can set.
+//! The files below the host's /proc and /sys. Containers and tests can set another root directory
+//! for them.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -168,8 +169,8 @@ impl HostDirectory {
         Ok(buffer.get(..length).unwrap_or_default())
     }
 
-    /// Opens a file by its path relative to this directory. It stays the same file if the path
-    /// changes.
+    /// Opens a file by its path relative to this directory. The opened file stays the same if the
+    /// path changes.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -249,8 +250,8 @@ pub struct HostFile {
     records: RecordStructure,
 }
 
-/// The record structure of a /proc file (`seq_file` in the kernel's documentation). Knowing it
-/// saves the final read that would only return the end of file.
+/// The record structure of a /proc file (`seq_file` in the kernel's documentation). If the
+/// structure is known, the final read, which would only return the end of file, is not necessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordStructure {
     /// The structure is unknown, so only an empty read shows the end.
@@ -259,8 +260,8 @@ pub enum RecordStructure {
     /// complete.
     One,
     /// The file has records, mostly lines, of at most this number of bytes. The kernel collects
-    /// whole records in a buffer of at least `KERNEL_BUFFER_BYTES`. So a read is short only if the
-    /// next record does not fit, or at the end of the file.
+    /// whole records in a buffer of at least `KERNEL_BUFFER_BYTES`. So a read is short only at the
+    /// end of the file, or if the next record does not fit.
     UpTo(usize),
 }
 
@@ -325,7 +326,7 @@ impl HostFile {
     /// Reads the whole current content. Allocates only if the content is longer than all earlier
     /// contents.
     ///
-    /// The kernel returns long files in several reads; the record structure shows which one is the
+    /// The kernel returns long files in several reads. The record structure shows which read is the
     /// last.
     ///
     /// # Errors
@@ -358,8 +359,8 @@ impl HostFile {
         Ok(())
     }
 
-    /// Returns the content of the last successful [`read`](Self::read); empty before the first read
-    /// and after a failed one.
+    /// Returns the content of the last [`read`](Self::read). It is empty before the first read and
+    /// after a failed read.
     pub fn content(&self) -> &[u8] {
         self.buffer.get(..self.length).unwrap_or_default()
     }
@@ -407,8 +408,8 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Returns the running kernel's boot id as a number, or 0 if the boot id is unknown. It identifies
-/// memory that does not survive a reboot.
+/// Returns the running kernel's boot id as a number, or 0 if the boot id is unknown. The boot id
+/// shows whether memory contents can still be valid, because they do not survive a reboot.
 pub fn boot_id_number() -> u128 {
     let text = host_name(&HostRoot::new("/")).boot_id.unwrap_or_default();
     u128::from_str_radix(&text.replace('-', ""), 16).unwrap_or(0)
@@ -417,7 +418,8 @@ pub fn boot_id_number() -> u128 {
 /// Returns a random number from the kernel's generator, unique to a run with high probability.
 ///
 /// # Errors
-/// Any error of getrandom(2). This call is used because a container may lack a device file.
+/// Any error of getrandom(2). getrandom(2) is used because a container may lack the device file of
+/// the random number generator.
 pub fn random_u64() -> io::Result<u64> {
     let mut bytes = [0; 8];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! Reads the kernel log and the journal of the host, for a window of time.
+//! Reads those lines of the host's kernel log or journal that are in a time window.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -10,18 +10,20 @@ use super::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, Rec
 use super::program::{self, KillHandle, ProgramEnd};
 use crate::keywords;
 
-/// Maximum number of bytes of a log that are kept, which are thousands of lines. The kernel log
-/// keeps its latest lines, the journal its earliest.
+/// Maximum number of bytes of a log that are kept. They contain thousands of lines. If the limit is
+/// exceeded, the latest lines of the kernel log are returned, but the earliest lines of the
+/// journal.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const KERNEL_LOG: &str = "/dev/kmsg";
 /// Maximum number of records that are read. The log has a few megabytes, but it grows while it is
 /// read.
 const RECORDS_MAX: usize = 1 << 20;
-/// Length of the time before the window whose lines are kept too. They show what led to the events
-/// in the window.
+/// Time before the window for which lines are kept too, in nanoseconds. They show what led to the
+/// events in the window.
 const LEAD_NS: u64 = 1_000_000_000;
-/// Maximum drift of the kernel log's clock from the monotonic clock, as a divisor of time. The
-/// kernel stamps lines by a clock that NTP does not correct; 1/20,000 is 50 ppm, or 4 s a day.
+/// Divisor for the maximum drift of the kernel log's clock from the monotonic clock. The maximum
+/// drift is the elapsed time divided by this value. The kernel stamps lines by a clock that NTP
+/// does not correct. A drift of 1/20,000 is 50 ppm, or 4 s a day.
 const DRIFT_PART: u64 = 20_000;
 const JOURNAL_PROGRAM: &str = "/usr/bin/journalctl";
 /// Time limit for journalctl. Reading one minute of the journal usually takes milliseconds, but it

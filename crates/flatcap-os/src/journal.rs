@@ -1,5 +1,5 @@
-//! The socket of the systemd journal, and whether an output stream of this process goes to the
-//! journal.
+//! The socket of the systemd journal, and a check whether an output stream of this process goes to
+//! the journal.
 
 use std::env;
 use std::io;

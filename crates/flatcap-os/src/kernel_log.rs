@@ -8,7 +8,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Maximum length of a record. The kernel truncates longer records, and refuses a shorter buffer.
+/// Maximum length of a record. The kernel truncates longer records. It rejects a read into a buffer
+/// that is too small for the record.
 pub const RECORD_BYTES_MAX: usize = 8192;
 
 /// An open kernel log. Reads never wait.
@@ -29,9 +30,10 @@ pub enum LogStart {
 /// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RecordRead<'b> {
-    /// A record, for [`KernelRecord::parse`].
+    /// The bytes of a record. [`KernelRecord::parse`] parses them.
     Record(&'b [u8]),
-    /// The kernel has overwritten unread records. The next read returns the oldest remaining one.
+    /// The kernel has overwritten unread records. The next read returns the oldest remaining
+    /// record.
     Overwritten,
     /// No further record has been written.
     End,
@@ -134,7 +136,7 @@ fn hexadecimal(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// A log for tests, whose reads each return one record or error.
+/// A log for tests. Each of its reads returns one record or error.
 #[cfg(any(test, feature = "testing"))]
 #[derive(Debug)]
 pub struct Records(pub Vec<io::Result<String>>);

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Maximum number of bytes of the list of symbols that are searched. Symbols are sorted by address,
-/// and only thousands of per-CPU variables precede the code.
+/// Maximum number of bytes of the symbol list that are searched. This is enough because symbols are
+/// sorted by address, and only some thousands of per-CPU variables precede the code.
 const SYMBOLS_BYTES_MAX: u64 = 1 << 20;
 /// The symbol at the start of the kernel's code.
 const CODE_SYMBOL: &str = "_text";

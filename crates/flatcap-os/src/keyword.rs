@@ -1,6 +1,6 @@
 //! Settings with a few named values. Each value has one keyword, which is stated in one place.
 //!
-//! This module never knows a particular setting.
+//! This module does not depend on any particular setting.
 
 /// A setting whose values are keywords.
 pub trait Keyword: Copy + PartialEq + 'static {
@@ -21,7 +21,8 @@ pub trait Keyword: Copy + PartialEq + 'static {
     }
 }
 
-/// Defines an enum with one keyword per variant, with `ALL`, `as_str` and [`Keyword`].
+/// Defines an enum with one keyword per variant. The enum has `ALL` and `as_str` and implements
+/// [`Keyword`].
 // This is a macro because the enum, the list of values and the keywords would otherwise be three
 // lists that must be kept equal.
 #[macro_export]
@@ -40,7 +41,7 @@ macro_rules! keywords {
             /// Every value, in the order of the documentation.
             $visibility const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// Returns the keyword of this value in a file.
+            /// Returns the keyword that files contain for this value.
             $visibility const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word,)+

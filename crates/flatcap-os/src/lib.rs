@@ -1,7 +1,7 @@
 //! The interface of flatcap's programs to the Linux kernel: clocks, files, memory, threads,
 //! signals, sockets, perf events. No other crate of flatcap calls the kernel directly.
 //!
-//! This crate never knows about frames, segments or sources, and keeps no global state.
+//! This crate does not depend on frames, segments or sources, and has no global state.
 
 #![allow(
     clippy::host_endian_bytes,

@@ -19,12 +19,13 @@ use rustix::process::{getegid, geteuid};
 pub const PATH_BYTES_MAX: usize = 103;
 /// Mode of the socket, which gives access to owner and group.
 const SOCKET_MODE: u32 = 0o660;
-/// Mode of a packet socket, which gives access to any user, because the listener decides which
-/// peers to accept.
+/// Mode of a packet socket. Any user may connect, because the listener decides which peers to
+/// accept.
 const PACKET_SOCKET_MODE: u32 = 0o666;
-/// Maximum number of pending connections. The kernel delays or refuses further connections.
+/// Maximum number of pending connections. If the limit is reached, the kernel delays or refuses
+/// further connections.
 const BACKLOG: i32 = 128;
-/// Suffix of the name until the socket listens.
+/// Suffix of the file name until the socket listens.
 const TEMPORARY_SUFFIX: &str = ".new";
 /// Initial capacity for the supplementary groups of an account.
 const GROUPS_INITIAL: usize = 64;
@@ -78,8 +79,9 @@ pub struct PeerCredentials {
 
 impl LocalSocket {
     /// Listens at `path`, accessible to the owner and the group of this process. Replaces the
-    /// socket of a dead process and nothing else. The path appears only once the socket listens. If
-    /// two processes call this at the same time, both succeed and the last one has the path.
+    /// socket of a dead process and nothing else. The file has its final name only after the socket
+    /// listens. If two processes call this at the same time, both succeed, and the path refers to
+    /// the last one's socket.
     ///
     /// # Errors
     /// Any [`SocketError`].
@@ -148,7 +150,8 @@ impl Drop for LocalSocket {
     }
 }
 
-/// Removes the sockets of dead processes in a directory, among the names that `is_ours` accepts.
+/// Removes the sockets of dead processes in a directory. Considers only names that `is_ours`
+/// accepts.
 pub fn remove_stale(directory: &Path, is_ours: impl Fn(&str) -> bool) {
     for path in list_sockets(directory, is_ours) {
         if probe(&path, SocketType::STREAM).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
@@ -157,8 +160,8 @@ pub fn remove_stale(directory: &Path, is_ours: impl Fn(&str) -> bool) {
     }
 }
 
-/// Returns the sockets in a directory, among the names that `is_ours` accepts, sorted by name.
-/// Returns an empty list if the directory cannot be read.
+/// Returns the sockets in a directory whose names `is_ours` accepts, sorted by name. Returns an
+/// empty list if the directory cannot be read.
 pub fn list_sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let ours = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&is_ours));
@@ -168,7 +171,8 @@ pub fn list_sockets(directory: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<Pat
     paths
 }
 
-/// Checks that a socket can be created at this path. The socket of a dead process may be replaced.
+/// Checks that a socket can be created at this path. Accepts the path if its socket belongs to a
+/// dead process, because this socket can be replaced.
 fn check_path(path: &Path, kind: SocketType) -> Result<(), SocketError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -300,8 +304,8 @@ pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Returns the name of an account from `/etc/passwd`, or of a group from `/etc/group`. Returns the
-/// number if the account or group has no name.
+/// Returns the name of an account from `/etc/passwd`, or of a group from `/etc/group`. If the
+/// account or group has no name, returns its id as text.
 pub fn account_name(file: &str, number: u32) -> String {
     let name = File::open(file).and_then(io::read_to_string).ok().and_then(|text| {
         let line = text.lines().find(|line| {
@@ -312,8 +316,8 @@ pub fn account_name(file: &str, number: u32) -> String {
     name.unwrap_or_else(|| number.to_string())
 }
 
-/// Returns the number of an account in `/etc/passwd`, or of a group in `/etc/group`, or `None` if
-/// the file does not list it.
+/// Returns the id of an account in `/etc/passwd`, or of a group in `/etc/group`. Returns `None` if
+/// the file does not contain the name.
 pub fn account_number(file: &str, name: &str) -> Option<u32> {
     let text = File::open(file).and_then(io::read_to_string).ok()?;
     let fields = text.lines().map(|line| line.split(':'));

@@ -13,14 +13,14 @@ use rustix::mm::{MlockAllFlags, mlockall};
 ///
 /// # Errors
 /// Any error of `mlockall`. After an error, nothing is locked. Without `CAP_IPC_LOCK` the error is
-/// `PermissionDenied` if `RLIMIT_MEMLOCK` is 0, and `OutOfMemory` if the process has mapped more
-/// than this limit, whether the memory is used or not.
+/// `PermissionDenied` if `RLIMIT_MEMLOCK` is 0. It is `OutOfMemory` if the process has mapped more
+/// than this limit, whether or not the memory is used.
 pub fn lock_mapped_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT)?)
 }
 
 /// Locks all memory that is mapped now, including mappings made since [`lock_mapped_memory`], such
-/// as thread stacks. Loads nothing, but a page stays resident after its first use.
+/// as thread stacks. The call loads no pages, but a page stays resident after its first use.
 ///
 /// # Errors
 /// The same errors as [`lock_mapped_memory`].

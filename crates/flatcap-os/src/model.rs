@@ -1,10 +1,10 @@
-//! Model checking of lock-free code with loom, in every order that the memory model allows.
-//! Replaces the atomics, the channel and the queue in a build with `--cfg flatcap_model`
+//! Model checking of lock-free code with loom, in every execution order that the memory model
+//! allows. Replaces the atomics, the channel and the queue in a build with `--cfg flatcap_model`
 //! (scripts/models.sh).
 //!
-//! The queue orders memory no more strongly than crossbeam's queue. Each slot has a stamp, whose
-//! change makes a value visible or frees the slot. Head and tail advance by compare-exchange. An
-//! operation on a full or empty queue synchronizes with nothing.
+//! The memory ordering of this queue is not stronger than that of crossbeam's queue. Each slot has
+//! a stamp. A change of the stamp makes a value visible or frees the slot. Head and tail advance by
+//! compare-exchange. An operation on a full or empty queue synchronizes with nothing.
 
 use std::sync::Arc as Shared;
 
@@ -201,9 +201,9 @@ impl Futex {
     }
 }
 
-/// Checks every order with at most three preemptions. Bugs among two or three threads show with
+/// Checks every execution order with at most three preemptions. Bugs with two or three threads need
 /// fewer preemptions, and checks with more preemptions take hours. There is no time limit, because
-/// a run that ends at a time limit would look like a model that holds.
+/// a run that ends at a time limit would look like a successful check.
 pub fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);

@@ -36,8 +36,8 @@ pub struct MountIdentity {
 /// Queries the file system visible at `path`. May block indefinitely on a network file system.
 ///
 /// # Errors
-/// Any error of the underlying system calls, for example because the path does not exist, may not
-/// be entered, or its server is gone.
+/// Any error of the underlying system calls. For example, the path does not exist or may not be
+/// entered, or the file server is unreachable.
 pub fn filesystem_space(path: &CStr) -> io::Result<(MountIdentity, FilesystemSpace)> {
     // With O_PATH nothing is opened for reading, and the mount cannot change between the two
     // queries.

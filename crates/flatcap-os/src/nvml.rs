@@ -96,8 +96,9 @@ impl Card for NvidiaCard {
     }
 }
 
-/// Returns the value, or `None` after an error. Counts the error as a failure unless it says that
-/// the library or the card does not support the value.
+/// Returns the value, or `None` after an error. Counts the error as a failure unless the library or
+/// the card does not support the value. `InvalidArg` also means that, since all arguments are
+/// valid.
 fn value_or_failure<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Option<T> {
     match answer {
         Ok(value) => Some(value),

@@ -14,9 +14,9 @@ use rustix::net::{
 use super::local_socket::{LocalSocket, SocketError};
 use super::peer_descriptor::{DescriptorCloser, PeerDescriptor};
 
-/// Maximum number of descriptors of a packet, which is the kernel's limit (`SCM_MAX_FD`). The
-/// kernel would close descriptors that are not received in the thread that receives the packet, and
-/// closing may wait.
+/// Maximum number of descriptors of a packet, which is the kernel's limit (`SCM_MAX_FD`). With a
+/// lower limit, the kernel would close the surplus descriptors in the thread that receives the
+/// packet, and closing may wait.
 const DESCRIPTORS_MAX: usize = 253;
 
 /// A listening socket. Its file is removed when this value is dropped.
@@ -62,7 +62,7 @@ impl PacketListener {
         self.socket.path()
     }
 
-    /// Returns the closer of connections and of the descriptors that they send.
+    /// Returns the closer for connections and for the descriptors that peers send.
     pub fn closer(&self) -> &DescriptorCloser {
         &self.closer
     }

@@ -1,7 +1,7 @@
 //! Descriptors that a peer controls: its connection, and the descriptors that it has sent. Separate
-//! threads close them, because the peer decides how long `close(2)` waits. `close(2)` waits for the
-//! data of a socket (`SO_LINGER`), for a file system of a user, and for such descriptors in the
-//! queue of a socket.
+//! threads close them, because the peer decides how long `close(2)` waits. `close(2)` can wait for
+//! unsent data of a socket (`SO_LINGER`) or for a file system that a user provides. If such
+//! descriptors are queued in a socket, closing the socket can also wait for them.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use super::thread;
 
 /// Maximum number of threads that close descriptors. A thread is started when all others are busy.
 const THREADS_MAX: usize = 16;
-/// Number of unclosed descriptors at which no more should be accepted from peers.
+/// If this number of descriptors is not closed yet, no more should be accepted from peers.
 const UNCLOSED_MAX: usize = 1024;
 /// Maximum number of queued descriptors. It is more than all peers can send after `UNCLOSED_MAX` is
 /// reached. A descriptor beyond this limit stays open.
@@ -41,7 +41,7 @@ pub struct PeerDescriptor {
 }
 
 impl Default for DescriptorCloser {
-    /// Creates a closer without threads.
+    /// Creates a closer that has no threads yet.
     fn default() -> Self {
         Self(Arc::new(CloserState {
             queue: bounded(QUEUED_MAX),
@@ -53,8 +53,8 @@ impl Default for DescriptorCloser {
 }
 
 impl DescriptorCloser {
-    /// Returns whether `UNCLOSED_MAX` descriptors are not closed, so that no more should be
-    /// accepted.
+    /// Returns whether no more descriptors should be accepted, because `UNCLOSED_MAX` descriptors
+    /// still wait to be closed.
     pub fn is_full(&self) -> bool {
         self.0.unclosed.load(Ordering::Relaxed) >= UNCLOSED_MAX
     }
@@ -64,7 +64,8 @@ impl DescriptorCloser {
         self.0.cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// Returns a guard of a descriptor, which this closer closes when the guard is dropped.
+    /// Returns a guard of a descriptor. When the guard is dropped, this closer closes the
+    /// descriptor.
     pub fn guard(&self, descriptor: OwnedFd) -> PeerDescriptor {
         PeerDescriptor { descriptor: ManuallyDrop::new(descriptor), closer: self.clone() }
     }
@@ -125,7 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a connection whose close waits until the other end is closed, and that end.
+    /// Returns both ends of a connection. Closing the first end waits until the second end is
+    /// closed.
     fn lingering() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -26,7 +26,7 @@ impl PeerProcess {
     /// Opens the process with this id.
     ///
     /// # Errors
-    /// The process has ended, or the kernel has no descriptors left.
+    /// The process has ended, or this process cannot open another descriptor.
     pub fn open(id: i32) -> io::Result<Self> {
         let number = Pid::from_raw(id.max(0)).ok_or(io::ErrorKind::NotFound)?;
         let descriptor = pidfd_open(number, PidfdFlags::empty())?;

@@ -17,11 +17,11 @@ const HEADER_WORDS: usize = 3;
 pub struct EventCode {
     /// Event type, such as hardware, software or cache.
     pub kind: u32,
-    /// The event within its type.
+    /// The number of the event within its type.
     pub config: u64,
 }
 
-/// A count and its times.
+/// The count of a counter and the times for which it was enabled and running.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CounterValue {
     /// Number of events.
@@ -43,8 +43,8 @@ impl CounterGroup {
     /// Opens a group of one counter. Does not start the counter.
     ///
     /// # Errors
-    /// Any error of `perf_event_open(2)`. `NotFound` and others mean that there is no such event;
-    /// `PermissionDenied` means that the capability is missing.
+    /// Any error of `perf_event_open(2)`. `NotFound` and some other errors mean that there is no
+    /// such event. `PermissionDenied` means that the capability is missing.
     pub fn open(at: CountTarget, event: EventCode) -> io::Result<Self> {
         Ok(Self { target: at, counters: vec![open(at, event, None)?] })
     }
@@ -71,7 +71,7 @@ impl CounterGroup {
         self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.start()
     }
 
-    /// Stops all counters, as the kernel does when their core is taken away.
+    /// Stops all counters. The kernel does the same when their core goes offline.
     ///
     /// # Errors
     /// Any error of the underlying system call.

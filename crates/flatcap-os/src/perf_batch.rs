@@ -1,10 +1,10 @@
-//! Merges the records in the rings of all CPUs, up to a given time, into one sequence in time
-//! order.
+//! Merges the records in the rings of all CPUs up to a given time. The result is one sequence in
+//! time order.
 //!
 //! Each ring is in time order, so the rings are merged, not sorted. An interrupt or the hypervisor
-//! may delay a record, so that it is older than the previous record or than the batch. The time of
-//! such a record is replaced by the time of its predecessor, so that times never decrease and the
-//! order of events on a CPU is kept.
+//! may delay the writing of a record. The record is then older than the record before it, or than
+//! the start of the batch. The time of such a record is replaced by the time of its predecessor. So
+//! times never decrease, and the order of events on a CPU is kept.
 
 use std::ops::Range;
 
@@ -12,9 +12,10 @@ use super::perf_record::{PerfRecord, PerfRecords, RECORD_BYTES_MAX, SampleConten
 use super::perf_ring::PerfRing;
 
 /// Minimum age of a record, in nanoseconds. Younger records stay in their ring for the next batch.
-/// A CPU reads the time before it writes the record, so an older record may still be missing. For
-/// switches, interrupts are off between the two steps, but not for fork, exit and mapping records.
-/// If such a record is delayed for longer than this, its time becomes the begin of the next batch.
+/// A CPU reads the time before it writes the record. A recent record may therefore still be
+/// missing. For switch records, interrupts are off between these two steps. For fork, exit and
+/// mapping records, they are on. If such a record is delayed for longer than this, its time is
+/// replaced by the start of the next batch.
 pub const SETTLE_NS: u64 = 100_000;
 
 /// Limits of a batch. Records beyond the limits stay in the rings for the next batch.
@@ -22,8 +23,8 @@ pub const SETTLE_NS: u64 = 100_000;
 pub struct BatchLimits {
     /// Maximum number of bytes copied, in addition to one record per ring.
     pub bytes: usize,
-    /// Maximum number of records. A batch contains all records that have the time of its last
-    /// record, so it may have a few more.
+    /// Maximum number of records. All records with the time of the last record belong to the batch,
+    /// so it may have a few more.
     pub records: usize,
 }
 
@@ -36,7 +37,7 @@ impl BatchLimits {
     }
 }
 
-/// Copies of the records of some rings.
+/// A batch of records that were copied from some rings.
 #[derive(Debug)]
 pub struct PerfBatch {
     content: SampleContent,
@@ -58,7 +59,7 @@ struct RingPart {
     malformed: u64, // records among them
 }
 
-/// The time of the next record of a ring; ordered by time, then by ring.
+/// The time of a ring's next record, and the ring. Entries are ordered by time, then by ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Head {
     time_ns: u64,
@@ -108,8 +109,8 @@ impl OldestHeads {
 }
 
 impl PerfBatch {
-    /// Creates an empty batch of rings whose samples have this content, and reserves memory for
-    /// copies of this number of rings, each of at least `ring_bytes`.
+    /// Creates an empty batch for rings whose samples have this content. Reserves memory for copies
+    /// of this number of rings, each of at least `ring_bytes`.
     pub fn new(content: SampleContent, limits: BatchLimits, rings: usize, ring_bytes: usize) -> Self {
         Self {
             content,
@@ -170,8 +171,8 @@ impl PerfBatch {
 
     /// Passes the records of the batch to `take`, each with the index of its ring.
     ///
-    /// A ring is read up to its first record that is too young, even if an older record follows. So
-    /// no record is in two batches.
+    /// A ring is read up to its first record after the end of the batch, even if an older record
+    /// follows. So no record is in two batches.
     pub fn take(&mut self, mut take: impl FnMut(usize, &PerfRecord<'_>)) {
         let Self { content, limits, bytes, parts, heads, last_ns, end_ns } = self;
         let mut taken = 0;
@@ -214,8 +215,8 @@ impl PerfBatch {
         }
     }
 
-    /// Returns the end of the batch; valid after its last record was taken. The times of all
-    /// records of the batch are before the end; all later records are at or after it.
+    /// Returns the end of the batch. It is valid after the batch's last record was taken. All
+    /// records of the batch are before the end, and all later records are at or after it.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
@@ -240,7 +241,8 @@ impl PerfBatch {
         Self::of_cut_bytes(content, rings, usize::MAX, usize::MAX)
     }
 
-    /// Creates a batch from the bytes of rings, as if it had copied at most `bytes_max` of each.
+    /// Creates a batch from the bytes of rings, as if it had copied at most `bytes_max` bytes of
+    /// each ring.
     fn of_cut_bytes(content: SampleContent, rings: &[Vec<u8>], bytes_max: usize, records: usize) -> Self {
         let mut batch = Self::new(content, BatchLimits { bytes: 0, records }, 0, 0);
         for ring in rings {
@@ -271,8 +273,8 @@ impl RingPart {
     }
 }
 
-/// Returns the number of bytes of a ring to copy, given the bytes waiting in this ring and in all
-/// rings.
+/// Returns how many bytes of a ring to copy, given the number of bytes waiting in this ring and in
+/// all rings.
 fn share(waiting: usize, total: usize, bytes_max: usize) -> usize {
     if total <= bytes_max {
         return waiting;

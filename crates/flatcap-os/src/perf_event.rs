@@ -36,7 +36,7 @@ pub(super) const BUILD_IDS: u64 = flag(34);
 /// The kernel's CLOCK_MONOTONIC.
 const CLOCK_MONOTONIC: i32 = 1;
 /// Length of the attributes up to `sample_max_stack` (`PERF_ATTR_SIZE_VER5`, Linux 4.8). Earlier
-/// kernels accept them if the rest is zero.
+/// kernels accept attributes of this length if the fields that they do not know are zero.
 const ATTRIBUTES_BYTES: u32 = 112;
 const _: () = assert!(size_of::<EventAttributes>() == 112);
 
@@ -45,8 +45,8 @@ const DISABLE: Opcode = opcode::none(b'$', 1);
 const SET_OUTPUT: Opcode = opcode::none(b'$', 5);
 const CLOSE_ON_EXEC: libc::c_ulong = 8;
 
-/// Returns the flag at a position of the kernel's bit field, whose first bit is the lowest or the
-/// highest, depending on the byte order.
+/// Returns the flag at a position of the kernel's bit field. The first bit is the lowest or the
+/// highest bit, depending on the byte order.
 const fn flag(place: u32) -> u64 {
     if cfg!(target_endian = "big") { 1 << (63 - place) } else { 1 << place }
 }
@@ -83,7 +83,7 @@ impl EventAttributes {
     }
 }
 
-/// The core or thread in which events are counted or recorded.
+/// The core or thread on which events are counted or recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CountTarget {
     /// A core, whatever thread runs there.
@@ -136,7 +136,8 @@ impl EventFile {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(file) }))
     }
 
-    /// Starts the event, and the events of its group that were not opened as stopped.
+    /// Starts the event, and also the events of its group that were not opened in the stopped
+    /// state.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -158,8 +159,8 @@ impl EventFile {
         Ok(unsafe { ioctl(&self.0, NoArg::<DISABLE>::new()) }?)
     }
 
-    /// Makes the event write its records into the ring of `other`, which is an event of the same
-    /// core with a mapped ring.
+    /// Makes the event write its records into the ring of `other`. This must be an event of the
+    /// same core with a mapped ring.
     ///
     /// # Errors
     /// Any error of the underlying system call.

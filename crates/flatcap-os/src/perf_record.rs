@@ -1,20 +1,21 @@
 //! Decodes the records that the kernel writes into a perf ring, from their bytes. This module calls
 //! no system function.
 //!
-//! All events of a ring request the thread and the time in each record. So a record can be decoded
-//! without knowing which event wrote it (`include/uapi/linux/perf_event.h` has the layouts).
+//! All events of a ring request that each record contains the thread and the time. So a record can
+//! be decoded without knowing which event wrote it (`include/uapi/linux/perf_event.h` has the
+//! layouts).
 
 /// Maximum length of a record, because its length field has 16 bits.
 pub const RECORD_BYTES_MAX: usize = 1 << 16;
 /// Maximum length of a thread name, including its terminating zero byte.
 pub const THREAD_NAME_BYTES: usize = 16;
 
-/// Length of the header before each record, which has type, flags and length.
+/// Maximum length of a record. Its length field has 16 bits.
 const HEADER_BYTES: usize = 8;
 /// Length of the origin of a record: process, thread and time. The origin comes first in a sample,
 /// and last in every other record.
 const ORIGIN_BYTES: usize = 16;
-/// Records are multiples of this size, in bytes.
+/// The length of a record is a multiple of this size, in bytes.
 const WORD_BYTES: usize = 8;
 /// Length of a switch record, which has the header, the other thread, and the origin.
 const SWITCH_BYTES: usize = HEADER_BYTES + WORD_BYTES + ORIGIN_BYTES;
@@ -201,7 +202,7 @@ impl CallChain<'_> {
     /// Smallest marker; all addresses are lower.
     pub const CONTEXT_MIN: u64 = 4095_u64.wrapping_neg();
 
-    /// Returns the addresses and contexts.
+    /// Returns the addresses and the markers of the call chain, in sequence.
     pub fn addresses(self) -> impl Iterator<Item = u64> {
         let (words, _) = self.0.as_chunks();
         words.iter().map(|word| u64::from_ne_bytes(*word))
@@ -219,10 +220,10 @@ pub enum SampleContent {
 
 /// The records in a byte range of a ring.
 ///
-/// A record that does not match its length is skipped and counted as malformed. After an impossible
-/// length, all remaining bytes are skipped. A record that is cut at the end of the bytes is left
-/// for the next batch. But if a cut record is the first one, its length is wrong, because at least
-/// [`RECORD_BYTES_MAX`] or the whole ring was copied.
+/// If the content of a record does not fit the record's length, the record is skipped and counted
+/// as malformed. If the length of a record is impossible, all remaining bytes are skipped. A record
+/// that is cut at the end of the bytes is left for the next batch. But if the first record is cut,
+/// its length is wrong, because at least [`RECORD_BYTES_MAX`] or the whole ring was copied.
 #[derive(Debug)]
 pub struct PerfRecords<'b> {
     bytes: &'b [u8],
@@ -295,7 +296,7 @@ impl<'b> Iterator for PerfRecords<'b> {
     }
 }
 
-/// Decodes a record without its header. Returns `None` if it is too short for its kind.
+/// Decodes the part of a record after its header. Returns `None` if it is too short for its kind.
 fn decode(kind: u32, flags: u16, body: &[u8], content: SampleContent) -> Option<PerfRecord<'_>> {
     if kind == SAMPLE {
         let (origin, rest) = body.split_at_checked(ORIGIN_BYTES)?;

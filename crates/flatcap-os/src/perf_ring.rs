@@ -1,9 +1,9 @@
-//! Rings of `perf_event_open(2)`. A ring is memory of one CPU that the kernel fills with records
-//! and this module empties.
+//! Rings of `perf_event_open(2)`. A ring is a memory area for one CPU. The kernel fills it with
+//! records, and this module empties it.
 //!
-//! The kernel never overwrites records. While a ring is full, new records are lost, and the next
-//! record that fits reports the number of lost records. Only this file and `shared_memory` access
-//! memory through a raw pointer.
+//! The kernel never overwrites records. While a ring is full, new records are lost. Before the next
+//! record that fits, the kernel writes a record with the number of lost records. Only this file and
+//! `shared_memory` access memory through a raw pointer.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,15 +20,17 @@ use super::perf_record::RECORD_BYTES_MAX;
 const CPU_CLOCK: u64 = 0;
 const DUMMY: u64 = 9;
 
-/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`). At these offsets are the
-/// position up to which the kernel has written, and the position up to which it may overwrite.
+/// Offsets in the first page of a mapping (`struct perf_event_mmap_page`). The field at the first
+/// offset is the end of the records that the kernel has written. The field at the second offset is
+/// the start of the records that the reader has not released.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = HEAD_OFFSET + 8;
 
 /// Maximum length of a usual record. The longest one is a file mapping, whose path has up to 4 KiB.
 const USUAL_RECORD_BYTES_MAX: usize = 4352;
 
-/// The event that writes the records of a ring. All records have the running thread and the time.
+/// The event that writes the records of a ring. Each record contains the running thread and the
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingEvent {
     /// Fork and exit of threads, and their names.
@@ -37,8 +39,8 @@ pub enum RingEvent {
     Switches,
     /// A tracepoint, by its number in tracefs.
     Tracepoint(u64),
-    /// The call chain of the running code. The ring also has fork and exit of threads, their names
-    /// and their mappings, with build ids if the kernel knows them (since Linux 5.12).
+    /// The call chain of the running code. The ring also contains forks, exits, names and mappings
+    /// of threads. Mappings have build ids if the kernel knows them (since Linux 5.12).
     CallChains {
         /// CPU time between two samples, in nanoseconds; the idle loop is not sampled. The kernel
         /// limits the depth of a chain, by default to 127 frames (`kernel.perf_event_max_stack`).
@@ -146,9 +148,9 @@ impl PerfRing {
         Self::data_bytes(bytes).saturating_add(numbers_bytes())
     }
 
-    /// Opens another event of the same CPU that writes into the same ring, without starting it. At
-    /// most one event of a ring may have samples: [`RingEvent::Tracepoint`] or
-    /// [`RingEvent::CallChains`].
+    /// Opens another event of the same CPU, which writes into the same ring. Does not start this
+    /// event. At most one event of a ring may write samples. The events that write samples are
+    /// [`RingEvent::Tracepoint`] and [`RingEvent::CallChains`].
     ///
     /// # Errors
     /// The same errors as [`open`](Self::open).
@@ -168,9 +170,9 @@ impl PerfRing {
         &self.event
     }
 
-    /// Returns whether the event has been enabled since the previous call. The kernel disables it
-    /// when the CPU goes offline, for example for a suspend, and does not enable it again when the
-    /// CPU returns.
+    /// Returns whether the event was enabled at any time since the previous call. The kernel
+    /// disables it when the CPU goes offline, for example for a suspend, and does not enable it
+    /// again when the CPU returns.
     pub fn goes_on(&mut self) -> bool {
         let enabled_ns = self.read_enabled_ns().unwrap_or_default();
         std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
@@ -186,9 +188,9 @@ impl PerfRing {
         }
     }
 
-    /// Returns whether the ring is full with `waiting` bytes in it, so that a record may not have
-    /// fitted. In this case the kernel drops the record, and reports the loss only before the next
-    /// record that fits.
+    /// Returns whether a ring that contains `waiting` bytes is so full that a record may not have
+    /// fitted. If a record does not fit, the kernel drops it. It reports the loss only before the
+    /// next record that fits.
     pub(crate) fn is_full_with(&self, waiting: usize) -> bool {
         self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }

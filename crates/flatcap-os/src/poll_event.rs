@@ -15,7 +15,7 @@ impl PollEvent {
     /// Creates an event that is not set.
     ///
     /// # Errors
-    /// The kernel refuses another descriptor.
+    /// This process cannot open another descriptor.
     pub fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }

@@ -16,8 +16,8 @@ use super::poll_event::PollEvent;
 /// Size of the receive buffer for the events between two reads, in bytes. It holds about 5,000
 /// events by the kernel's accounting.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Maximum number of events per read; further events wait for the next read. This bounds the time
-/// for which many forks can delay a sampler.
+/// Maximum number of events per read; further events wait for the next read. This bounds the delay
+/// that many forks can cause to a sampler.
 pub(crate) const EVENTS_MAX: usize = 1 << 16;
 /// Size of the buffer for a message. An event has 76 bytes, and later kernels may extend it.
 const MESSAGE_BYTES: usize = 256;
@@ -170,7 +170,8 @@ impl ProcessEvents {
         }
     }
 
-    /// Receives one message of the kernel. Returns 0 bytes for a message from another sender.
+    /// Receives one message of the kernel. Returns 0 for a message from another sender, otherwise
+    /// the message's length in bytes.
     fn receive(&self, message: &mut [u8; MESSAGE_BYTES]) -> Result<usize, Errno> {
         let (_, length, sender) = recvfrom(&self.socket, &mut message[..], RecvFlags::DONTWAIT)?;
         let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());

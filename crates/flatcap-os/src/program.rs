@@ -17,7 +17,7 @@ use rustix::process::{
 
 use super::clock::monotonic_ns;
 
-/// Maximum number of output bytes that are kept. The metrics of most programs fit.
+/// Maximum number of output bytes that are kept. This is enough for the metrics of most programs.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// PATH of the programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -29,7 +29,7 @@ const POLL_NS: u64 = 5_000_000;
 pub enum ProgramEnd {
     /// Exited with this status.
     Exited(i32),
-    /// Killed by a signal that was not sent because of a limit.
+    /// Killed by a signal, but not because of a limit.
     Signalled(i32),
     /// Killed at its deadline.
     TimedOut,
@@ -236,7 +236,7 @@ fn wait_for_activity(
     }
 }
 
-/// Returns the end of a program that was not killed because of a limit.
+/// Returns how a program ended if it was not killed because of a limit.
 pub fn program_end(status: ExitStatus) -> ProgramEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProgramEnd::Exited(code),
@@ -249,9 +249,10 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    /// Limit for scripts that end by themselves, on a machine of any speed.
+    /// Time limit for test scripts that end by themselves. It is long enough for machines of any
+    /// speed.
     const WATCHDOG_NS: u64 = 120 * SECOND;
-    /// Time after the first line of output at which a script is to be killed.
+    /// Time from a script's first line of output until the script is to be killed.
     const TIMEOUT_NS: u64 = SECOND;
 
     fn shell(script: &str, timeout_ns: u64) -> (ProgramRun, Vec<u8>) {

@@ -104,7 +104,7 @@ impl ProgramGuard {
     }
 
     /// Checks the program and every directory and link on its path. If only trusted users can
-    /// change them, the run finds the same program.
+    /// change these, the later run starts the program that was checked.
     fn check_path(&self) -> Result<(), TrustError> {
         let stat = |path: &Path| {
             PathStatus::of(path).map_err(|error| TrustError::Unreadable { path: path.to_owned(), error })
@@ -181,7 +181,7 @@ impl PathStatus {
     }
 }
 
-/// Returns the names of a path in reverse order.
+/// Returns the components of a path in reverse order.
 fn reversed_components(path: &Path) -> Vec<OsString> {
     let names = path.components().rev();
     names

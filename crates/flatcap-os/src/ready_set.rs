@@ -22,7 +22,7 @@ impl ReadySet {
     /// Creates an empty set.
     ///
     /// # Errors
-    /// The kernel has no descriptors left.
+    /// This process cannot open another descriptor.
     pub fn new() -> io::Result<Self> {
         Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }
@@ -35,14 +35,14 @@ impl ReadySet {
         Ok(epoll::add(&self.0, descriptor, EventData::new_u64(number), EventFlags::IN)?)
     }
 
-    /// Removes a descriptor that stays open.
+    /// Removes a descriptor from the set without closing it.
     pub fn remove(&self, descriptor: impl AsFd) {
         // Fails only if it is not in the set.
         let _is_removed = epoll::delete(&self.0, descriptor);
     }
 
     /// Waits until one of the descriptors is readable or has hung up, or until the timeout. Returns
-    /// the numbers of these descriptors, or nothing after an error.
+    /// the numbers that the caller chose for these descriptors, or no numbers after an error.
     pub fn wait(&self, timeout_ns: u64) -> impl Iterator<Item = u64> + use<> {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut reported = [none; REPORTED_MAX];

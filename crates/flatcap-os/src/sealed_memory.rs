@@ -12,7 +12,7 @@ use rustix::fs::{
 /// Creates fully allocated memory of this length that nobody can lengthen or shorten.
 ///
 /// # Errors
-/// The kernel has no memory or descriptors left.
+/// The kernel has no memory left, or this process cannot open another descriptor.
 pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
     let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     fallocate(&memory, FallocateFlags::empty(), 0, bytes)?;

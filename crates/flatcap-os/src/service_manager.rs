@@ -1,8 +1,8 @@
 //! Notifies the service manager that started this process, if any (`sd_notify(3)`).
 //!
-//! The messages come from the crate `sd-notify`. The socket is not the crate's but our own, for two
-//! reasons. Its send timeout is limited, in case the service manager does not read. It also
-//! supports abstract socket names.
+//! The crate `sd-notify` formats the messages. This module uses its own socket instead of that of
+//! the crate, for two reasons. First, sending through this socket has a timeout, in case the
+//! service manager does not read. Second, this socket also supports abstract socket names.
 
 use std::env;
 use std::ffi::OsString;
@@ -77,8 +77,8 @@ impl ServiceManager {
         self.watchdog
     }
 
-    /// Sends a state with a status line. If it cannot be sent, the last unsent state is sent with
-    /// the next message.
+    /// Sends a state with a status line. If the state cannot be sent, it is sent with the next
+    /// message, unless a newer state replaces it.
     ///
     /// # Errors
     /// `WouldBlock` after 100 ms if the service manager does not read, or any error of the

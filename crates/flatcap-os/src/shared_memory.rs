@@ -1,10 +1,10 @@
 //! Memory that outlives a killed process. It is a file on tmpfs that is mapped shared, allocated in
 //! full at the start, and handed out in ranges that do not overlap.
 //!
-//! This is the only file in the recorder, except `perf_ring`, that accesses memory through a raw
+//! Apart from `perf_ring`, this is the only file in the recorder that accesses memory through a raw
 //! pointer. Rust has no safe way to share a mapping that the kernel keeps when the process dies.
-//! Copying each frame into a file with `write` would cost a system call (at least 230 ns), while
-//! the frame itself takes 7 to 60 ns.
+//! Copying each frame into a file with `write` would cost a system call (at least 230 ns). The
+//! frame itself takes 7 to 60 ns.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
@@ -33,14 +33,15 @@ const FILE_MODE: u32 = 0o600;
 const OTHERS_WRITE: u32 = 0o022;
 /// The unit of `st_blocks` (stat(2)), in bytes.
 const BLOCK_BYTES: u64 = 512;
-/// The length of the prefix that shows whether a file was ever written to, in bytes.
+/// Length, in bytes, of the start of a file that shows whether the file was ever written to.
 const PAGE_BYTES: usize = 4096;
 /// Retry interval for a lock that another process holds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
-/// Number of bytes mapped per call. It bounds the time for which another thread that changes the
-/// process's mappings must wait.
+/// Number of bytes mapped per call. It bounds how long another thread must wait before it can
+/// change the process's mappings.
 const POPULATE_STEP_BYTES: usize = 1 << 20;
-/// Alignment of ranges, in bytes. It is a cache line, which is more than a number needs.
+/// Alignment of ranges, in bytes. It is the size of a cache line, which is more than a number
+/// needs.
 const ALIGNMENT: usize = 64;
 
 /// Returns the default directory for the memory of runs. This is the service's runtime directory,
@@ -132,10 +133,10 @@ impl SharedMemory {
     }
 
     /// Creates memory in an unnamed file of `directory`, locked (flock) while this process lives.
-    /// The whole memory is allocated on tmpfs now, because access to memory that is missing later
-    /// would cause a SIGBUS. If the process is killed before the file has a name
-    /// ([`UnnamedFile::publish`]), the kernel frees the file. So no file is left that does not name
-    /// its owner.
+    /// The whole memory is allocated on tmpfs immediately. If tmpfs had no space for a page later,
+    /// access to this page would cause a SIGBUS. If the process is killed before the file has a
+    /// name ([`UnnamedFile::publish`]), the kernel frees the file. Therefore every file that
+    /// remains identifies its owner.
     ///
     /// # Errors
     /// The directory is missing, belongs to another user, can be written to by others, or is not on
@@ -195,7 +196,7 @@ pub struct MappedPages(Arc<MmapRaw>);
 impl MappedPages {
     /// Maps every page, so that later accesses cause no page fault. Changes no content and is safe
     /// while other threads use the memory. This is best effort, because kernels before 5.14 lack
-    /// the call. On those, the first access to a page costs a microsecond.
+    /// the call. On such kernels, the first access to a page costs a microsecond.
     pub fn populate(&self) {
         let mut at = 0;
         while at < self.0.len() {
@@ -277,7 +278,7 @@ fn open_trusted(directory: &Path) -> io::Result<Directory> {
     Ok(folder)
 }
 
-/// The shared memory file of a process, which may be dead.
+/// The shared memory file of a process that may have ended.
 #[derive(Debug)]
 pub struct SharedMemoryFile {
     path: PathBuf,
@@ -287,8 +288,8 @@ pub struct SharedMemoryFile {
 
 impl SharedMemoryFile {
     /// Lists the files in `directory` whose names end with `suffix`. Returns an empty list if the
-    /// directory is missing. Takes no lock, because other processes would then believe for a moment
-    /// that the file's process is alive.
+    /// directory is missing. Takes no lock, because a lock would make other processes believe for a
+    /// moment that the file's process is alive.
     ///
     /// # Errors
     /// `PermissionDenied` if another user can write to the directory, so that its content cannot be

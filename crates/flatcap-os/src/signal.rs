@@ -16,8 +16,9 @@ use super::wake_event::{WakeEvent, WakeReason};
 /// Exit status after a second stop signal. Unwritten data is discarded.
 const FORCED_EXIT_STATUS: i32 = 1;
 
-/// Grace period of a command that the reader of its output, or the writer of its input, may block.
-/// It is long enough to finish pending work, and shorter than the stop timeout of any supervisor.
+/// Grace period after the first signal for a command that the reader of its output or the writer of
+/// its input may block. It is long enough to finish pending work, and shorter than the stop timeout
+/// of any supervisor.
 const GRACE_NS: u64 = 2_000_000_000;
 
 /// Handles signals until it is dropped.
@@ -30,7 +31,8 @@ pub struct SignalWatch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Requests that no call has returned yet. Repeated signals count as one request.
+/// Requests that signals have made and that no method call has returned yet. Repeated signals count
+/// as one request.
 #[derive(Debug, Default)]
 struct PendingSignals {
     stop: AtomicBool,
@@ -64,9 +66,9 @@ impl SignalWatch {
         Self::watch(&[SIGINT, SIGTERM], stop, u64::MAX)
     }
 
-    /// Like [`stop_only`](Self::stop_only), for commands that leave no partial work and that the
-    /// reader of their output may block. Also ends the process with status 1 if it still runs 2 s
-    /// after the first signal.
+    /// Like [`stop_only`](Self::stop_only), but for commands that leave no partial work and that
+    /// can be blocked by the reader of their output. Also ends the process with status 1 if it
+    /// still runs 2 s after the first signal.
     ///
     /// # Errors
     /// The kernel rejects a handler or a thread.

@@ -55,7 +55,7 @@ pub enum ReplaySink<W> {
 }
 
 impl<W: Write> ReplaySink<W> {
-    /// Connects to an address. `stdout` is the stream that is used for standard output.
+    /// Connects to an address. The address `stdout` means the stream that is passed as `stdout`.
     ///
     /// # Errors
     /// `NotFound` for a host name without an address, or any error of the underlying system call.

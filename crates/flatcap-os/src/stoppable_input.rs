@@ -14,8 +14,9 @@ use rustix::io::Errno;
 
 use super::wake_event::WakeEvent;
 
-/// Interval at which a waiting read checks for the stop, which has no descriptor to wait for. The
-/// interval is short for a person, and costs only ten system calls per second.
+/// Interval at which a waiting read checks whether a stop was requested. Polling is necessary
+/// because the stop flag has no descriptor. A person does not notice an interval of this length,
+/// and it costs only ten system calls per second.
 const STOP_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// An open input.
@@ -31,8 +32,8 @@ pub struct StoppableInput {
 struct InputStopped;
 
 impl StoppableInput {
-    /// Opens a file. Does not wait for the writer of a FIFO. Reads of anything but a regular file
-    /// end when `stop` is set.
+    /// Opens a file. Does not wait for the writer of a FIFO. When `stop` is set, waiting reads end,
+    /// except those of a regular file.
     ///
     /// # Errors
     /// `IsADirectory`, or any error of the underlying system call.
@@ -41,7 +42,8 @@ impl StoppableInput {
         Self::new(OpenOptions::new().read(true).custom_flags(flags).open(path)?, stop)
     }
 
-    /// Returns standard input. Reads of anything but a regular file end when `stop` is set.
+    /// Returns standard input. When `stop` is set, waiting reads end, except those of a regular
+    /// file.
     ///
     /// # Errors
     /// `IsADirectory`, or any error of the underlying system call.
@@ -73,8 +75,8 @@ impl Read for StoppableInput {
     }
 }
 
-/// Waits until a read would not wait. A FIFO that had no writer yet is not at its end, because the
-/// kernel reports the end only after a writer has opened and closed the FIFO.
+/// Waits until a read would return immediately. A FIFO that had no writer yet is not at its end,
+/// because the kernel reports the end only after a writer has opened and closed the FIFO.
 fn wait_for_data(file: &File, stop: &WakeEvent) -> io::Result<()> {
     while !stop.is_set() {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&STOP_CHECK)) {

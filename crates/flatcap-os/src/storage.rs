@@ -74,9 +74,9 @@ pub enum DataDirectoryError {
     },
 }
 
-/// Number of times that the lock is retried. Retries are needed for two reasons. A reader that
-/// checks whether a recorder runs holds the lock for a moment, and a command removes at its end the
-/// lock file that it created.
+/// Number of times that the lock is retried. Retries are needed for two reasons. A reader holds the
+/// lock for a moment to check whether a recorder runs. A command removes, at its end, the lock file
+/// that it created.
 const LOCK_RETRIES: u32 = 20;
 /// Interval of these retries, in nanoseconds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
@@ -134,8 +134,8 @@ impl DataDirectory {
         Err(DataDirectoryError::InUse { path: path.to_owned() })
     }
 
-    /// Wraps an open directory without a lock. This is for the case that no other process changes
-    /// its files.
+    /// Wraps an open directory without a lock. The caller must make sure that no other process
+    /// changes the files in the directory.
     pub(super) fn unlocked(path: &Path, directory: Directory) -> Self {
         Self { path: path.to_owned(), directory, lock: None, removes_lock: false }
     }

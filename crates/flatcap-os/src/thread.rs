@@ -13,7 +13,7 @@ use super::wake_event::WakeEvent;
 /// Starts a thread with a name that `ps -L` and debuggers show. The kernel keeps 15 bytes of it.
 ///
 /// # Errors
-/// The kernel refuses another thread.
+/// The kernel refuses to create a thread.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -21,9 +21,9 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Waits until a thread has ended, or until a deadline, which the standard library does not
-/// support. Returns false if the thread still runs at `deadline_ns` of the monotonic clock. During
-/// the wait, calls `meanwhile` with the current time every millisecond.
+/// Waits until a thread has ended, or until a deadline. The standard library has no such wait.
+/// Returns false if the thread still runs at `deadline_ns` of the monotonic clock. During the wait,
+/// calls `meanwhile` with the current time every millisecond.
 pub fn wait_for_exit<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let never = WakeEvent::new();
@@ -52,9 +52,9 @@ pub fn is_ready(id: i32) -> bool {
     name_end.and_then(|end| stat.get(end..)).is_some_and(|rest| rest.starts_with(b") R"))
 }
 
-/// Sets the calling thread's timer slack to 1 ns instead of the default 50 us, so that the kernel
-/// wakes it at its deadlines instead of batching wake-ups. At 1 kHz, the measured median lateness
-/// is 43 us instead of 91 us.
+/// Sets the calling thread's timer slack to 1 ns. With the default of 50 us, the kernel batches
+/// wake-ups and may wake the thread after its deadlines. At 1 kHz, the measured median lateness is
+/// 43 us instead of 91 us.
 ///
 /// # Errors
 /// Any error of `prctl(PR_SET_TIMERSLACK)`; the thread then keeps the default.
@@ -82,9 +82,9 @@ pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
     set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
-/// Lets the calling thread run only when the CPU (`SCHED_IDLE`) and, if the I/O scheduler has
-/// classes, the disk (idle class of `ioprio_set`) are otherwise idle. Cannot be undone without
-/// privileges. Threads that it starts inherit both.
+/// Makes the calling thread use a CPU only when the CPU is otherwise idle (`SCHED_IDLE`). If the
+/// I/O scheduler has classes, the same applies to the disk (idle class of `ioprio_set`). Cannot be
+/// undone without privileges. Threads that the calling thread starts inherit both settings.
 ///
 /// # Errors
 /// Any error of `sched_setscheduler` or `ioprio_set`; both are called in any case.
@@ -106,7 +106,7 @@ fn set_idle_io_class() -> io::Result<()> {
 
 /// Makes the calling thread a batch thread (`SCHED_BATCH`, nice 0 or higher). The thread then gets
 /// a normal share of the CPU but yields to threads that wake up. A negative nice value is raised to
-/// 0, because the process has it for its samplers, not for this thread; a positive value is kept.
+/// 0, because it is meant for the process's samplers. A positive value is kept.
 ///
 /// # Errors
 /// Any error of `sched_setscheduler` or `setpriority`; both are called in any case.
@@ -150,7 +150,7 @@ fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
 }
 
 /// Restricts the calling thread to these CPUs. Returns the CPUs among them on which the thread
-/// cannot run, because they are missing, offline, or not in the control group's set.
+/// cannot run. Such a CPU is missing, offline, or not in the control group's set.
 ///
 /// # Errors
 /// Any error of `sched_setaffinity`, such as `InvalidInput` if none of the CPUs is usable. The

@@ -2,14 +2,14 @@
 //! rate algorithm, a token bucket whose state is one number. It reads no clock and takes no lock.
 //!
 //! It takes no lock because a thread at idle priority may stop running at any point, even while it
-//! holds a lock. The number is the time at which all work so far is paid for.
+//! holds a lock. The state is the time by which the budget will have paid for all work so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::clock::NS_PER_S;
 
-/// Computes the time to wait to stay within a budget. The unit of the budget is arbitrary, for
-/// example bytes or nanoseconds of CPU time.
+/// Computes how long to wait in order to stay within a budget. The unit of the budget is arbitrary,
+/// for example bytes or nanoseconds of CPU time.
 #[derive(Debug)]
 pub struct Throttle {
     per_second: AtomicU64, // the budget, > 0
@@ -29,7 +29,8 @@ impl Throttle {
         Self { burst_ns, ..self }
     }
 
-    /// Changes the budget. Discards all charges, because their cost has changed.
+    /// Changes the budget. Discards all charges so far, because they were computed with the
+    /// previous budget.
     pub fn set_budget(&self, per_second: u64) {
         self.per_second.store(per_second.max(1), Ordering::Relaxed);
         self.paid_ns.store(0, Ordering::Relaxed);

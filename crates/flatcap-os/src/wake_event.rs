@@ -2,8 +2,7 @@
 //! wake-up event are such flags.
 //!
 //! The flag is one futex word. Setting the flag costs a system call only while a thread sleeps.
-//! Waiting uses the same kernel timer as `clock_nanosleep`, so the lateness of a deadline is the
-//! same.
+//! Waiting uses the same kernel timer as `clock_nanosleep`, so wake-ups are equally late.
 
 #[cfg(not(flatcap_model))]
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,7 +45,7 @@ impl WakeEvent {
         Self { word: AtomicU32::new(Self::CLEAR) }
     }
 
-    /// Creates a clear event on the atomics of the model checker.
+    /// Creates an event that is clear, with the model checker's atomics.
     #[cfg(flatcap_model)]
     pub fn new() -> Self {
         Self { word: AtomicU32::new(Self::CLEAR), kernel: Futex::new() }

@@ -8,7 +8,7 @@ use crate::labels::Labels;
 use crate::plan::Matching;
 use crate::series::LabelledSeries;
 
-/// Returns the aggregates of groups of series.
+/// Returns the aggregate of each group of series.
 pub(crate) fn aggregate(
     aggregation: Aggregation,
     grouping: &Matching,
@@ -28,7 +28,7 @@ pub(crate) fn aggregate(
     }
 }
 
-/// Returns the aggregates with a parameter that is a number at each step.
+/// Returns the results of an aggregation with a numeric parameter, which may differ at each step.
 ///
 /// # Errors
 /// The aggregation is not known.
@@ -68,7 +68,8 @@ pub(crate) fn computed_aggregate(
     Ok(found.into_values().filter(LabelledSeries::has_values).collect())
 }
 
-/// Returns the number of series with each value, for each group. The value becomes a label.
+/// For each group and each value, returns the number of series that have this value. The value
+/// becomes a label.
 pub(crate) fn count_values(
     label: &str,
     grouping: &Matching,
@@ -112,8 +113,8 @@ fn combine(aggregation: Aggregation, members: &[LabelledSeries]) -> Vec<Option<f
     values.collect()
 }
 
-/// Returns the series with only the values that are among the largest or smallest at their step. If
-/// there is only one step, the series are in the order of their values.
+/// Returns the series, but only with the values that are among the `count` largest or smallest at
+/// their step. If there is only one step, the returned series are sorted by value.
 fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec<LabelledSeries> {
     let steps = members.first().map_or(0, |member| member.values.len());
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(members.len());

@@ -1,4 +1,4 @@
-//! Finds the columns of a query's batches that are metrics, and the labels of their rows.
+//! Finds which columns of a query's batches contain metrics, and the labels of their rows.
 
 use flatcap_format::schema::ColumnType;
 use flatcap_query::metric::{HostLabels, Metric, MetricSeries};

@@ -9,7 +9,7 @@ use crate::plan::{Cardinality, Matching};
 use crate::series::{LabelledSeries, check_size, distinct};
 use crate::vector_match::MatchKeys;
 
-/// An operator, and how it treats values for which a comparison does not hold.
+/// An operator. If it is a comparison, it returns 0 or 1, or it filters values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operation {
     pub(crate) operator: Operator,
@@ -17,8 +17,8 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Returns the result for two numbers. For a comparison, returns `kept` if the comparison
-    /// holds, otherwise `None`.
+    /// Returns the result for two numbers. A comparison that filters returns `kept` if the
+    /// comparison is true, and otherwise `None`.
     fn of(self, left: f64, right: f64, kept: f64) -> Option<f64> {
         if self.keeps_values() {
             return (self.operator.compare(left, right) == Some(true)).then_some(kept);
@@ -26,7 +26,7 @@ impl Operation {
         Some(self.operator.apply(left, right))
     }
 
-    /// Returns whether the result has the metric's name.
+    /// Returns whether the result keeps the metric's name.
     fn keeps_name(self) -> bool {
         // As in Prometheus 2.42, the result of `atan2` also keeps the name.
         self.keeps_values() || matches!(self.operator, Operator::Angle)
@@ -120,7 +120,7 @@ impl Operation {
         distinct(result.collect())
     }
 
-    /// Returns the labels of the result of two series.
+    /// Returns the labels of the series that results from two series.
     fn labels(self, many: &Labels, one: &Labels, matching: &Matching, cardinality: &Cardinality) -> Labels {
         let mut labels = if self.keeps_name() { many.clone() } else { many.without_name() };
         match cardinality {

@@ -34,7 +34,7 @@ fn bound_of(text: &str) -> Option<f64> {
     if text == "+Inf" { Some(f64::INFINITY) } else { text.parse().ok() }
 }
 
-/// Returns a quantile of the cumulative counts of buckets. The buckets are in the order of rising
+/// Returns a quantile from the cumulative counts of buckets. The buckets are in the order of rising
 /// bounds.
 fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     counts.first()?;

@@ -96,8 +96,9 @@ impl Engine {
         Ok(QueryAnswer { value, warnings: evaluation.warnings.into_iter().collect() })
     }
 
-    /// Returns the labels of the series that match any of some selectors, or of all series if there
-    /// is no selector. If the time range is long, lists only the elements of its last ten minutes.
+    /// Returns the labels of the series that match at least one selector. If there is no selector,
+    /// returns the labels of all series. If the time range is longer than ten minutes, lists only
+    /// the elements of its last ten minutes.
     ///
     /// # Errors
     /// A selector is malformed, or the recording cannot be read.

@@ -142,7 +142,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the values of a function whose parameters are computed.
+    /// Returns the values of a function whose parameters are expressions.
     fn computed_call(&mut self, call: &ComputedCall) -> Result<QueryValue, PromqlError> {
         let series = self.vector(&call.of)?;
         let parameters: Vec<Vec<f64>> =
@@ -164,8 +164,8 @@ impl Evaluation<'_> {
         Ok(QueryValue::Vector(distinct(computed.collect())?))
     }
 
-    /// Evaluates at a fixed time (`@`), and repeats the series at all steps. Without a fixed time,
-    /// returns the series as they are.
+    /// If a fixed time is given (`@`), evaluates at this time and repeats the result at all steps.
+    /// Without a fixed time, evaluates at each step.
     fn at_fixed_time(
         &mut self,
         at: Option<FixedTime>,
@@ -191,8 +191,8 @@ impl Evaluation<'_> {
         Ok(series)
     }
 
-    /// Computes an expression at the steps of the subquery, and a function of the expression's
-    /// values in windows.
+    /// Computes an expression at the steps of a subquery, and then applies a function to windows of
+    /// the resulting values.
     fn subquery(&mut self, subquery: &Subquery) -> Result<QueryValue, PromqlError> {
         let Subquery { of, shape, step_ms, at } = subquery;
         let series = self.at_fixed_time(*at, |evaluation| {

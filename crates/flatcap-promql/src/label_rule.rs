@@ -8,10 +8,10 @@ use crate::labels::Labels;
 /// A rule that sets a label from other labels.
 #[derive(Debug, Clone)]
 pub(crate) enum LabelRule {
-    /// If the pattern matches the whole value of a label, the replacement with the groups of the
-    /// match becomes the value of another label.
+    /// If the pattern matches the whole value of the label `from`, the label `to` is set to the
+    /// replacement. The replacement may refer to groups of the match.
     Replace { to: String, replacement: String, from: String, pattern: Regex },
-    /// The values of labels are joined, with a separator between them.
+    /// The values of the labels `from` are joined with a separator between them.
     Join { to: String, separator: String, from: Vec<String> },
 }
 

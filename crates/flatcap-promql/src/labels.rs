@@ -51,7 +51,7 @@ impl Labels {
         Self(self.0.iter().filter(|(name, _)| is_kept(name)).map(owned).collect())
     }
 
-    /// Returns these labels without any label that is not in `names`.
+    /// Returns only the labels whose names are in `names`.
     pub(crate) fn only(&self, names: &[String]) -> Self {
         let is_kept = |name: &str| names.iter().any(|other| other == name);
         Self(self.0.iter().filter(|(name, _)| is_kept(name)).map(owned).collect())

@@ -1,9 +1,9 @@
 //! Evaluates `PromQL` over recordings.
 //!
-//! [`Engine::evaluate`] parses an expression, reads the fields that its selectors name, and
-//! computes its value at each step of a [`TimeGrid`]. Answers equal the answers of Prometheus 2.42
-//! for the same samples. For example, windows include both ends, and rates are extrapolated to the
-//! ends of their window.
+//! [`Engine::evaluate`] parses an expression and reads the fields that its selectors name. It
+//! computes the value of the expression at each step of a [`TimeGrid`]. The answers equal those of
+//! Prometheus 2.42 for the same samples. For example, windows include both ends, and rates are
+//! extrapolated to the ends of their window.
 //!
 //! The supported parts of `PromQL` are selectors with matchers and `offset`, arithmetic,
 //! comparisons, `and`, `or`, `unless`, vector matching, aggregations, subqueries, `@`, and

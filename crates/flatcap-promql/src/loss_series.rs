@@ -22,8 +22,7 @@ const SAMPLES_MIN: i64 = 4;
 const SAMPLES_MAX: i64 = 1 << 22;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Returns the counters of a recording whose labels match the selection, with the losses of each
-/// run.
+/// Returns the loss counters whose labels match the selection, with the losses of each run.
 pub(crate) fn counters(
     losses: Vec<SourceLosses>,
     selection: &Selection,
@@ -84,7 +83,7 @@ impl SeriesScan<'_> {
         Some(next_ns.map_or(end_ns, |next_ns| end_ns.min(next_ns)).div_euclid(NS_PER_MS))
     }
 
-    /// Adds the samples of one run, and its losses to the total.
+    /// Adds the counter's samples for one run, and adds the losses of this run to the total.
     fn add_run(
         &self,
         window: &mut MovingWindow,

@@ -14,14 +14,14 @@ pub(crate) enum Node {
     Number(f64),
     /// The time of the step, in seconds.
     Time,
-    /// The series of a selector, reduced to a value at each step, or at one fixed time.
+    /// The series of a selector, each reduced to a value at each step or at one fixed time.
     Samples(Selection, WindowShape, Option<FixedTime>),
-    /// A function of the values of an expression in windows.
+    /// A function that is applied to windows of an expression's values.
     Subquery(Box<Subquery>),
     Negative(Box<Node>),
-    /// A function of each value.
+    /// A function that is applied to each value.
     Call(Function, Box<Node>),
-    /// A function of each value whose parameters are computed.
+    /// A function that is applied to each value and whose parameters are expressions.
     ComputedCall(Box<ComputedCall>),
     /// The value 1 with these labels, at the steps at which the expression has no value.
     Absent(Box<Node>, Labels),
@@ -57,7 +57,8 @@ pub(crate) enum FixedTime {
     At(i64),
 }
 
-/// A function of windows of the values that an expression has at the steps of the subquery.
+/// A function of windows. The windows contain the values of an expression at the steps of the
+/// subquery.
 #[derive(Debug, Clone)]
 pub(crate) struct Subquery {
     pub(crate) of: Node,
@@ -66,7 +67,8 @@ pub(crate) struct Subquery {
     pub(crate) at: Option<FixedTime>,
 }
 
-/// A function of each value whose parameters are numbers at each step.
+/// A function that is applied to each value. Its parameters are numbers that may differ at each
+/// step.
 #[derive(Debug, Clone)]
 pub(crate) struct ComputedCall {
     pub(crate) name: String,
@@ -80,8 +82,8 @@ pub(crate) struct Binary {
     pub(crate) operator: Operator,
     pub(crate) left: Node,
     pub(crate) right: Node,
-    /// Whether a comparison returns 0 or 1 for each value, instead of the values for which it is
-    /// true.
+    /// Whether a comparison returns 0 or 1 for each value (`bool`). Otherwise, it returns the
+    /// values for which it is true.
     pub(crate) returns_bool: bool,
     pub(crate) matching: Matching,
     pub(crate) cardinality: Cardinality,
@@ -108,12 +110,12 @@ pub(crate) struct AggregateNode {
 #[derive(Debug, Clone)]
 pub(crate) enum AggregationRule {
     Fixed(Aggregation),
-    /// An aggregation with a parameter that is a number at each step.
+    /// An aggregation with a numeric parameter, which may differ at each step.
     Computed {
         name: String,
         parameter: Box<Node>,
     },
-    /// The number of occurrences of each value, which becomes this label.
+    /// The number of occurrences of each value. The value becomes this label.
     CountValues(String),
 }
 
@@ -127,7 +129,7 @@ pub(crate) enum Matching {
     Ignoring(Vec<String>),
 }
 
-/// The number of series of each side that may match.
+/// How many series of one side may match a series of the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cardinality {
     OneToOne,

@@ -28,7 +28,8 @@ const EXPRESSION_BYTES_MAX: usize = 4096;
 /// Maximum number of operators and parentheses of an expression.
 // The tree of the expression is walked by recursion.
 const OPERATORS_MAX: usize = 256;
-/// The characters that make a tree deeper. The words in `OPERATOR_WORDS` also do so.
+/// The characters that make the tree of an expression deeper. The words in `OPERATOR_WORDS` also
+/// make the tree deeper.
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
@@ -186,7 +187,8 @@ impl Planner {
         )))
     }
 
-    /// Returns a function of each value, or `None` if the parameters do not match.
+    /// Returns the node of a function that is applied to each value. Returns `None` if no function
+    /// of this name has these parameters.
     fn value_function(
         &self,
         name: &str,
@@ -211,8 +213,8 @@ impl Planner {
         samples(selector, function, self.lookback_ms)
     }
 
-    /// Returns the node that applies a function to windows. The function may depend on their offset
-    /// in milliseconds.
+    /// Returns the node that applies a function to windows. The function may depend on the windows'
+    /// offset, in milliseconds.
     fn windows(
         &self,
         window: &Expr,
@@ -317,7 +319,7 @@ fn fixed_time(at: &AtModifier) -> FixedTime {
     }
 }
 
-/// Returns the labels of the result of `absent`, which are the labels that a selector states.
+/// Returns the labels that a selector states, which become the labels of the result of `absent`.
 fn absent_labels(of: &Expr) -> Labels {
     let selector = match of {
         Expr::VectorSelector(selector) => selector,

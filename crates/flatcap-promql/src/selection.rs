@@ -17,8 +17,9 @@ impl Selection {
     }
 
     /// Returns the metrics whose name matches. Also returns the metrics whose elements have names
-    /// of their own, unless the selector states an exact name and another metric has this name.
-    /// Fields that contain a state are not measurements and must be named in full.
+    /// of their own, because these names are not known yet. If the selector states the exact name
+    /// of another metric, returns only that metric. A field that contains a state is not a
+    /// measurement. It is returned only if the selector states its exact name.
     pub(crate) fn metrics<'m>(&self, metrics: &'m [Metric]) -> Vec<&'m Metric> {
         let is_named = self.of_name().any(|matcher| matches!(matcher.op, MatchOp::Equal));
         let passes = |metric: &&Metric| {

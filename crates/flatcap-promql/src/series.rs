@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::error::PromqlError;
 use crate::labels::Labels;
 
-/// Maximum number of values of all series of one intermediate result. They take 64 MiB.
+/// Maximum number of values that all series of an intermediate result have together. They take 64
+/// MiB.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
 
 /// The values of one set of labels, one for each step.
@@ -37,7 +38,7 @@ impl LabelledSeries {
     }
 }
 
-/// Joins the series that have the same labels, so that each set of labels occurs only one time. An
+/// Joins series that have the same labels, so that each set of labels occurs only once. An
 /// operation may give several series the same labels, for instance by removing their names. Returns
 /// an error if two such series have a value at the same step.
 pub(crate) fn distinct(series: Vec<LabelledSeries>) -> Result<Vec<LabelledSeries>, PromqlError> {

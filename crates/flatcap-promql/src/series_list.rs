@@ -14,15 +14,15 @@ use crate::series_scan::{ask, warn};
 
 /// Maximum number of series that are listed.
 const SERIES_MAX: usize = 20_000;
-/// Maximum length of the time whose elements are listed, in nanoseconds. This is the newest part of
-/// the requested time.
+/// Maximum length of the time range whose elements are listed, in nanoseconds. If the requested
+/// range is longer, only its newest part is used.
 // The time is limited because all its samples are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
-/// The fields of one list of a source, or its fields outside of lists.
+/// The fields of a source that are in one list, or that are in no list.
 type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
 
-/// Returns the labels of the series that match any of some selections. Reads one field of each list
+/// Returns the labels of the series that match at least one selection. Reads one field of each list
 /// to find the elements that existed.
 pub(crate) fn list_series(
     (recording, metrics): (&Recording, &[Metric]),
@@ -80,7 +80,7 @@ pub(crate) fn list_series(
     Ok(found)
 }
 
-/// Returns the metrics that may pass, by source and list.
+/// Returns the metrics that may match, grouped by source and list.
 fn field_groups<'m>(metrics: &'m [Metric], selections: &[Selection]) -> Vec<FieldGroup<'m>> {
     let mut groups: BTreeMap<(&str, &str), BTreeMap<&str, &Metric>> = BTreeMap::new();
     let measured = || metrics.iter().filter(|metric| metric.is_measured()).collect();

@@ -1,6 +1,6 @@
 //! Reads the samples of a selector in one pass, and computes its values at all steps during this
-//! pass. Only these values are kept, so memory depends on windows and steps, not on the time
-//! between the steps.
+//! pass. Only these values are kept, so memory depends on the windows and the number of steps, not
+//! on the time between steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -28,18 +28,18 @@ const HELD_MAX: usize = 4 << 20;
 pub(crate) const VISITED_MAX: u64 = 1 << 31;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// The recording whose series selectors name.
+/// The recording from which selectors read their series, and the steps of the evaluation.
 #[derive(Debug)]
 pub(crate) struct SeriesScan<'r> {
     pub(crate) recording: &'r Recording,
     pub(crate) metrics: &'r [Metric],
     pub(crate) host: Option<&'r HostIdentity>,
     pub(crate) grid: TimeGrid,
-    /// The ends of the runs, by their ids.
+    /// The end time of each run, by run id.
     pub(crate) run_ends: &'r BTreeMap<u64, i64>,
 }
 
-/// The series of a selector that were found so far.
+/// The series found so far for a selector.
 struct OpenSeries<'s> {
     selection: &'s Selection,
     shape: &'s WindowShape,
@@ -58,7 +58,8 @@ struct OpenSeries<'s> {
 type ElementColumn = (usize, usize, Option<u32>);
 
 impl SeriesScan<'_> {
-    /// Returns the series of a selector, by labels. Adds data that could not be read to `warnings`.
+    /// Returns the series of a selector, by labels. Adds a description of any data that could not
+    /// be read to `warnings`.
     pub(crate) fn read(
         &self,
         selection: &Selection,
@@ -142,7 +143,7 @@ impl SeriesScan<'_> {
     }
 }
 
-/// Returns whether a batch belongs to the same samples and source as the held batches.
+/// Returns whether a batch has the same source and the same sample times as the batches in `held`.
 fn are_together(held: &[ColumnBatch], batch: &ColumnBatch, results: &QueryResults) -> bool {
     let source = |batch: &ColumnBatch| results.tables().get(batch.table).map(|table| &table.source);
     held.first().is_some_and(|first| source(first) == source(batch) && first.times == batch.times)
@@ -175,13 +176,13 @@ pub(crate) fn ask(
     Ok(recording.query(&Query { fields, filter, unnamed_lists, ..Query::default() })?)
 }
 
-/// Adds the warning for a notice.
+/// Adds a notice of the query to the warnings.
 pub(crate) fn warn(notice: &Notice, warnings: &mut BTreeSet<String>) {
     warnings.insert(notice.to_string());
 }
 
 impl OpenSeries<'_> {
-    /// Adds the tables of one source for the same samples.
+    /// Adds batches of one source's tables that belong to the same samples.
     fn add(
         &mut self,
         batches: &[ColumnBatch],
@@ -282,8 +283,8 @@ impl OpenSeries<'_> {
         self.last_ns = i64::MIN;
     }
 
-    /// Returns the place of the series with some labels, or `None` if the selector does not match
-    /// them.
+    /// Returns the index of the series with these labels, which is added if it is new, or `None` if
+    /// the selector does not match them.
     fn place(&mut self, labels: Labels) -> Option<usize> {
         if let Some(place) = self.known.get(&labels) {
             return Some(*place);

@@ -19,7 +19,7 @@ impl TimeGrid {
         Self { start_ms: at_ms, step_ms: 1, steps: 1 }
     }
 
-    /// Returns the times from `start_ms` up to `end_ms`, both included, at the distance `step_ms`.
+    /// Returns the times from `start_ms` to `end_ms`, both included, at intervals of `step_ms`.
     ///
     /// # Errors
     /// `Expression` if the end is before the start, the step is not positive, or there are more

@@ -16,7 +16,7 @@ impl Matching {
     }
 }
 
-/// The keys of the series of two sides, as numbers. Equal labels have the same number.
+/// The match keys of the series on both sides, as numbers. Equal labels have the same number.
 #[derive(Debug)]
 pub(crate) struct MatchKeys {
     pub(crate) left: Vec<usize>,

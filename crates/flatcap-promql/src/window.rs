@@ -16,7 +16,8 @@ pub(crate) struct WindowShape {
 }
 
 impl WindowShape {
-    /// Returns the first and the last time whose samples are in the window of any step.
+    /// Returns the earliest and the latest time of samples that are in the window of at least one
+    /// step.
     pub(crate) fn span_ms(&self, grid: &TimeGrid) -> (i64, i64) {
         let first = grid.at(0).saturating_sub(self.offset_ms).saturating_sub(self.range_ms);
         (first, grid.last_ms().saturating_sub(self.offset_ms))
@@ -26,7 +27,7 @@ impl WindowShape {
 /// A window that moves over the samples of one series, and its values at the steps so far.
 #[derive(Debug, Default)]
 pub(crate) struct MovingWindow {
-    /// Times in milliseconds, and values.
+    /// The samples in the window, each with its time in milliseconds and its value.
     samples: VecDeque<(i64, f64)>,
     values: Vec<Option<f64>>,
     last_ms: Option<i64>,
@@ -35,8 +36,8 @@ pub(crate) struct MovingWindow {
 }
 
 impl MovingWindow {
-    /// Adds a sample, which must be the first one of its millisecond. Leaves out a sample that is
-    /// earlier because the clock was set back.
+    /// Adds a sample. Of several samples in the same millisecond, only the first one is added.
+    /// Leaves out a sample that is earlier than the last one because the clock was set back.
     pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
         // After the clock is set back, a sample may be earlier than previous samples.
         if self.last_ms.is_some_and(|last| ms <= last) {
@@ -51,7 +52,7 @@ impl MovingWindow {
         self.samples.push_back((ms, value));
     }
 
-    /// Ends the series at a time. It then has no current value until its next sample. As in
+    /// Ends the series at this time. It then has no current value until its next sample. As in
     /// Prometheus, functions of windows still see its samples.
     pub(crate) fn end(&mut self, ms: i64, shape: &WindowShape, grid: &TimeGrid) {
         // The clock was set back, or another element has these labels in the same sample.

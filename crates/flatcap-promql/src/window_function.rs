@@ -68,8 +68,8 @@ const NAMED: [(&str, WindowFunction); 17] = [
 pub(crate) const QUANTILE_OVER_TIME: &str = "quantile_over_time";
 pub(crate) const PREDICT_LINEAR: &str = "predict_linear";
 
-/// Maximum distance between the samples and an end of the window, as a multiple of the usual
-/// distance of samples. Within this distance, the samples are assumed to continue to that end.
+/// Maximum time between an end of the window and the nearest sample, as a multiple of the usual
+/// interval between samples. Within this distance, the samples are assumed to continue to that end.
 const CONTINUED: f64 = 1.1;
 
 impl WindowFunction {
@@ -89,13 +89,14 @@ impl WindowFunction {
         !matches!(self, Self::Current | Self::Last)
     }
 
-    /// Returns whether a series that has ended has no value.
+    /// Returns whether the function has no value for a series that has ended.
     pub(crate) fn is_current(self) -> bool {
         matches!(self, Self::Current | Self::CurrentTime)
     }
 
-    /// Returns the result for the samples in a window. `samples` has milliseconds and values,
-    /// sorted by time; `window_ms` has the first and the last millisecond of the window.
+    /// Returns the result for the samples in a window. `samples` contains times in milliseconds
+    /// with their values, sorted by time. `window_ms` is the first and the last millisecond of the
+    /// window.
     #[allow(clippy::cast_precision_loss, reason = "counts of samples in a window, which fits memory")]
     pub(crate) fn of(self, samples: &[(i64, f64)], window_ms: (i64, i64)) -> Option<f64> {
         let values = samples.iter().map(|(_, value)| *value);
@@ -194,8 +195,8 @@ pub(crate) fn quantile_of(mut values: Vec<f64>, quantile: f64) -> f64 {
     value(rank.floor()) * (1.0 - weight) + value(rank.floor() + 1.0) * weight
 }
 
-/// Returns the sum. Carries along the rounding error of each addition (Neumaier), so that a sum of
-/// many values does not depend on the way in which they are split.
+/// Returns the sum. Compensates for the rounding error of each addition (Neumaier). So a sum of
+/// many values does not depend on how they are split.
 pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {

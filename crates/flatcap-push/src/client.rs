@@ -94,15 +94,15 @@ impl PushClient {
     }
 
     /// Returns the recorder's budget for pushed frames. The client gets the budget with the first
-    /// push of a connection. Returns `None` before this push, and if the version of the recorder
-    /// does not state a budget.
+    /// push of a connection. Returns `None` before this push, and if the recorder's version states
+    /// no budget.
     pub fn budget(&self) -> Option<PushBudget> {
         self.handle.shared.process().registry.budget()
     }
 
-    /// Returns the first refusal of the recorder on this connection with its reason, and also the
-    /// last refusal if it differs. Without a connection, returns the reason why each socket that
-    /// was tried failed. Returns an empty string if nothing was refused.
+    /// Returns the first refusal on this connection with its reason, and also the last refusal if
+    /// it differs. Without a connection, returns, for each socket that was tried, the reason why it
+    /// failed. Returns an empty string if nothing was refused.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }

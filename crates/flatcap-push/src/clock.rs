@@ -1,9 +1,9 @@
 //! CLOCK_MONOTONIC, or the processor's timestamp counter converted to it.
 //!
-//! Reading the kernel's clock takes about 25 ns, two thirds of a push. Reading the counter takes a
-//! third of that. The counter is converted by a line through two points that are at most a second
-//! apart, so it follows the kernel's corrections of its clock's speed (at most 500 ppm, in practice
-//! 1).
+//! Reading the kernel's clock takes about 25 ns, two thirds of a push. Reading the timestamp
+//! counter takes a third of that time. A line through two measured points converts the counter to a
+//! time. The points are at most a second apart, so the time follows the kernel's corrections of the
+//! clock's speed (at most 500 ppm, in practice 1 ppm).
 
 use rustix::time::{ClockId, clock_gettime};
 

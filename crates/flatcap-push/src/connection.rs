@@ -26,7 +26,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Connection {
     socket: OwnedFd,
     reply_limit: Duration,
-    /// Messages that the recorder has sent without a request while the client waited for a reply.
+    /// Messages other than the reply that arrived while the client waited for the reply.
     unasked: Vec<PushReply>,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct Connection {
 type Received = (PushReply, Option<OwnedFd>);
 
 impl Connection {
-    /// Connects. Fails immediately if no recorder listens. A reply that takes longer than
-    /// `reply_limit` is later an error.
+    /// Connects. Fails immediately if no recorder listens. After connecting, a reply that takes
+    /// longer than `reply_limit` is an error.
     pub(crate) fn open(path: &Path, reply_limit: Duration) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         for timeout in [Timeout::Recv, Timeout::Send] {

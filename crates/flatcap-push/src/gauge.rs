@@ -1,7 +1,8 @@
 //! Single values of an application, pushed with one call.
 //!
-//! Each name is a separate source. Its schema (`schemas/gauge.fbs`) is compiled with a placeholder
-//! for the unit, which is replaced here, so that the library needs no compiler for schemas.
+//! Each name is a separate source. The schema of this source (`schemas/gauge.fbs`) is compiled in
+//! advance, with a placeholder for the unit. This module replaces the placeholder, so that the
+//! library needs no schema compiler.
 
 use std::sync::Arc;
 

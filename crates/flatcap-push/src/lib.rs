@@ -1,9 +1,9 @@
 //! Pushes an application's own frames to the flight recorder flatcap, through shared memory
 //! (docs/PUSH.md).
 //!
-//! A push makes a system call only when it needs a lane, a source in the lane or a slab, and once a
-//! second. In these cases it takes the lock of the connection. A recorder that does not reply in
-//! time counts as gone.
+//! A push makes a system call only when it needs a lane, a source in the lane or a slab, and also
+//! once a second. In these cases it takes the lock of the connection. A recorder that does not
+//! reply in time counts as gone.
 //!
 //! | to | use |
 //! |---|---|

@@ -11,12 +11,13 @@ use super::source::PushSource;
 
 const SCHEMA: &[u8] = include_bytes!("../generated/log_record.bfbs");
 const ROOT: &str = "flatcap.push.LogRecord";
-/// Maximum number of fields of a record. Further fields are left out.
+/// Maximum number of fields of a record. Fields above this limit are left out.
 const FIELDS_MAX: usize = 32;
-/// Maximum length of a string, in bytes. The rest is cut, so that one record does not fill a lane.
+/// Maximum length of a string, in bytes. A longer string is cut at this length, so that one record
+/// does not fill a lane.
 const TEXT_BYTES_MAX: usize = 8192;
 
-/// Returns the offset of the field with this number in a vtable.
+/// Returns the offset of a field in a vtable, given the id of the field.
 const fn slot(number: u16) -> u16 {
     4 + 2 * number
 }
@@ -66,7 +67,7 @@ pub(crate) fn source(client: &PushClient, name: &str) -> Result<PushSource, Setu
 }
 
 impl LogRecord<'_> {
-    /// Pushes the record. If it is dropped, the source counts it.
+    /// Pushes the record. If the record is dropped, the source counts the drop.
     pub(crate) fn push(&self, source: &PushSource) {
         let pushed = BUILDER.try_with(|builder| {
             let Ok(mut builder) = builder.try_borrow_mut() else { return source.count_busy() };
@@ -99,7 +100,7 @@ impl LogRecord<'_> {
     }
 }
 
-/// A table in a builder.
+/// A field of a log record as a table in a FlatBuffer builder.
 #[derive(Debug, Clone, Copy)]
 struct FieldTable;
 

@@ -15,14 +15,14 @@ use crate::process_mark::ProcessMark;
 #[derive(Debug)]
 pub(crate) struct Mapping {
     map: ManuallyDrop<MmapRaw>, // longer than CONTROL_BYTES
-    /// The mark of the process that made the mapping. If the kernel has no marks, the process is
-    /// identified by its id.
+    /// The mark of the process that made the mapping. If the kernel does not support marks, the
+    /// process is identified by its process id.
     mark: Option<ProcessMark>,
     process: u32,
 }
 
 impl Mapping {
-    /// Maps a lane. The recorder has sealed its size, so no access can fail.
+    /// Maps a lane. The recorder has sealed the size of the mapped file, so no access can fail.
     pub(crate) fn new(file: &File) -> io::Result<(Self, LaneHeader)> {
         let bytes = file.metadata()?.len();
         let page = {

@@ -1,5 +1,6 @@
 //! Detects a fork. A mark is a word in a page that the kernel clears in a child
-//! (`MADV_WIPEONFORK`). The check takes one load, and works for every way of forking.
+//! (`MADV_WIPEONFORK`). Checking the mark takes one load instruction, and works for every way of
+//! forking.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,8 +17,8 @@ pub(crate) struct ProcessMark {
 }
 
 impl ProcessMark {
-    /// Returns the mark of this process. Returns `None` if the kernel does not support such pages
-    /// (before 4.14).
+    /// Returns the mark of this process. Returns `None` if the kernel does not support
+    /// `MADV_WIPEONFORK` (before 4.14).
     pub(crate) fn current() -> Option<Self> {
         static WORD: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
         let word = (*WORD.get_or_init(wiped_word))?;

@@ -1,6 +1,6 @@
 //! The state of a process, that is, its connection to the recorder and its lanes. This module sends
-//! and receives all messages, under one lock. A push takes the lock only when it needs a lane, a
-//! source in the lane or a slab, and once a second.
+//! and receives all messages, under one lock. A push takes the lock only once a second, and when it
+//! needs a lane, a slot for a source, or a slab.
 
 use std::fs::File;
 use std::io;
@@ -17,12 +17,13 @@ use super::setup::{ClientSetup, PushBudget, SOURCES_MAX};
 
 /// Time between two attempts to find a recorder.
 const ATTEMPT_EVERY_NS: u64 = NS_PER_S;
-/// Maximum number of lanes that are kept for a recorder. If there are more, the oldest lane without
-/// a writer is dropped. Memory therefore does not grow if a recorder never reports a rescued lane.
+/// Maximum number of lanes that are retained until a recorder has rescued them. If there are more
+/// lanes, the oldest lane without a writer is dropped. Memory therefore does not grow if a recorder
+/// never reports a rescued lane.
 const HELD_LANES_MAX: usize = 1024;
 
-/// Numbers of dropped samples of each source. Several threads may use the same counters one after
-/// the other, but only one thread writes at a time.
+/// For each source, the number of dropped samples. Several threads may use the same counters one
+/// after the other, but only one thread writes at a time.
 #[derive(Debug)]
 pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
 
@@ -30,7 +31,7 @@ pub(crate) struct DropCounters([AtomicU64; SOURCES_MAX]);
 #[derive(Debug)]
 pub(crate) struct LaneEnd {
     pub(crate) writer: LaneWriter<Mapping>,
-    /// The number of the connection to which the lane belongs.
+    /// The sequence number of the connection to which the lane belongs.
     pub(crate) connection: u64,
     memory: Arc<File>,
 }
@@ -55,14 +56,14 @@ struct RegistryState {
     budget: LaneBudget,    // as this recorder has stated it
 }
 
-/// Refusals of a recorder. The first refusal is mostly the cause of later ones.
+/// Refusals of a recorder. The first refusal usually causes the later ones.
 #[derive(Debug, Default)]
 struct RefusalTexts {
     first: String,
     last: String,
 }
 
-/// A lane that may have frames that no recorder has in its files.
+/// A lane whose frames may not yet be in the files of any recorder.
 #[derive(Debug)]
 struct HeldLane {
     resumption: LaneResumption,
@@ -93,7 +94,7 @@ impl Registry {
     }
 
     /// Reads the messages of the recorder. If there is no connection and the next attempt is due,
-    /// connects. Returns the number of the connection.
+    /// connects. Returns the sequence number of the connection.
     pub(crate) fn check(&self, client: &ClientSetup, now_ns: u64) -> u64 {
         let mut state = self.lock();
         state.poll();
@@ -158,7 +159,8 @@ impl Registry {
         self.lock().hand_over(end);
     }
 
-    /// Asks the recorder to read a lane soon. Returns whether there is a recorder.
+    /// Asks the recorder to read a lane soon. Returns whether the client is connected to a
+    /// recorder.
     pub(crate) fn wake(&self, end: &LaneEnd) -> bool {
         let mut state = self.lock();
         state.poll();
@@ -249,8 +251,8 @@ impl RefusalTexts {
 }
 
 impl RegistryState {
-    /// Connects to the first recorder that listens. If no recorder listens, this does not count as
-    /// a refusal.
+    /// Connects to the first recorder that listens. The absence of a listening recorder does not
+    /// count as a refusal.
     fn connect(&mut self, client: &ClientSetup) {
         self.unreachable.clear();
         for place in &client.sockets {
@@ -361,9 +363,10 @@ impl RegistryState {
         }
     }
 
-    /// Offers a lane of an earlier connection to the recorder. Returns whether the lane must be
-    /// kept. It is kept until the recorder has rescued it, because this recorder may be killed too.
-    /// If the recorder refuses a lane without a writer, the lane is not kept.
+    /// Offers a lane of an earlier connection to the recorder. Returns whether the client must
+    /// retain the lane. The client retains the lane until the recorder has rescued it, because this
+    /// recorder may be killed, too. If the recorder refuses a lane without a writer, the client
+    /// does not retain the lane.
     fn resume(&mut self, lane: &HeldLane) -> bool {
         let request = PushRequest::Resume(lane.resumption);
         let is_taken = |reply, _| matches!(reply, PushReply::Resume).then_some(());
@@ -371,9 +374,9 @@ impl RegistryState {
         taken.is_some() || self.connection.is_none() || !lane.resumption.is_final
     }
 
-    /// Sends a request. Returns the wanted part of the reply. Returns `None` if there is no
-    /// recorder, or if the recorder refuses or does not reply in time. After a missing reply or a
-    /// fatal refusal, the connection is closed.
+    /// Sends a request. Returns the part of the reply that the caller needs. Returns `None` if
+    /// there is no recorder, or if the recorder refuses or does not reply in time. After a missing
+    /// reply or a fatal refusal, the connection is closed.
     fn ask<R>(
         &mut self,
         request: &PushRequest,

@@ -1,5 +1,5 @@
-//! The setup of a client and its sources. All other modules read the setup, and
-//! no module changes it.
+//! The setup of a client and its sources. All other modules read the setup, and no module changes
+//! it.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -25,16 +25,16 @@ pub enum OnFullLane {
     /// Drops the sample.
     #[default]
     DropNewest,
-    /// Drops the oldest slab of the lane, with samples of any source.
+    /// Drops the oldest slab of the lane, whichever sources its samples belong to.
     DropOldest,
     /// Waits for space, up to a limit.
     Block,
 }
 
-/// The data of a source that a push needs.
+/// The data that a push needs about a source.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceSlot {
-    /// The number of the source in the client, which is also its slot in each lane.
+    /// The index of the source in the client. The same index is the source's slot in each lane.
     pub(crate) number: u8,
     pub(crate) on_full: OnFullLane,
 }
@@ -43,20 +43,20 @@ pub(crate) struct SourceSlot {
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// The push socket. If `None`, the value of the environment variable `FLATCAP_PUSH_SOCKET` is
-    /// used. Without this variable, the client tries the socket of the service
-    /// (/run/flatcap/push.sock) and of a recorder that this user has started
+    /// used. Without this variable, the client tries two sockets: that of the service
+    /// (/run/flatcap/push.sock), and that of a recorder that this user has started
     /// (/dev/shm/flatcap-UID/push.sock).
     pub socket: Option<PathBuf>,
-    /// Number of bytes of a thread's ring, or 0 for the recorder's default.
+    /// Size of a thread's ring in bytes, or 0 for the recorder's default.
     pub ring_bytes: u64,
-    /// Whether samples are stamped with the processor's timestamp counter, if the kernel uses it
-    /// for its own clock.
+    /// Whether to stamp samples with the processor's timestamp counter, provided that the kernel
+    /// uses the counter for its own clock.
     pub use_counter: bool,
     /// Maximum time that a push waits for space, with [`OnFullLane::Block`].
     pub block_limit: Duration,
     /// Maximum time that a thread waits for the recorder's reply when it sets up a source or a
     /// lane. The recorder replies within microseconds. A recorder that does not reply in time is
-    /// stuck, and counts as gone.
+    /// stuck, and is treated as disconnected.
     pub reply_limit: Duration,
 }
 
@@ -91,20 +91,20 @@ pub struct SourceOptions<'a> {
 }
 
 /// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames above
-/// the limits wait in the lanes. If a lane is full, [`OnFullLane`] decides.
+/// the limits wait in the lanes. If a lane is full, [`OnFullLane`] determines the action of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushBudget {
     /// CPU time for the frames of all users, in nanoseconds per second. 1,000,000,000 is one core.
     pub cpu_ns_per_second: u64,
-    /// Maximum number of frames per second of this user, or `None` if it is unlimited.
+    /// Maximum number of frames that this user may push per second, or `None` if it is unlimited.
     pub user_frames_per_second: Option<u64>,
-    /// Maximum number of bytes per second of this user, or `None` if it is unlimited.
+    /// Maximum number of bytes that this user may push per second, or `None` if it is unlimited.
     pub user_bytes_per_second: Option<u64>,
 }
 
 impl PushBudget {
-    /// Returns the budget that a lane states.
+    /// Returns the budget that the recorder states in a lane.
     pub(crate) fn of(lane: LaneBudget) -> Option<Self> {
         let limit = |number: u64| (number > 0).then_some(number);
         Some(Self {
@@ -115,7 +115,7 @@ impl PushBudget {
     }
 }
 
-/// The setup of a client, as it was opened.
+/// The setup of a client at the time when the client was opened.
 #[derive(Debug)]
 pub(crate) struct ClientSetup {
     pub(crate) name: String,
@@ -123,7 +123,7 @@ pub(crate) struct ClientSetup {
     pub(crate) sockets: Vec<SocketPlace>,
     pub(crate) options: ClientOptions,
     pub(crate) sources: [OnceLock<ClientSource>; SOURCES_MAX],
-    /// The time at which the client was opened, if the counter is used.
+    /// If samples are stamped with the timestamp counter, the time at which the client was opened.
     pub(crate) opened: Option<ClockPoint>,
 }
 
@@ -131,8 +131,8 @@ pub(crate) struct ClientSetup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocketPlace {
     pub(crate) path: PathBuf,
-    /// The user who must own the socket's directory, if the owner matters. It matters in /dev/shm,
-    /// because any user can create a directory with this name there.
+    /// The user who must own the socket's directory, if the owner matters. The owner matters in
+    /// /dev/shm, because any user can create a directory with this name there.
     pub(crate) owner: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The part of a client that its threads share, that is, the setup, and the registry of each
+//! The state that the threads of a client share. It consists of the setup and of one registry per
 //! process.
 
 use std::sync::{Arc, OnceLock};
@@ -6,22 +6,22 @@ use std::sync::{Arc, OnceLock};
 use super::registry::Registry;
 use super::setup::ClientSetup;
 
-/// A handle of a client. Dropping the last handle closes the client. Threads keep the shared part
-/// as long as they live.
+/// A handle of a client. Dropping the last handle closes the client. A thread keeps the shared
+/// state alive until the thread ends.
 #[derive(Debug)]
 pub(crate) struct ClientHandle {
     pub(crate) shared: Arc<ClientShared>,
 }
 
-/// The part that all threads use.
+/// The state that all threads of a client use.
 #[derive(Debug)]
 pub(crate) struct ClientShared {
     pub(crate) setup: ClientSetup,
     first: ProcessState,
 }
 
-/// The part of a client in one process. A child does not use its parent's part, whose locks may be
-/// held by threads that the child does not have.
+/// The state of a client in one process. A child process does not use its parent's state. The locks
+/// in that state may be held by threads that do not exist in the child.
 #[derive(Debug)]
 pub(crate) struct ProcessState {
     process: u32,
@@ -36,12 +36,12 @@ impl Drop for ClientHandle {
 }
 
 impl ClientShared {
-    /// Creates the part of this process.
+    /// Creates the state of a client in this process.
     pub(crate) fn new(setup: ClientSetup) -> Self {
         Self { setup, first: ProcessState::new() }
     }
 
-    /// Returns the part of this process.
+    /// Returns the state of the client in the calling process.
     pub(crate) fn process(&self) -> &ProcessState {
         let process = std::process::id();
         let mut state = &self.first;

@@ -1,4 +1,4 @@
-//! A source of a client, to which any thread can push samples.
+//! A source of a client. Any thread can push samples to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use super::setup::{ClientSource, SourceSlot};
 use super::shared::ClientHandle;
 use super::thread_lane::push;
 
-/// A source. It is cheap to clone, and any thread may push samples to it.
+/// A source. A handle of a source is cheap to clone, and any thread may push samples to it.
 #[derive(Debug, Clone)]
 pub struct PushSource {
     client: Arc<ClientHandle>,
@@ -22,20 +22,20 @@ impl PushSource {
         Self { client, slot }
     }
 
-    /// Pushes a sample with this payload, with the current time.
+    /// Pushes a sample with this payload and the current time.
     ///
     /// # Errors
-    /// The reason why the sample was dropped. A dropped sample is counted.
+    /// The error is the reason why the sample was dropped. A dropped sample is counted.
     #[inline]
     pub fn push(&self, payload: &[u8]) -> Result<(), PushError> {
         self.push_with(payload.len(), |place| copy(place, payload))
     }
 
-    /// Pushes a sample. `fill` writes the payload of `bytes` bytes in place. Before the call, the
-    /// memory has arbitrary content. It may have any alignment.
+    /// Pushes a sample. The function `fill` writes the payload of `bytes` bytes directly into the
+    /// lane. Before the call, the memory has arbitrary content. The memory may have any alignment.
     ///
     /// # Errors
-    /// The reason why the sample was dropped. A dropped sample is counted.
+    /// The error is the reason why the sample was dropped. A dropped sample is counted.
     #[inline]
     pub fn push_with(&self, bytes: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), PushError> {
         let pushed = push(&self.client.shared, &self.slot, bytes, fill);

@@ -1,4 +1,4 @@
-//! The lane of a thread, and the data that it needs for a push.
+//! The lane of a thread, and the data that the thread needs for a push.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -15,25 +15,27 @@ use super::registry::{DropCounters, LaneEnd};
 use super::setup::{OnFullLane, SourceSlot};
 use super::shared::ClientShared;
 
-/// Maximum number of pushes without a recorder between two readings of the clock. The actual number
-/// is about the number of pushes in [`LOOK_EVERY_NS`]. The clock is not read at each push, because
-/// reading it takes as long as twenty pushes that drop.
+/// Maximum number of pushes between two readings of the clock while no recorder is connected. The
+/// interval between two readings is chosen so that the clock is read about once per
+/// [`LOOK_EVERY_NS`]. The clock is not read at each push, because reading it takes as long as
+/// twenty pushes that drop their sample.
 const UNTIMED_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = NS_PER_S / 10;
-/// Minimum pause of a push that waits for space, in nanoseconds. The next constant is the maximum.
+/// Minimum pause of a push that waits for space, in nanoseconds. The constant below this one is the
+/// maximum pause.
 const PAUSE_MIN_NS: u64 = 50_000;
 const PAUSE_MAX_NS: u64 = 1_000_000;
-/// Maximum number of steps of the preparation for one sample. A step gets a new lane, a slot or the
-/// next slab.
+/// Maximum number of steps to prepare the lane for one sample. A step gets a new lane, a slot or
+/// the next slab.
 const STEPS_MAX: u32 = 8;
 
 thread_local! {
-    /// The lane that was used last. Empty while it is being used, so that a signal handler does not
-    /// find it.
+    /// The lane that was used last. The cell is empty while the lane is in use, so that a signal
+    /// handler does not find the lane.
     static CURRENT: LaneCell = const { Cell::new(None) };
     /// Whether this thread has already had a lane.
     static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
-    /// The lanes of other clients.
+    /// The lanes of this thread for other clients.
     #[allow(clippy::vec_box, reason = "boxes move between here and `CURRENT`")]
     static OTHERS: RefCell<Vec<Box<ThreadLane>>> = const { RefCell::new(Vec::new()) };
 }
@@ -54,7 +56,7 @@ pub(crate) struct ThreadLane {
     refused: u64, // sources, by bit, that this recorder does not take
 }
 
-/// The slot of the lane that was used last.
+/// The cell of the lane that the thread used last.
 type LaneCell = Cell<Option<Box<ThreadLane>>>;
 
 /// Pushes a sample of `bytes` bytes through the lane of this thread. `fill` writes its payload.
@@ -76,7 +78,7 @@ pub(crate) fn push(
     pushed.unwrap_or(Err(PushError::Busy))
 }
 
-/// Pushes a sample through this lane, or drops it, and puts the lane back.
+/// Pushes a sample through this lane, or drops the sample. Then puts the lane back into its cell.
 #[inline]
 fn push_by(
     current: &LaneCell,
@@ -92,8 +94,8 @@ fn push_by(
     push_to_lane(current, lane, source, bytes, fill)
 }
 
-/// Pushes a sample through this lane and puts the lane back. Not inlined, so that the fast path of
-/// a drop does not save the registers that this function needs.
+/// Pushes a sample through this lane, and then puts the lane back into its cell. Not inlined, so
+/// that the fast path of a drop does not save the registers that this function needs.
 #[inline(never)]
 fn push_to_lane(
     current: &LaneCell,
@@ -125,7 +127,7 @@ pub(crate) fn put_lane(lane: Box<ThreadLane>) {
     let _ends = CURRENT.try_with(|current| current.set(Some(lane)));
 }
 
-/// A lane in use, and the slot to which it belongs.
+/// A lane that is in use, and the cell to which the lane returns.
 struct HeldLane<'c> {
     current: &'c LaneCell,
     lane: Option<Box<ThreadLane>>,
@@ -179,7 +181,7 @@ impl ThreadLane {
         }
     }
 
-    /// The fast path without a recorder. Drops a sample, unless it is time to search for a
+    /// The fast path if no recorder is connected. Drops a sample, unless it is time to search for a
     /// recorder. Returns whether the sample was dropped.
     #[inline]
     fn drops_fast(&mut self, slot: u8) -> bool {
@@ -191,7 +193,7 @@ impl ThreadLane {
         is_dropped
     }
 
-    /// Pushes a sample, whose payload `fill` writes.
+    /// Pushes a sample. The function `fill` writes its payload.
     #[inline]
     fn push(
         &mut self,
@@ -226,7 +228,8 @@ impl ThreadLane {
         Ok(())
     }
 
-    /// Begins a sample. Returns the place for its payload of up to `bytes` bytes.
+    /// Begins a sample. Returns the memory for the sample's payload, which may have up to `bytes`
+    /// bytes.
     pub(crate) fn begin(&mut self, source: &SourceSlot, bytes: usize) -> Result<BegunSample, PushError> {
         self.prepare(source, bytes)?;
         let mono_ns = self.clock.now_ns();
@@ -235,7 +238,7 @@ impl ThreadLane {
         Ok(BegunSample { slot: source.number, bytes, mono_ns, place })
     }
 
-    /// Completes a sample whose payload is the first `bytes` bytes of its place.
+    /// Completes a sample. Its payload is the first `bytes` bytes of the sample's memory.
     pub(crate) fn commit(&mut self, sample: &BegunSample, bytes: usize) -> Result<(), PushError> {
         let is_own = self.mark.is_some_and(ProcessMark::is_own_process);
         match &mut self.end {
@@ -293,7 +296,7 @@ impl ThreadLane {
     }
 
     /// Called once a second. Reads the messages of the recorder. If no recorder is connected,
-    /// searches for one. If another recorder is connected, changes the lane.
+    /// searches for one. If the recorder has changed, replaces the lane.
     fn check(&mut self, now_ns: u64) {
         if self.end.is_none() {
             self.choose_untimed(now_ns);
@@ -343,7 +346,7 @@ impl ThreadLane {
         is_bound
     }
 
-    /// Opens the next slab. If the ring is full, follows the policy.
+    /// Opens the next slab. If the ring is full, applies the policy `on_full`.
     fn open_next(&mut self, on_full: OnFullLane, now_ns: u64) -> bool {
         let Some(end) = &mut self.end else { return false };
         let registry = &self.client.process().registry;
@@ -377,7 +380,7 @@ impl Drop for ThreadLane {
     }
 }
 
-/// A sample that was begun, with the place of its payload.
+/// A sample that was begun, with the address of its payload.
 #[derive(Debug)]
 pub(crate) struct BegunSample {
     slot: u8,

@@ -31,8 +31,8 @@ const RUN_ID: u64 = 7;
 const BEGIN_S: i64 = 1_700_000_000;
 const PERIOD_NS: u64 = 1_000_000;
 const SEGMENT_SAMPLES: u64 = 900_000;
-/// Distance between spikes, in samples. The field `wave`, which is at most 1 otherwise, is 100 in a
-/// single sample.
+/// Distance between spikes, in samples. The field `wave` is at most 1, but at each spike it is 100
+/// in a single sample.
 const SPIKE_EVERY: u64 = 10_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -47,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Draws the whole recording, and then shorter and shorter parts of it around its largest value.
+/// Draws the whole recording. Then draws shorter and shorter ranges of time around the largest
+/// value of the recording.
 fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
     let paths = [path];
     let span = recording_span(&paths, None)?.ok_or("the recording has no samples")?;
@@ -95,7 +96,7 @@ fn draw(path: PathBuf, field: &str, pixels: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes segments of synthetic samples. The samples of each source have the same values.
+/// Writes segments of synthetic samples. All sources have the same values in their samples.
 fn write(folder: &Path, segments: u64, sources: u16) -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let storage = Folder(folder.to_owned());

@@ -17,7 +17,7 @@ pub struct ColumnBatch {
     pub table: usize,
     /// The source's id in the run.
     pub source: u16,
-    /// The samples to which the rows belong, in the order of time.
+    /// The samples to which the rows belong, in time order.
     pub times: BatchTimes,
     /// The sample and element of each row.
     pub rows: RowSource,
@@ -26,11 +26,11 @@ pub struct ColumnBatch {
     /// For each sample, whether the sample leaves out elements that exist. Empty if no sample
     /// leaves out elements.
     pub sparse: Vec<bool>,
-    /// For each column with a counter that wraps to 0: the position of the column, and the value at
-    /// which the counter wraps, in each row.
+    /// For each column with a counter that wraps to 0, the position of the column and, for each
+    /// row, the value at which the counter wraps.
     pub ranges: Vec<(usize, ValueColumn)>,
-    /// The rows that pass the condition of the query, in ascending order. `None` if the batch
-    /// contains no other rows.
+    /// The rows that pass the condition of the query, in ascending order. `None` if all rows of the
+    /// batch pass the condition.
     pub passing: Option<Vec<usize>>,
 }
 
@@ -39,9 +39,9 @@ pub struct ColumnBatch {
 pub struct BatchTimes {
     /// Sequence numbers.
     pub seq: Vec<u64>,
-    /// Begin of each sample, in nanoseconds of the monotonic clock.
+    /// Start of each sample, in nanoseconds of the monotonic clock.
     pub mono_ns: Vec<u64>,
-    /// Begin of each sample, in nanoseconds of wall time.
+    /// Start of each sample, in nanoseconds of wall time.
     pub wall_ns: Vec<i64>,
     /// Duration of each sample, in nanoseconds.
     pub duration_ns: Vec<u32>,
@@ -59,7 +59,8 @@ pub enum RowSource {
     Elements {
         /// For each row, the position of its sample in [`BatchTimes`], in ascending order.
         samples: Vec<u32>,
-        /// For each row, its element, for [`ElementNames`](super::ElementNames).
+        /// For each row, the id of its element, which [`ElementNames`](super::ElementNames)
+        /// resolves.
         elements: Vec<u32>,
         /// For each row, the name of its element in the sample.
         names: Vec<ElementName>,
@@ -85,8 +86,8 @@ impl ColumnBatch {
         }
     }
 
-    /// Returns whether a sample may leave out elements that exist, because the sample is marked as
-    /// such or was cut.
+    /// Returns whether a sample may leave out elements that exist. This is so if the sample was
+    /// cut, or is marked as leaving out elements.
     pub fn leaves_out(&self, sample: usize) -> bool {
         let flags = self.times.flags.get(sample).copied().unwrap_or_default();
         leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()
@@ -155,7 +156,7 @@ impl BatchTimes {
         self.flags.extend(matrix.values(FLAGS, rows).iter().map(|bits| *bits as u16));
     }
 
-    /// Returns the number of samples whose time is before a monotonic time.
+    /// Returns the number of samples before a monotonic time.
     pub(super) fn before(&self, mono_ns: u64) -> usize {
         // `u64::MAX` means that there is no limit, so samples of the last representable nanosecond
         // belong to the batch, too.
@@ -176,8 +177,8 @@ impl BatchTimes {
         }
     }
 
-    /// Splits off the samples from position `at` on. Reserves space for `samples` samples in this
-    /// part.
+    /// Splits off the samples from position `at` on. Reserves space for `samples` samples in the
+    /// part that is split off.
     pub(super) fn split_off(&mut self, at: usize, samples: usize) -> Self {
         Self {
             seq: split_off(&mut self.seq, at, samples),

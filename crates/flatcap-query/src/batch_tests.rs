@@ -24,7 +24,8 @@ fn batches_of_escaped_texts_are_short() {
     check_batches(&vec![0xff; TEXT_BYTES / 4], 4);
 }
 
-/// Checks the lengths of the batches of a string whose printed form is longer by a factor.
+/// Checks the lengths of the batches for samples with a string. The printed form of the string is
+/// `expansion` times as long as the string.
 fn check_batches(text: &[u8], expansion: usize) {
     let printed_bytes = text.len() * expansion;
     let folder = tempfile::tempdir().unwrap();

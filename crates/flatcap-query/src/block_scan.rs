@@ -100,7 +100,7 @@ impl BlockScan {
         Ok(ScanStep::Continue)
     }
 
-    /// Returns a monotonic time. No row that follows has an earlier time.
+    /// Returns a monotonic time. No later row has a time before the returned time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
         // The samples of each source are in the order of time. Between samples of different
         // sources, the time may step back by at most the window.

@@ -20,7 +20,7 @@ use super::template_cache::TemplateCache;
 /// The collectors of a query. The key is the id of the source in the current run.
 pub(super) type Collectors = BTreeMap<u16, Collector>;
 
-/// Number of bytes of a payload that count as one value if strings are read. The number is chosen
+/// Number of bytes of a payload that count as one value if strings are read. This number is chosen
 /// so that a batch has at most about 32 MiB of strings.
 // A reader may write a string for each row, although the batch stores equal strings only one time.
 const VALUE_PAYLOAD_BYTES: usize = 128;
@@ -34,8 +34,8 @@ pub(super) struct Collector {
     times: BatchTimes,
     /// Number of samples for which a new batch reserves space.
     space: usize,
-    /// Total length of the payloads of the collected samples, in bytes. The strings of these
-    /// samples are not longer in total.
+    /// Total length of the payloads of the collected samples, in bytes. In total, the strings of
+    /// these samples are not longer than the payloads.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
@@ -95,7 +95,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Adds a sample by a walk of all values of its payload.
+    /// Reads all values of a payload, and adds them as a sample.
     ///
     /// # Errors
     /// The payload does not fit its schema. In this case the collector keeps no row of the payload.
@@ -188,8 +188,8 @@ impl Collector {
     }
 }
 
-/// Appends the rows of the sample with this number, by a walk of the values of its payload. Reads a
-/// list of structs in one step if `elements` is present.
+/// Reads all values of a payload, and appends them as rows of the sample with this position in the
+/// batch. Reads a list of structs in one step if `elements` is present.
 ///
 /// # Errors
 /// The payload does not fit its schema. In this case no row of the payload remains in the tables.

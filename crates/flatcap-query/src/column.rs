@@ -10,7 +10,7 @@ use super::text_column::TextColumn;
 /// The values of one field, one per row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValueColumn {
-    /// The values. In a row without a value, the value is 0, false or empty.
+    /// The values. For a row without a value, the stored value is 0, false or empty.
     pub values: ColumnValues,
     /// The rows that have a value.
     pub valid: ValidRows,
@@ -23,8 +23,8 @@ pub enum ColumnValues {
     Unsigned(Vec<u64>),
     /// Signed integers.
     Signed(Vec<i64>),
-    /// 32-bit floats. Their decimal form is shorter than the decimal form of the same value with 64
-    /// bits.
+    /// 32-bit floats. The decimal form of a 32-bit float is shorter than that of the same value as
+    /// a 64-bit float.
     Float32(Vec<f32>),
     /// 64-bit floats.
     Float(Vec<f64>),
@@ -133,8 +133,8 @@ impl ValueColumn {
         self.valid.push(true);
     }
 
-    /// Sets the value of the last row. In a column of strings, a number is an enum value without a
-    /// name. The number is stored as its digits.
+    /// Sets the value of the last row. In a column of strings, a number stands for an enum value
+    /// that has no name. The number is stored as its digits.
     pub(super) fn set_last(&mut self, value: FieldValue<'_>) {
         let is_set = match (&mut self.values, value) {
             (ColumnValues::Unsigned(values), FieldValue::Unsigned(number)) => set_last(values, number),
@@ -166,7 +166,7 @@ impl ValueColumn {
         self.valid.grow(rows);
     }
 
-    /// Writes rows that were appended by [`grow`](Self::grow) and have the same value.
+    /// Writes one value to several rows that [`grow`](Self::grow) has appended.
     pub(super) fn write_constant(&mut self, rows: StridedRows, value: FieldValue<'_>) {
         let is_set = match (&mut self.values, value) {
             (ColumnValues::Unsigned(values), FieldValue::Unsigned(number)) => rows.fill(values, number),
@@ -233,7 +233,7 @@ impl ValueColumn {
         self.remove_absent(rows, bits, reader);
     }
 
-    /// Writes rows that were appended by [`grow`](Self::grow) with values that are given as bits.
+    /// Writes values to rows that [`grow`](Self::grow) has appended. The values are given as bits.
     #[allow(clippy::cast_possible_truncation, reason = "bits of a float of four bytes")]
     pub(super) fn write_bits(
         &mut self,
@@ -259,7 +259,7 @@ impl ValueColumn {
         self.remove_absent(rows, bits.iter().copied(), reader);
     }
 
-    /// Marks the rows as absent whose bits are the field's value for absence.
+    /// Marks a row as absent if its bits are those that mean absence in the field.
     #[inline]
     fn remove_absent(
         &mut self,
@@ -291,8 +291,8 @@ impl ValueColumn {
         }
     }
 
-    /// Appends a row with a string. The row that is `distance` rows before probably has the same
-    /// string.
+    /// Appends a row with a string. The row `distance` positions before the new row probably has
+    /// the same string.
     pub(super) fn push_text(&mut self, text: &str, distance: usize) {
         match &mut self.values {
             ColumnValues::Text(column) => {
@@ -320,7 +320,8 @@ impl ValueColumn {
         Self { values, valid }
     }
 
-    /// Splits off the rows from position `at` on. Reserves space for `rows` rows in this part.
+    /// Splits off the rows from position `at` on. Reserves space for `rows` rows in the part that
+    /// is split off.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let values = match &mut self.values {
             ColumnValues::Unsigned(values) => ColumnValues::Unsigned(split_off(values, at, rows)),
@@ -357,7 +358,7 @@ impl PartialEq for ValidRows {
 impl Eq for ValidRows {}
 
 impl ValidRows {
-    /// Returns the set of all rows of a column with this number of rows.
+    /// For a column with this number of rows, returns the set of all rows.
     pub fn all(rows: usize) -> Self {
         Self { bits: None, rows }
     }
@@ -372,12 +373,12 @@ impl ValidRows {
                 .is_none_or(|bits| bits.get(row / 64).is_some_and(|word| word >> (row % 64) & 1 == 1))
     }
 
-    /// Returns whether every row is in the set.
+    /// Returns whether the set contains every row of the column.
     pub fn are_all(&self) -> bool {
         self.bits.is_none()
     }
 
-    /// Appends a row, which is in the set if it is valid.
+    /// Appends a row to the column. If `is_valid` is true, adds the row to the set.
     pub(super) fn push(&mut self, is_valid: bool) {
         let row = self.rows;
         self.rows += 1;

@@ -1,11 +1,11 @@
-//! Type, unit and kind of a column. Two runs may have columns with the same path and with different
+//! Type, unit and kind of a column. Columns of two runs may have the same path, but different
 //! types, units or kinds.
 
 use flatcap_format::schema::{ColumnType, LeafField, MetricKind};
 
 use super::path_text::{is_plain_value, quoted_value};
 
-/// Written in braces to select a column that has no unit.
+/// The word that is written in braces to select a column without a unit.
 const NO_UNIT: &str = "no unit";
 
 const TYPES: [(ColumnType, &str); 6] = [
@@ -36,7 +36,7 @@ pub(super) struct ColumnMeaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MeaningPart {
     pub(super) text: Box<str>,
-    /// Whether the part is in quotes. A part in quotes is a unit.
+    /// Whether the part of the path is in quotes. A quoted part in the braces is a unit.
     pub(super) is_quoted: bool,
 }
 
@@ -78,7 +78,7 @@ impl ColumnMeaning {
 }
 
 impl MeaningPart {
-    /// Returns the part in the form in which it is written in braces.
+    /// Returns this type, unit or kind as it is written in the braces of a path.
     pub(super) fn written(&self) -> String {
         if self.is_quoted { quoted_value(&self.text) } else { self.text.to_string() }
     }

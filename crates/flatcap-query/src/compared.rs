@@ -1,4 +1,5 @@
-//! Binds a condition on rows to the fields of a source, and to the columns with their values.
+//! Binds a condition on rows to the fields of a source, and to the columns that contain the values
+//! of these fields.
 
 use std::convert::Infallible;
 
@@ -22,10 +23,11 @@ struct BoundValue {
     field: SelectedField,
     test: Option<ValueTest>,
     scale: Scale,
-    /// Whether a row that is an element of the field's list is compared by the value of this
-    /// element.
+    /// Whether the condition on a row reads the value of the row's own element, if the row is an
+    /// element of the field's list.
     is_of_row: bool,
-    /// Position in the selected fields of the field as the condition selects its elements.
+    /// Index in the list of selected fields. The entry contains the field, and the elements that
+    /// the condition selects.
     own: usize,
     local: Vec<usize>,
 }
@@ -118,8 +120,8 @@ fn refused(part: &str) -> QueryError {
 ///
 /// # Errors
 /// A path leads to several fields, or `checks_values` is true and a value does not fit its field.
-/// Without `checks_values`, the result of a comparison that does not fit its field is unknown. The
-/// field may have another type in other runs.
+/// Without `checks_values`, the result of a comparison that does not fit its field is unknown. Such
+/// a comparison may be valid in other runs, in which the field has another type.
 pub(super) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,

@@ -2,10 +2,11 @@
 //! the samples of another source.
 //!
 //! The counters of threads are not a part of the source `process`. The samples of `process` have
-//! other times and numbers, and all values of a row must belong to one sample. At the period of
-//! /proc, these counters would be no better than the counters in /proc. The number of a computed
-//! sample is its time divided by the step, so missing numbers show holes. The counters of the
-//! computed source begin at 0 at the start of a query, so only their changes are meaningful.
+//! other times and sequence numbers, but all values of a row must belong to one sample. If they
+//! were sampled with the period of /proc, these counters would be no better than the counters in
+//! /proc. The sequence number of a computed sample is its time divided by the step, so missing
+//! numbers show holes. The counters of the computed source begin at 0 at the start of a query, so
+//! only their changes are meaningful.
 
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
@@ -16,19 +17,19 @@ pub(super) const TASKS_ID: u16 = u16::MAX;
 /// The period of the source `tasks` in nanoseconds, unless a query requests shorter steps.
 // This is the resolution of the times in /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
-/// Maximum number of divisors that are tried to divide a step evenly. The first divisor is the
-/// smallest that makes the parts short enough.
+/// Maximum number of divisors that are tried to divide a step evenly. The first divisor that is
+/// tried is the smallest one that makes the parts short enough.
 const PARTS_MORE_MAX: u64 = 1_000;
 
-/// Returns the source that is computed from these sources. Returns it even if a recorded source has
-/// the same name.
+/// Returns the source that is computed from these sources. Returns the computed source even if a
+/// recorded source has the same name.
 pub(super) fn computed_source(sources: &[SourceInfo]) -> Option<SourceInfo> {
     // A recorded source with the same name is selected by its id in paths.
     events_of(sources).map(|_| tasks_source())
 }
 
-/// Returns the recorded sources with the same name as a computed source. `sources` determine which
-/// source is computed.
+/// Returns the recorded sources with the same name as a computed source. The list `sources`
+/// determines which source is computed.
 pub(super) fn computed_namesakes(sources: &[SourceInfo]) -> impl Iterator<Item = &SourceInfo> {
     let has_events = events_of(sources).is_some();
     sources.iter().filter(move |source| has_events && source.name == TASKS_NAME)
@@ -41,15 +42,15 @@ pub(super) fn events_of(sources: &[SourceInfo]) -> Option<&SourceInfo> {
 }
 
 /// Returns the length of the parts into which a step is divided, in nanoseconds. The parts are
-/// equal, and not longer than the source's period. Returns the length of the whole step if no such
-/// division is found.
+/// equal, and not longer than the source's period. Returns the length of the whole step if no equal
+/// parts are short enough.
 pub(super) fn part_of_step(step_ns: u64) -> u64 {
     let least = step_ns.div_ceil(TASKS_STEP_NS).max(1);
     let count = (least..least.saturating_add(PARTS_MORE_MAX)).find(|count| step_ns.is_multiple_of(*count));
     step_ns / count.unwrap_or(1)
 }
 
-/// Returns the description of the computed source, in the form of the header of a run.
+/// Returns the description of the computed source, as the header of a run would contain it.
 pub(super) fn tasks_source() -> SourceInfo {
     SourceInfo {
         id: TASKS_ID,

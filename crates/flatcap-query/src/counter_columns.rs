@@ -1,4 +1,4 @@
-//! Adds to the batches of a source the columns that rates need in addition to the counters.
+//! Adds columns to the batches of a source. Rates need these columns in addition to the counters.
 
 use flatcap_format::schema::FieldValue;
 
@@ -10,8 +10,8 @@ pub(super) struct CounterColumns {
     /// Position of a table, of a counter in it, and of the column with the value at which this
     /// counter wraps.
     pub(super) ranges: Vec<(usize, usize, usize)>,
-    /// Position of a table, and the table and column with the number of elements that a sample
-    /// leaves out.
+    /// Position of a table. If a column has the number of elements that a sample leaves out, also
+    /// the table and position of this column.
     pub(super) sparse: Vec<(usize, Option<(usize, usize)>)>,
 }
 

@@ -8,13 +8,13 @@ use super::counter_columns::CounterColumns;
 use super::plan::{HIDDEN, SourcePlan};
 use super::resolve::SelectedField;
 
-/// The additional fields. All numbers are positions in the selected fields.
+/// The additional fields. Each integer in this struct is an index into the list of selected fields.
 #[derive(Debug, Default)]
 pub(super) struct CounterFields {
     /// Counters, each with the field that contains the value at which the counter wraps.
     ranges: Vec<(usize, usize)>,
-    /// Fields in sparse lists, each with the field that is not 0 in samples that leave out
-    /// elements. Without such a field, any sample may leave out elements.
+    /// Fields in sparse lists. For each of them, the field whose value is not 0 in samples that
+    /// leave out elements. If a sparse list has no such field, any sample may omit elements.
     sparse: Vec<(usize, Option<usize>)>,
 }
 
@@ -57,7 +57,7 @@ impl CounterFields {
         found
     }
 
-    /// Returns the columns of the fields.
+    /// Returns the columns of the additional fields.
     pub(super) fn columns(&self, plan: &SourcePlan) -> CounterColumns {
         let place = |field: usize| plan.places.get(field).copied().flatten();
         let ranges = self.ranges.iter().filter_map(|(counter, range)| {

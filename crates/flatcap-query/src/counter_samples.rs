@@ -76,7 +76,7 @@ impl Raw {
         }
     }
 
-    /// Returns the value that means absence in this type, which is NaN for a fraction.
+    /// Returns the value that represents absence in this type. For a float, it is NaN.
     pub(super) fn absent(self) -> Self {
         match self {
             Self::U64(_) => Self::U64(u64::MAX),
@@ -206,8 +206,8 @@ pub(super) struct Sample {
 pub(super) const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
 impl Sample {
-    /// Returns whether a missing element proves that the element has ended, because the sample
-    /// contains all elements of the list.
+    /// Returns whether an element that is missing has ended. This is so if the sample contains all
+    /// elements of the list.
     pub(super) fn is_complete(&self, list: usize) -> bool {
         !self.is_cut && (list != 2 || self.skipped == 0)
     }

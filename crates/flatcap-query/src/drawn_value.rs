@@ -9,7 +9,8 @@ use super::language::CommonUnit;
 use super::path::FieldPath;
 use super::path_text::exact_path;
 
-/// Number of units by which a busy counter grows within its resolution.
+/// A busy counter grows by this number of units in the shortest interval over which its change is
+/// accurate.
 // With ten units, a change has an error of at most a tenth, which is fine enough for a chart.
 const RESOLUTION_UNITS: u64 = 10;
 
@@ -18,8 +19,9 @@ const RESOLUTION_UNITS: u64 = 10;
 pub enum DrawnValue {
     /// A field. A field of a list gives one series for each element. Strings are left out.
     Field(FieldPath),
-    /// A formula over the fields with these paths. A formula gives one series. Over the fields of a
-    /// list, this series contains the largest value of the elements in each sample.
+    /// A formula over the fields with these paths. A formula gives one series. If the fields are in
+    /// a list, each value of the series is the largest value among the list's elements in one
+    /// sample.
     Formula(Box<Formula>, Vec<FieldPath>),
 }
 
@@ -27,7 +29,8 @@ pub enum DrawnValue {
 /// quotient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Formula {
-    /// The fields. Either all of them are in the same list, or none of them is in a list.
+    /// The fields. Either all fields of the formula are in the same list, or none of these fields
+    /// is in a list.
     pub fields: Vec<FormulaField>,
     /// The unit of the value, as in [`CommonUnit`].
     pub unit: String,
@@ -55,7 +58,8 @@ pub struct FormulaField {
 #[derive(Debug)]
 pub(super) struct DrawnFields {
     pub(super) values: Vec<DrawnValue>,
-    /// For each field, the number of its value and the position of the field in this value.
+    /// For each field, the index of the drawn value that uses the field, and the position of the
+    /// field in that value.
     owners: Vec<(usize, usize)>,
 }
 
@@ -72,18 +76,18 @@ impl DrawnFields {
         self.values.iter().flat_map(DrawnValue::paths).cloned().collect()
     }
 
-    /// Returns the number of the value that has a field, and the position of the field in this
-    /// value.
+    /// Returns the index of the drawn value that uses the field, and the position of the field in
+    /// that value.
     pub(super) fn owner(&self, field: usize) -> (usize, usize) {
         self.owners.get(field).copied().unwrap_or((usize::MAX, 0))
     }
 
-    /// Returns the number of the value to which a field belongs.
+    /// Returns the index of the drawn value to which a field belongs.
     pub(super) fn value(&self, field: usize) -> usize {
         self.owner(field).0
     }
 
-    /// Returns whether any value depends on samples before its own sample.
+    /// Returns whether any value at a sample depends on earlier samples.
     pub(super) fn has_changes(&self) -> bool {
         let is_change = |value: &DrawnValue| match value {
             // Overviews compute the rates of fields from the values at both ends of each segment.
@@ -115,15 +119,15 @@ impl DrawnValue {
 impl FromStr for DrawnValue {
     type Err = PathError;
 
-    /// Reads the path of a field.
+    /// Parses the path of a field as a value to draw.
     fn from_str(text: &str) -> Result<Self, PathError> {
         Ok(Self::Field(text.parse()?))
     }
 }
 
 impl Formula {
-    /// Returns the formula for one field. The value of a gauge is unchanged, and the value of a
-    /// counter is its change per second.
+    /// Returns the formula for one field. For a gauge, the formula returns the value itself. For a
+    /// counter, it returns the change per second.
     pub fn of_field(path: &str, unit: Option<&str>, kind: MetricKind) -> Self {
         let is_counter = kind == MetricKind::Counter;
         let common = CommonUnit::of(unit, is_counter);
@@ -155,8 +159,8 @@ impl Formula {
         self.fields.first().map_or("", |field| &field.path)
     }
 
-    /// Returns the path of the field, if the formula is a sum with only one field whose change is
-    /// accurate over any interval.
+    /// Returns the path of the formula's only field. Returns `None` unless the formula is a sum of
+    /// one field whose change is accurate over an interval of any length.
     pub fn exact_path(&self) -> Option<&str> {
         match self.fields.as_slice() {
             [field] if self.quotient.is_none() && self.resolution_ns == 0 => Some(&field.path),

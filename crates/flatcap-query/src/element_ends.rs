@@ -1,10 +1,10 @@
-//! Finds the list elements that have ended, because the samples of their source no longer contain
-//! these elements.
+//! Finds list elements that have ended. An element has ended when the samples of its source no
+//! longer contain the element.
 //!
-//! If a sample that is complete lacks an element, the element has ended. A sample is not complete
-//! if its list is `sparse`, or if the sample was cut. An element that such a sample lacks has ended
-//! if the source lists the end of the element, or if the next complete sample lacks the element,
-//! too.
+//! If a complete sample lacks an element, the element has ended. A sample is not complete if its
+//! list is `sparse`, or if the sample was cut. If a sample that is not complete lacks an element,
+//! the element may still exist. The element has ended if the source lists its end, or if the next
+//! complete sample also lacks it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,8 +17,8 @@ use super::path::FieldPath;
 use super::path_text::exact_path;
 use super::plan::TableInfo;
 
-/// The names of the list of ended processes, and of the fields that identify a process in this list
-/// and in sparse lists.
+/// The name of the list of ended processes, and the names of the fields that identify a process in
+/// this list and in sparse lists.
 const EXITS: &str = "exits";
 const PID: &str = "pid";
 const START: &str = "start";
@@ -56,17 +56,19 @@ struct OpenElements {
     samples: u64,
     /// The elements that have not ended.
     open: Vec<u32>,
-    /// For each element, the number of the last sample that contains it, from 1. The number is 0
-    /// for elements that are not open.
+    /// For each element, the sequence number of the last sample that contains the element. The
+    /// first sample has the number 1. The entry is 0 for an element that has ended or was never in
+    /// a sample.
     last_seen: Vec<u64>,
-    /// The elements that are processes, by their identity.
+    /// The element of each process, by process id and start time.
     processes: HashMap<ProcessKey, u32>,
-    /// Processes whose end was listed at a time when a sample still contained the process.
+    /// Processes whose end was listed while a sample still contained the process.
     // The parents of these processes had not waited for them.
     exited: Vec<ProcessKey>,
 }
 
-/// The processes whose end is listed, by the position of the first sample without the process.
+/// The processes whose end is listed. The key is the position of the first sample without the
+/// process.
 type ListedExits = HashMap<usize, Vec<ProcessKey>>;
 
 /// Returns the fields of a source that [`ElementEnds`] needs in addition to the requested ones.
@@ -80,15 +82,15 @@ pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldIn
     needed.iter().filter_map(|path| exact_path(source, path).parse().ok()).collect()
 }
 
-/// Returns the list of a source whose elements need no names, for
-/// [`Query::unnamed_lists`](super::Query::unnamed_lists). If the elements had names, each ended
-/// process would use up a named element.
+/// Returns, for [`Query::unnamed_lists`](super::Query::unnamed_lists), the list of a source that
+/// needs no names for its elements. If the elements had names, each ended process would count
+/// towards the limit on named elements.
 pub fn unnamed_end_list(source: &str) -> String {
     format!("{source}.{EXITS}")
 }
 
 impl ElementEnds {
-    /// Adds the tables of one source. All tables have the same samples, and these follow the
+    /// Adds the tables of one source. All tables have the same samples. These samples follow the
     /// samples of the previous call.
     pub fn add<'t>(
         &mut self,
@@ -175,8 +177,8 @@ impl OpenElements {
         ended
     }
 
-    /// Records that the current sample contains an element. Returns the number of the previous
-    /// sample that contained the element, or 0 if the element was not open.
+    /// Records that the current sample contains an element. Returns the sequence number of the
+    /// previous sample that contained the element, or 0 if the element was not open.
     fn see(&mut self, element: u32) -> u64 {
         let place = element as usize;
         if self.last_seen.len() <= place {
@@ -202,7 +204,8 @@ impl OpenElements {
         exited.retain(|key| processes.contains_key(key));
     }
 
-    /// Ends a process. If the current sample still contains the process, records the end for later.
+    /// Ends a process. If the current sample still contains the process, stores the end of the
+    /// process until a later sample lacks the process.
     fn end_process(&mut self, key: ProcessKey, sample: usize, ended: &mut Vec<EndedElement>) {
         let Some(element) = self.processes.get(&key).copied() else { return };
         let seen = self.last_seen.get_mut(element as usize).filter(|seen| **seen < self.samples);

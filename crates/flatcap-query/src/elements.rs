@@ -5,36 +5,36 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// The element number of a row whose element has no number. A query distinguishes at most
-/// [`ELEMENTS_MAX`] elements, and gives no numbers to further ones.
+/// The element id of a row whose element has no id of its own. A query distinguishes at most
+/// [`ELEMENTS_MAX`] elements, and assigns no ids to further elements.
 pub const NO_ELEMENT: u32 = u32::MAX;
 
-/// Maximum number of elements in one query, and maximum number of their names. The limit bounds the
-/// memory if many processes come and go, because an element takes about 500 bytes.
+/// Maximum number of elements in one query, and maximum number of their names. An element takes
+/// about 500 bytes, so the limit bounds the memory even if many processes come and go.
 pub const ELEMENTS_MAX: usize = 1 << 17;
 
-/// The number of an element's name in a sample. An element gets another name when it is renamed,
-/// for example when a process executes another program.
+/// The id of the name that an element has in a sample. A renamed element, such as a process that
+/// executes another program, gets the id of another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ElementName(pub(super) u32);
 
 impl ElementName {
-    /// The name of an element without a number.
+    /// The name of an element that has no id.
     pub const NONE: Self = Self(u32::MAX);
 }
 
-/// The elements that a query has seen.
+/// The elements that have occurred in a query, with their names.
 #[derive(Debug, Clone, Default)]
 pub struct ElementNames {
     known: HashMap<(u32, Box<[u8]>), u32>,
     elements: Vec<SeenElement>,
     names: Vec<NamedElement>,
-    /// The number of the use of each label in each list.
+    /// For each label of a list, the index of the label's entry in `shared`.
     labels: HashMap<(u32, Box<str>), usize>,
     shared: Vec<LabelUse>,
-    /// Strings other than labels that select elements.
+    /// Strings that select elements, except the labels of these elements.
     picked: PickedStrings,
-    /// Number of the sample that is being read.
+    /// Sequence number of the sample that is being read.
     sample: u64,
     has_more: bool,
 }
@@ -44,7 +44,7 @@ pub struct ElementNames {
 struct SeenElement {
     list: u32,
     latest: ElementName,
-    /// The first element of the sample with the same identity.
+    /// The first of the elements that have the same identity within a sample.
     first: u32,
     /// All names that the element had.
     names: Vec<ElementName>,
@@ -62,13 +62,13 @@ struct NamedElement {
     identity: Arc<[ElementIdentity]>,
     /// Whether the sample may contain other elements with the same identity.
     is_repeated: bool,
-    /// The number of the label's use.
+    /// The index of the label's entry in `shared`.
     label_use: usize,
-    /// The first name of the element with the same label.
+    /// The first name of this element that has the same label as this name.
     title: ElementName,
 }
 
-/// The use of a label in a list.
+/// A label that elements of a list use.
 #[derive(Debug, Clone)]
 struct LabelUse {
     element: u32,
@@ -79,9 +79,10 @@ struct LabelUse {
     is_shared: bool,
 }
 
-/// Strings that select elements and are not the labels of these elements. They are values of
-/// identity fields, and positions. If another element has such a string as its label, this label
-/// selects both elements. So that element is printed with the rest of its identity.
+/// Strings that select elements and are not the labels of these elements. Such strings are values
+/// of identity fields, and positions of elements. If another element has such a string as its
+/// label, this label selects both elements. The other element is therefore printed with all fields
+/// of its identity.
 ///
 /// Contains hashes. If two strings have the same hash, a label may be longer than necessary.
 #[derive(Debug, Clone, Default)]
@@ -125,15 +126,16 @@ pub struct ElementIdentity {
     pub field: Arc<str>,
     /// The value. A number is stored as its digits.
     pub value: Box<str>,
-    /// Whether the field distinguishes elements. Other fields only describe the element.
+    /// Whether the field is one of those that distinguish elements. Other fields only describe the
+    /// element.
     pub is_key: bool,
 }
 
 impl ElementNames {
     /// Returns the label of an element under this name, such as `vda`, `postgres[812]` or `0`. The
     /// label may belong to several elements of the list, or be an identity value of an element with
-    /// another label. In these cases, the fields that distinguish the elements follow in braces,
-    /// such as `acpitz{zone=1}`.
+    /// another label. If a label is ambiguous, the fields that distinguish the elements follow in
+    /// braces, such as `acpitz{zone=1}`.
     pub fn label(&self, name: ElementName) -> &str {
         let Some(named) = self.names.get(name.0 as usize) else { return "?" };
         let is_shared = self.shared.get(named.label_use).is_some_and(|label| label.is_shared);
@@ -157,9 +159,9 @@ impl ElementNames {
         self.names.get(name.0 as usize).is_some_and(|named| !named.is_repeated && !named.identity.is_empty())
     }
 
-    /// Returns the first name of the element with the same label. Several names can have the same
-    /// label, because fields that only describe an element may change without a change of the
-    /// label.
+    /// Returns the first name of this element that has the same label as `name`. Several names can
+    /// have the same label, because fields that only describe an element may change without a
+    /// change of the label.
     pub(crate) fn title(&self, name: ElementName) -> ElementName {
         self.names.get(name.0 as usize).map_or(name, |named| named.title)
     }
@@ -169,7 +171,7 @@ impl ElementNames {
         self.elements.get(element as usize).map_or(ElementName::NONE, |element| element.latest)
     }
 
-    /// Returns the first element of the sample with the same identity as this element. Elements
+    /// Returns the first element in the sample that has the same identity as this element. Elements
     /// with the same identity cannot be matched to elements of the next sample.
     pub(super) fn first_of(&self, element: u32) -> u32 {
         self.elements.get(element as usize).map_or(element, |own| own.first)
@@ -185,13 +187,12 @@ impl ElementNames {
         self.elements.is_empty()
     }
 
-    /// Returns whether some elements or names got no number, because there were too many.
+    /// Returns whether some elements or names got no id, because the limit was exceeded.
     pub(super) fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Returns the key of each element within its list. The key of the returned map is the
-    /// element's number.
+    /// Returns the key of each element within its list. The returned map is indexed by element id.
     pub(super) fn keys(&self) -> HashMap<u32, &[u8]> {
         self.known.iter().map(|((_, key), element)| (*element, &**key)).collect()
     }
@@ -201,8 +202,8 @@ impl ElementNames {
         self.sample += 1;
     }
 
-    /// Returns the element of a list with this key, and the number of earlier elements of the
-    /// sample with the same key. Returns [`NO_ELEMENT`] if there are too many elements.
+    /// Returns the list's element with this key, and the number of earlier elements with the same
+    /// key in the sample. Returns [`NO_ELEMENT`] if there are too many elements.
     pub(super) fn intern(&mut self, list: u32, key: &[u8]) -> (u32, u32) {
         let first = self.number(list, key, None);
         let Some(seen) = self.elements.get_mut(first as usize) else { return (first, 0) };
@@ -331,9 +332,9 @@ impl ElementNames {
     }
 }
 
-/// Returns the parts of a kernel worker's label before and after its current work, which the kernel
-/// appends to the name. Examples are `kworker/0:1-events[71]` and `kworker/u8:2+flush-8:0[72]`. For
-/// any other label, the first part is the whole label.
+/// Returns the parts of a kernel worker's label before and after the name of its current work. The
+/// kernel appends this name. Examples are `kworker/0:1-events[71]` and
+/// `kworker/u8:2+flush-8:0[72]`. For any other label, the first part is the whole label.
 pub(super) fn without_work(label: &str) -> (&str, &str) {
     let work = label.strip_prefix("kworker/").and_then(|worker| {
         let (id, _) = worker.split_once(['-', '+']).filter(|(id, _)| id.contains(':'))?;

@@ -1,5 +1,5 @@
-//! Compares the two ways of reading, which are reading by columns and templates, and walking each
-//! payload.
+//! Compares two ways of reading payloads. One way reads columns and templates, and the other way
+//! walks each payload.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ use proptest::prelude::*;
 use super::tests::files;
 use super::*;
 
-/// Compares both ways of reading. Returns the summary of the fast way.
+/// Compares both ways of reading. Returns the summary of the reading by columns and templates.
 fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {
     fuzzing::compare(path, query, None)
 }
 
-/// Compares both ways of reading. The rows are those for which a condition holds.
+/// Compares both ways of reading. Compares only the rows for which a condition holds.
 fn compare_where(path: &Path, query: &Query, condition: Option<&str>) -> Option<QuerySummary> {
     fuzzing::compare(path, query, condition.map(|condition| condition.parse().unwrap()).as_ref())
 }
@@ -250,7 +250,7 @@ pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
     (0..7_u64, prop_oneof![Just(0_u8), 97..100_u8, Just(200)], any::<u64>())
 }
 
-/// Returns a payload with processes, and with the same number of ended processes.
+/// Returns a payload with equally many processes and ended processes.
 pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let (mut builder, mut counters) = (flatbuffers::FlatBufferBuilder::new(), Vec::new());
     for (pid, name, count) in all {

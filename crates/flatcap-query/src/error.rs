@@ -54,7 +54,7 @@ pub enum ConditionError {
         path: String,
         /// The number of fields.
         count: usize,
-        /// The first few of these fields.
+        /// The first few of the fields to which the path leads.
         fields: String,
     },
     /// The fields of the condition belong to several sources.
@@ -86,7 +86,7 @@ pub enum QueryError {
         path: String,
         /// The number of fields.
         count: usize,
-        /// The first few of these fields.
+        /// The first few of the fields whose path ends with this path.
         fields: Vec<String>,
     },
     /// An index or a test of an element is written after a field that is not a list.

@@ -34,7 +34,7 @@ pub struct FieldInfo {
     pub unit: Option<String>,
     /// Whether all bits of the field's 64-bit values are significant, as in an address.
     pub uses_all_bits: bool,
-    /// The metric kind, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which states how successive values relate.
     pub kind: MetricKind,
     /// The comment in the schema. Empty if there is no comment.
     pub meaning: String,
@@ -72,7 +72,7 @@ impl Recording {
     }
 }
 
-/// Returns the fields of all these schemas of one source.
+/// Returns the fields of one source, merged from all schemas that the source has in the recording.
 fn merged(recording: &Recording, source: &str, schemas: &[&CompiledSchema]) -> Vec<FieldInfo> {
     let mut fields: Vec<(FieldInfo, usize)> = Vec::new();
     for schema in schemas {

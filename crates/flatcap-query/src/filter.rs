@@ -14,7 +14,7 @@ use super::language::{Check, Comparison, Logic, Possible, Scale, Truth, ValueTes
 use super::plan::{HIDDEN, SourcePlan, TableInfo};
 use super::table_rows::TableRows;
 
-/// A condition on rows. A value in it is the position of an input.
+/// A condition on rows. In this condition, each value is the index of an input.
 pub(super) type RowLogic = Logic<Check<usize, Infallible>>;
 
 /// A condition on the rows of one source.
@@ -30,30 +30,33 @@ pub(super) struct RowFilter {
 /// A value that the condition reads from a column.
 #[derive(Debug)]
 pub(super) struct ColumnInput {
-    /// The test whose result is the value. `None` if the value is the number in the column.
+    /// The test of the column's value. The input is the result of this test. `None` if the input is
+    /// the number in the column itself.
     pub(super) test: Option<ValueTest>,
     /// Converts the number to base units.
     pub(super) scale: Scale,
     /// The table and column of the elements that the condition selects.
     pub(super) own: (usize, usize),
-    /// The tables in which each row has its own value of the field, and the column of the field in
-    /// each of them.
+    /// The tables in which each row has its own value of the field, and, for each of these tables,
+    /// the column of the field.
     pub(super) tables: Vec<(usize, usize)>,
 }
 
-/// The values of a table. An entry is a row of a batch. For a matrix, an entry is a row of the
-/// table at a sample.
+/// The input values of one table. An entry is a row of a batch. For a matrix, an entry is a row of
+/// the table in one sample.
 struct TableInputs {
-    /// The values of each input, by entry. `None` for an input without a column in this table.
+    /// For each input, its values in the order of the entries. `None` for an input without a column
+    /// in this table.
     inputs: Vec<Option<Vec<f64>>>,
-    /// The sample of each entry.
+    /// For each entry, the position of its sample.
     samples: Vec<usize>,
 }
 
 /// The values of all tables, and the results for the elements of lists.
 struct RowInputs {
     tables: Vec<TableInputs>,
-    /// For each anchor, the results of its comparison for each sample.
+    /// For each input that identifies a list, the result of the condition on the list's elements in
+    /// each sample.
     elements: Vec<Vec<Truth>>,
 }
 
@@ -62,7 +65,7 @@ impl ColumnInput {
         self.tables.iter().find(|(known, _)| *known == table).map(|(_, column)| *column)
     }
 
-    /// Returns the number as which a value is read, which is NaN for an absent value.
+    /// Converts a value to the number that the condition compares. An absent value becomes NaN.
     fn number(&self, value: FieldValue<'_>) -> f64 {
         if let Some(test) = &self.test {
             return test.passes(value).map_or(f64::NAN, |passes| f64::from(u8::from(passes)));
@@ -166,8 +169,9 @@ impl RowFilter {
         kept
     }
 
-    /// Returns, for each row of a matrix, whether the condition holds for at least one row of a
-    /// requested table. The columns of [`fields`](Self::fields) must be loaded.
+    /// For each row of a matrix, that is, for each sample, returns whether the condition holds for
+    /// at least one row of a requested table. The columns of [`fields`](Self::fields) must be
+    /// loaded.
     pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
         let samples = matrix.row_count();
         let of_table = |(number, table): (usize, &TableRows)| TableInputs {
@@ -237,8 +241,8 @@ impl RowFilter {
         inputs
     }
 
-    /// Returns whether the condition may hold for a row of a matrix, by the bounds of the matrix's
-    /// columns. `tables` contains the rows of the matrix's template.
+    /// Returns whether, according to the bounds of the matrix's columns, the condition may hold for
+    /// a row of the matrix. `tables` contains the rows of the matrix's template.
     pub(super) fn may_hold(
         &self,
         schema: &CompiledSchema,
@@ -261,7 +265,7 @@ impl RowFilter {
         })
     }
 
-    /// Returns the possible results of a comparison, in any of the tables.
+    /// Returns the results that a comparison may have in any of the tables.
     fn possible(
         &self,
         comparison: &Comparison<usize>,

@@ -1,4 +1,4 @@
-//! Bytes that payloads with the same structure have at the same offsets.
+//! Bytes that are the same, at the same offsets, in all payloads with the same structure.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ const WORD_BYTES: usize = 8;
 // A call takes longer than the comparison of a few words.
 const LONG_BYTES: usize = 32;
 
-/// Some bytes of a payload, and their offsets.
+/// The fixed bytes of a payload, and their offsets.
 #[derive(Debug)]
 pub(super) struct FixedContent {
     payload_bytes: usize,
@@ -51,7 +51,8 @@ impl FixedContent {
         Self { payload_bytes: payload.len(), ranges, words, long }
     }
 
-    /// Returns whether a payload has the same length, and the same bytes at the fixed offsets.
+    /// Returns whether a payload has the same length as the original payload, and the same bytes at
+    /// the fixed offsets.
     #[inline]
     pub(super) fn are_in(&self, payload: &[u8]) -> bool {
         payload.len() == self.payload_bytes
@@ -66,7 +67,8 @@ impl FixedContent {
     }
 }
 
-/// Returns the bytes of the word that begins at `at`. Bytes beyond the end of the payload are 0.
+/// Returns the eight bytes of a payload that begin at offset `at`. Bytes beyond the end of the
+/// payload are 0.
 #[inline]
 fn word_at(payload: &[u8], at: usize) -> u64 {
     if let Some(word) = payload.get(at..).and_then(<[u8]>::first_chunk) {
@@ -78,7 +80,7 @@ fn word_at(payload: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns the ranges in order. Joins ranges that touch or overlap.
+/// Sorts the ranges in ascending order. Joins ranges that touch or overlap.
 fn joined(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();

@@ -11,11 +11,12 @@ use super::elements::{ElementName, ElementNames};
 use super::formula_history::{ChangeTime, FieldReading, FormulaHistory};
 use super::series_cells::{HoleLimits, SamplePoint, SeriesFold};
 
-/// Number of elements that are allowed in addition to twice the number of elements after the last
-/// removal. If there are more elements, old readings are removed.
+/// After each removal, the next limit on the number of elements is twice the number of remaining
+/// elements, plus this constant. If the count of elements exceeds this limit, old readings are
+/// removed.
 const OLD_MAX: usize = 1 << 10;
 
-/// Maximum number of recorded changes of the element with the largest value.
+/// Maximum number of recorded elements that had the largest value.
 const LARGEST_MAX: usize = 1 << 10;
 
 /// The series of a formula in one table.
@@ -31,8 +32,8 @@ pub(super) struct FormulaFold {
     /// Number of elements at which old readings are removed.
     sweep_at: usize,
     pub(super) series: SeriesFold,
-    /// The elements that had the largest value, each with the wall time at which it became the
-    /// largest.
+    /// The elements that had the largest value, each with the wall time at which its value became
+    /// the largest.
     largest: VecDeque<(i64, ElementName)>,
     now: Vec<Option<FieldReading>>,
 }
@@ -143,7 +144,7 @@ impl FormulaFold {
         }
     }
 
-    /// Removes all readings, because the counters that follow are different ones.
+    /// Removes all readings, because the following samples belong to other counters.
     pub(super) fn clear(&mut self) {
         self.histories.clear();
     }

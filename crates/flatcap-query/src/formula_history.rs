@@ -1,5 +1,5 @@
-//! The last readings of a formula's fields, from which the change per second of counters over a
-//! given time is computed.
+//! The last readings of a formula's fields. From these readings, the change per second of counters
+//! over a given time is computed.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use flatcap_format::schema::{CountedValue, FieldValue, Growth};
 
 use super::drawn_value::Formula;
 
-/// Maximum number of readings that are kept per change time.
+/// Maximum number of stored readings within the time over which a change is computed.
 // This bounds both the error in the length of the interval and the memory at any sample rate.
 const READINGS: u64 = 16;
 
@@ -15,7 +15,7 @@ const READINGS: u64 = 16;
 #[derive(Debug, Clone, Copy)]
 pub struct FieldReading {
     number: f64,
-    /// The count. `None` if the field has no count.
+    /// The count. `None` if the value of the field is not a count.
     counted: Option<CountedValue>,
 }
 
@@ -24,19 +24,22 @@ pub struct FieldReading {
 pub struct FormulaHistory {
     /// The monotonic time of each reading, and the count of each field at this time.
     readings: VecDeque<(u64, Box<[Option<CountedValue>]>)>,
-    /// The numbers of the current sample. The vector is kept to reuse its memory.
+    /// The values of the formula's fields in the current sample, as floats. The vector is kept to
+    /// reuse its memory.
     numbers: Vec<Option<f64>>,
 }
 
-/// The time over which changes are computed, in nanoseconds.
+/// The limits on the time over which a change is computed, in nanoseconds.
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeTime {
-    /// The preferred age of the base reading, which is used if there is a reading that old.
+    /// The preferred age of the reading with which a value is compared. The newest reading of at
+    /// least this age is used, if there is one.
     pub wanted_ns: u64,
-    /// Minimum age of the base reading. If no reading is that old, there is no value.
+    /// Minimum age of the reading with which a value is compared. If no reading has the minimum
+    /// age, there is no value.
     pub least_ns: u64,
-    /// Maximum age of the base reading.
+    /// Maximum age of the reading with which a value is compared.
     // An older reading says nothing about the present.
     pub most_ns: u64,
 }
@@ -51,8 +54,9 @@ impl FieldReading {
 }
 
 impl FormulaHistory {
-    /// Returns the value of a formula, with the change of its counters over an interval that ends
-    /// now. There is no value if the change of a counter is unknown, for example after a reset.
+    /// Returns the value of a formula at the current sample. Counters contribute their change per
+    /// second over an interval that ends at this sample. There is no value if the change of a
+    /// counter is unknown, for example after a reset.
     pub fn value(
         &mut self,
         formula: &Formula,

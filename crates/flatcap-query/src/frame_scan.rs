@@ -1,5 +1,5 @@
-//! Reads a raw segment frame by frame. The frames of a source are in the order of time, so no frame
-//! is held back.
+//! Reads a raw segment frame by frame. The frames of a source are in time order, so no frame is
+//! held back.
 
 use flatcap_format::replay::{Notice, WholeSegment};
 use flatcap_format::segment::{Advance, FrameKind, FrameLocation, SegmentError};
@@ -77,7 +77,7 @@ impl FrameScan {
         }
     }
 
-    /// Returns a monotonic time. No row that follows has an earlier time.
+    /// Returns a monotonic time. No later row has a time before the returned time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
         // The frames of each source are in the order of time. Between samples of different sources,
         // the time may step back by at most the window.

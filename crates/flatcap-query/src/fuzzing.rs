@@ -58,8 +58,8 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
     (answer, summary)
 }
 
-/// Queries a file in two ways, by columns and templates and by a walk of each payload. Returns the
-/// summary of the first query, or `None` if the file or the query is rejected.
+/// Queries a file in two ways: by columns and templates, and by a walk of each payload. Returns the
+/// summary of the query by columns and templates, or `None` if the file or the query is rejected.
 ///
 /// # Panics
 /// The answers differ.

@@ -2,7 +2,8 @@
 
 use flatcap_format::schema::FieldValue;
 
-/// A value that a row keeps. In contrast, a [`FieldValue`] borrows its string from a payload.
+/// A value that a row owns, so that it outlives the payload. In contrast to a `HeldValue`, a
+/// [`FieldValue`] borrows its string from a payload.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum HeldValue {
     /// No value.

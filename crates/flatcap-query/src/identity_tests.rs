@@ -18,18 +18,18 @@ use super::*;
 
 const SCHEMA: &[u8] = include_bytes!("../../../generated/host/process.bfbs");
 const ROOT: &str = "flatcap.host.Process";
-/// The names of the sources of a run. The position is the id of the source.
+/// For each source id in a run, the name of the source.
 const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 
-/// A number of consecutive samples of a source, and the processes in each of these samples.
+/// The number of consecutive samples of a source, and the processes in each of these samples.
 type Phase = (usize, Vec<Vec<(u64, u8, u64)>>);
 
 /// The sources of a run, and whether times of the run are in microseconds.
 type SourceRun = (bool, Vec<Phase>);
 
-/// The identity of an element in a sample. It has the run, the id of the source, the process id,
-/// and the start time. The last part is the number of earlier elements with the same process id and
-/// start time.
+/// The identity of an element in a sample. The identity consists of the run, the id of the source,
+/// the process id, and the start time. The last part of the identity is the number of earlier
+/// elements with the same process id and start time.
 type Identity = (u64, u16, u64, Option<u64>, u32);
 
 /// A row that is an element of a list.
@@ -309,7 +309,8 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
 }
 
 /// Checks joined rows of two sources. Each sample of the leading source is a row. The row has the
-/// value of this sample, and the last value of the other source that passes the condition.
+/// value of this sample. From the other source, it has the most recent value that passes the
+/// condition.
 fn check_joins(folder: &Path, samples: &[NaiveSample]) {
     let (fields, is_app) =
         (["app.count", "other.count"], |own: &NaiveSample| NAMES[usize::from(own.id)] == "app");
@@ -347,7 +348,7 @@ fn check_joins(folder: &Path, samples: &[NaiveSample]) {
     }
 }
 
-/// Checks the largest values of steps.
+/// Checks that the aggregate `Max` gives the largest value in each step.
 fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
     // A step has the largest value under each name.
     let mut most: BTreeMap<(i64, String, String), u64> = BTreeMap::new();
@@ -396,8 +397,8 @@ fn check_picks(folder: &Path, wide: &[Cell]) {
     }
 }
 
-/// Returns the label, the time and the value of each row. The labels are the labels after the last
-/// row, when all elements are known.
+/// Returns the label, the time and the value of each row. The labels are those that the elements
+/// have after the last row was read.
 fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
     let query = asking(&["app.processes[*].run_time"]);

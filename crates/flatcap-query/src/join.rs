@@ -1,4 +1,4 @@
-//! Joins the samples of several sources on time, and makes rows of these samples.
+//! Joins the samples of several sources on time, and makes rows from them.
 
 use std::collections::BTreeMap;
 
@@ -40,9 +40,9 @@ impl RowBuffer {
 #[derive(Debug, Default)]
 pub(super) struct SampleJoin {
     held: Vec<Held>,
-    /// The number that each pair of source and table has.
+    /// For each pair of source and table, the index of the pair in `begun`.
     origins: BTreeMap<(u16, usize), usize>,
-    /// The source and table of the previous sample, and the number of this pair.
+    /// The source and table of the previous sample, and the index of this pair.
     // The next sample mostly has the same source and table.
     last: Option<((u16, usize), usize)>,
     /// For each pair of source and table, the number of samples that have begun.
@@ -57,15 +57,16 @@ pub(super) struct SampleJoin {
 struct Held {
     value: HeldValue,
     mono_ns: u64,
-    /// The number of the pair of source and table to which the value belongs, and the number of the
-    /// sample. The value is valid until this source begins its next sample in the table.
+    /// The index of the pair of source and table to which the value belongs, and the sequence
+    /// number of the sample. The value is valid until this source begins its next sample in the
+    /// table.
     origin: usize,
     sample: u64,
 }
 
 impl SampleJoin {
     /// Begins a sample of a table of a source. Values of the previous sample become invalid, unless
-    /// the new sample sets them again. Returns the number of the pair of source and table, for
+    /// the new sample sets them again. Returns the index of the pair of source and table, for
     /// [`set`](Self::set).
     pub(super) fn begin(&mut self, source: u16, table: usize) -> usize {
         let key = (source, table);

@@ -1,5 +1,5 @@
-//! Reads the payloads with events of the kernel. The events come from the scheduler, from sampled
-//! stacks, and from the kernel log.
+//! Reads the payloads that contain events of the kernel. The events come from the scheduler, from
+//! sampled stacks, and from the kernel log.
 
 use std::collections::BTreeSet;
 
@@ -10,23 +10,26 @@ use flatcap_tasks::schema::{KMSG_ROOT, PROFILE_ROOT, SCHED_ROOT};
 use super::recording::Recording;
 use super::results::RunInfo;
 
-/// The subject of the events of a source.
+/// The kind of the events that a source contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KernelSource {
-    /// The scheduler. The payloads are those that `flatcap_tasks::SchedBatch` reads.
+    /// The scheduler. The payloads contain events of the scheduler, which
+    /// `flatcap_tasks::SchedBatch` reads.
     Scheduler,
-    /// Sampled stacks. The payloads are those that `flatcap_tasks::ProfileBatch` reads.
+    /// Sampled stacks. The payloads contain sampled stacks, which `flatcap_tasks::ProfileBatch`
+    /// reads.
     Stacks,
-    /// The kernel log. The payloads are those that `flatcap_tasks::LogBatch` reads.
+    /// The kernel log. The payloads contain lines of the kernel log, which
+    /// `flatcap_tasks::LogBatch` reads.
     Log,
 }
 
-/// A part of the events of a recording.
+/// An item that [`KernelReader`] returns.
 #[derive(Debug)]
 pub enum KernelItem<'a> {
-    /// A run begins. The following items belong to the run.
+    /// A run begins. The following items belong to this run.
     Run(RunInfo),
-    /// A payload with its sample.
+    /// A payload, with the sample to which it belongs.
     Payload(KernelSource, SampleView<'a>),
     /// Samples that were lost.
     Gap(KernelSource, Gap),
@@ -36,8 +39,8 @@ pub enum KernelItem<'a> {
     Other,
 }
 
-/// Reads events, in the order of the times of their samples. The events of a sample happened at
-/// most one period of the source before the time of the sample.
+/// Reads events, ordered by the time of their sample. The events of a sample happened at most one
+/// period before the sample's time.
 #[derive(Debug)]
 pub struct KernelReader {
     reader: MergedReader,
@@ -46,8 +49,8 @@ pub struct KernelReader {
 }
 
 impl KernelSource {
-    /// Returns the subject of the events of a source. Returns `None` for a source whose samples do
-    /// not contain events of the kernel, and for a pushed source.
+    /// Returns the kind of the events that a source contains. Returns `None` for a pushed source,
+    /// and for a source whose samples do not contain events of the kernel.
     fn of(source: &SourceInfo) -> Option<Self> {
         // An application chose the schema of a pushed source, so its schema does not prove what the
         // samples contain.
@@ -65,8 +68,8 @@ impl KernelSource {
 }
 
 impl Recording {
-    /// Returns the sources with events of the kernel. Each item has the subject, the name and the
-    /// period of a source.
+    /// Returns the sources with events of the kernel. For each source, returns the kind of its
+    /// events, its name and its period.
     pub fn kernel_sources(&self) -> impl Iterator<Item = (KernelSource, &str, u64)> {
         self.sources().iter().filter(|source| !source.is_pushed()).filter_map(|source| {
             let kind = KernelSource::of_root(source.schema.as_ref()?.root_name())?;
@@ -75,11 +78,11 @@ impl Recording {
     }
 
     /// Creates a reader of the events of the kernel in the samples that pass a filter. `wanted`
-    /// selects the kinds of events, and replaces the sources of the filter. Returns `None` if there
-    /// are no such sources.
+    /// selects the kinds of events. The selection of sources in the filter is ignored. Returns
+    /// `None` if the recording has no sources with events of these kinds.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn kernel_events(
         &self,
         filter: &ReplayFilter,

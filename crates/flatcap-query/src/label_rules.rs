@@ -19,7 +19,7 @@ pub(super) enum LabelRole {
     PartElse,
     /// A number in brackets.
     Number,
-    /// A further string, in braces.
+    /// A further string, which the label contains in braces.
     Braces,
 }
 
@@ -39,8 +39,8 @@ const OF_PROCESS: &[(&str, LabelRole)] = &[
     ("pid", LabelRole::Number),
 ];
 
-/// Rules for lists of this program's schemas that declare no identity, and whose elements are not
-/// identified by their first string. The rules are found by root table and list.
+/// Rules for lists in this program's schemas that declare no identity, and whose first string does
+/// not identify an element. The rules are found by root table and list.
 const RULES: [ListRules; 16] = [
     ("flatcap.host.Hwmon", "temperatures", SENSOR),
     ("flatcap.host.Hwmon", "voltages", SENSOR),
@@ -74,7 +74,7 @@ pub(super) struct NamingField<'s> {
     pub(super) is_time: bool,
 }
 
-/// Returns the role of each of these fields of a list in the label of its elements.
+/// For each of these fields of a list, returns its role in the labels of the list's elements.
 pub(super) fn label_rules(
     (root, list): (&str, &str),
     fields: &[NamingField<'_>],

@@ -19,9 +19,9 @@ const ROW_COLUMNS_MAX: usize = 1 << 16;
 /// A column of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowColumn {
-    /// The path of the column's field. If the requested path selects only one field, the name is
-    /// the requested path, otherwise the full path. If columns with the same path differ in type,
-    /// unit or kind between runs, these follow in braces, such as `app.load{bytes}`.
+    /// The path of the column's field. The name is the requested path if this path selects only one
+    /// field, and otherwise the full path. Columns with the same path may differ in type, unit or
+    /// kind between runs. Such columns have these properties in braces, such as `app.load{bytes}`.
     pub name: String,
     /// The name of the source.
     pub source: Box<str>,
@@ -29,12 +29,12 @@ pub struct RowColumn {
     pub column_type: ColumnType,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which states how successive values relate.
     pub kind: MetricKind,
     /// Whether the values are changes per second of a counter.
     pub is_rate: bool,
-    /// Position in the query of the path that selected the column, and position of the column's
-    /// field among the fields of the path.
+    /// Index of the query's path that selected the column. Second, index of the column's field
+    /// among the fields of that path.
     pub order: (usize, usize),
 }
 
@@ -52,7 +52,7 @@ struct ColumnKey {
 }
 
 impl RowColumn {
-    /// Creates a column, from the options of the query.
+    /// Creates a column according to the options of the query.
     pub(super) fn new(name: String, source: &str, meaning: ColumnMeaning, options: &RowOptions) -> Self {
         let ColumnMeaning { column_type, unit, kind } = meaning;
         // A count of samples does not have the unit of the values, and has no rate.
@@ -73,7 +73,7 @@ impl RowColumn {
         ColumnMeaning { column_type: self.column_type, unit: self.unit.clone(), kind: self.kind }
     }
 
-    /// Sets the position in the query.
+    /// Sets the position of the column in the order of the query.
     pub(super) fn at(self, order: (usize, usize)) -> Self {
         Self { order, ..self }
     }
@@ -92,7 +92,7 @@ pub(super) struct RowLayout {
     names: ColumnNames,
     tables: Vec<TableLayout>,
     options: RowOptions,
-    /// Whether no further columns are added.
+    /// Whether the set of columns is final, so that no columns are added.
     // Columns cannot be added after the header was printed.
     is_fixed: bool,
 }
@@ -192,7 +192,7 @@ impl RowLayout {
         }
     }
 
-    /// Returns the number of a column. Adds the column if it is new.
+    /// Returns the index of a column. Adds the column if it is new.
     fn column(
         &mut self,
         table: &TableInfo,

@@ -6,13 +6,13 @@ use super::layout::RowColumn;
 use super::plan::TableInfo;
 
 /// The leading source, which is the source with the shortest period. If several sources have the
-/// shortest period, the leading source is the first requested one of them. If rows are elements,
+/// shortest period, the first requested one of them is the leading source. If rows are elements,
 /// the leading source must have a list. If other sources have the same name, they are leading
 /// sources, too.
 #[derive(Debug)]
 pub(super) struct LeadingSource {
     is_long: bool,
-    /// The number of each name of a source.
+    /// For each name of a source, its index in `sources`.
     names: HashMap<Box<str>, usize>,
     sources: Vec<NamedSource>,
     /// Number of tables and number of columns that were examined.
@@ -20,23 +20,23 @@ pub(super) struct LeadingSource {
     columns: usize,
     /// Number of names whose sources have samples in the run.
     came: usize,
-    /// The best source that has samples in the run.
+    /// Among the source names with samples in the run, the rank and the index of the leading one.
     best: Option<(SourceOrder, usize)>,
 }
 
-/// The sources with one name.
+/// The sources that share one name.
 #[derive(Debug)]
 struct NamedSource {
     period_ns: u64,
     first_column: (usize, usize),
     has_list: bool,
-    /// The source's position in the order of the first samples in the run, or `None` before its
-    /// first sample.
+    /// The source's position in the order in which sources first had a sample in the run, or `None`
+    /// before its first sample.
     came: Option<usize>,
 }
 
-/// Period, position of the first column, and position of the first sample. The source with the
-/// smallest order leads.
+/// The sort key of sources. It consists of the period, the position of the first column, and the
+/// position of the first sample. The source with the smallest key is the leading source.
 type SourceOrder = (u64, (usize, usize), usize);
 
 impl LeadingSource {
@@ -45,7 +45,7 @@ impl LeadingSource {
         Self { is_long, names, sources, tables: 0, columns: 0, came: 0, best: None }
     }
 
-    /// Returns the number of the source's name.
+    /// Returns the index of the leading source's name.
     pub(super) fn name(&self) -> usize {
         self.best.map_or(0, |(_, name)| name)
     }
@@ -57,8 +57,8 @@ impl LeadingSource {
         (self.came, self.best) = (0, None);
     }
 
-    /// Adds a batch of a table, and new tables and columns. Returns the number of the name of the
-    /// table's source.
+    /// Adds a batch of a table, and new tables and columns. Returns the index of the source name to
+    /// which the table belongs.
     pub(super) fn add(
         &mut self,
         tables: &[TableInfo],

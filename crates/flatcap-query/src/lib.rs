@@ -1,12 +1,12 @@
 //! Queries of a recording. A query selects fields by path, and returns their values as typed
 //! columns.
 //!
-//! [`Recording::query`] is the only entry point. It returns values in batches of columns, one table
-//! for each list of a source, with the times of their samples. Losses, markers and problems are
-//! returned between the batches.
+//! [`Recording::query`] is the only entry point. `Recording::query` returns values in batches of
+//! columns. There is one table for each list of a source, and each batch has the times of its
+//! samples. Losses, markers and problems are returned between the batches.
 //!
 //! This crate reads through [`replay`](flatcap_format::replay) and
-//! [`segment`](flatcap_format::segment). It never ranks, draws or prints.
+//! [`segment`](flatcap_format::segment). This crate never ranks, draws or prints values.
 
 mod batch;
 mod block_scan;

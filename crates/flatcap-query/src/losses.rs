@@ -30,7 +30,7 @@ impl Recording {
     /// that cannot be read.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn losses(&self, host: Option<&HostIdentity>) -> Result<Vec<SourceLosses>, SegmentError> {
         let mut found = Vec::new();
         for run in runs(&list(self.paths())?) {

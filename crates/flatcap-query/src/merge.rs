@@ -1,4 +1,4 @@
-//! Puts the samples of several batches in the order of time.
+//! Merges the samples of several batches in time order.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use flatcap_format::schema::Growth;
 use super::batch::{ColumnBatch, RowSource};
 use super::rate::ColumnGrowth;
 
-/// Batches whose samples are returned in the order of time.
+/// Batches whose samples are returned in time order.
 #[derive(Debug, Default)]
 pub(super) struct BatchMerge {
     open: Vec<OpenBatch>,
@@ -19,14 +19,14 @@ pub(super) struct BatchMerge {
     is_sorted: bool,
 }
 
-/// The time of the sample, whether its source comes last, the rank of the batch, and the number of
-/// the batch.
+/// The sort key of a sample. It consists of the time, a flag for the source that comes last, the
+/// rank of the batch, and the index of the batch.
 type NextSample = (u64, bool, usize, usize);
 
 /// The order of a batch among the batches with samples at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BatchRank {
-    /// The number of the source's name.
+    /// The index of the source's name.
     pub(super) name: usize,
     /// The rank of the source and its table. Smaller ranks come first.
     pub(super) rank: usize,
@@ -45,11 +45,11 @@ struct OpenBatch {
 /// A sample of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MergedSample {
-    /// The number of the batch, for [`BatchMerge::batch`].
+    /// The index of the batch, for [`BatchMerge::batch`].
     pub(super) batch: usize,
     /// The id of the sample's source.
     pub(super) source: u16,
-    /// The number of the name of the sample's source.
+    /// The index of the name of the sample's source.
     pub(super) name: usize,
     pub(super) table: usize,
     pub(super) seq: u64,
@@ -61,7 +61,8 @@ pub(super) struct MergedSample {
 }
 
 impl MergedSample {
-    /// Returns whether both contain values of the same sample, from two tables of one source.
+    /// Returns whether two merged samples contain values of the same original sample, from two
+    /// tables of one source.
     pub(super) fn is_with(&self, other: &Self) -> bool {
         (self.source, self.seq, self.mono_ns) == (other.source, other.seq, other.mono_ns)
             && self.table != other.table
@@ -74,7 +75,7 @@ impl BatchMerge {
         self.is_sorted = false;
     }
 
-    /// Returns the growth of a counter in a row of a batch.
+    /// Returns the growth of a counter since the previous row of its element.
     pub(super) fn growth(&self, batch: usize, column: usize, row: usize) -> Growth {
         let growths = self.open.get(batch).map(|open| open.growths.as_slice()).unwrap_or_default();
         let own = growths.iter().find(|own| own.column == column);
@@ -86,8 +87,8 @@ impl BatchMerge {
     }
 
     /// Returns the next sample, but does not remove it. Among samples with the same time, the
-    /// samples of sources with the name `last` come last. `last` may change only after a batch was
-    /// added.
+    /// samples of sources with the name index `last` come last. `last` may change only after a
+    /// batch was added.
     pub(super) fn peek(&mut self, last: usize) -> Option<MergedSample> {
         // A batch that was added may contain earlier samples than the other batches.
         if !self.is_sorted {

@@ -33,7 +33,7 @@ const UNIT_WORDS: [(&str, &str); 10] = [
 const NAME_FIELD: &str = "name";
 const LABELS_FIELD: &str = "labels";
 const VALUE_SUFFIX: &str = "[*].value";
-/// A unit whose size is different for each element. The size in bytes is in this field.
+/// A unit whose size may differ between elements. The size in bytes is in this field.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
 /// The name of the counter of lost samples. This name belongs to no field of a source.
@@ -42,8 +42,8 @@ pub const LOST_TOTAL: &str = "flatcap_lost_total";
 const OWN_PREFIX: &str = "flatcap_";
 /// Suffix of the name of a counter's samples.
 const COUNTER_SUFFIX: &str = "_total";
-/// Prefix of an element's label if the host has the same label. Prometheus adds the same prefix to
-/// conflicting labels of a target.
+/// Prefix that is added to the name of an element's label if the host has a label with the same
+/// name. Prometheus adds the same prefix to conflicting labels of a target.
 const ELEMENT_PREFIX: &str = "exported_";
 
 /// A numeric field as a metric.
@@ -88,8 +88,8 @@ impl Metric {
             && is_counter == self.is_counter()
     }
 
-    /// Returns whether the metric is a measurement. A value that identifies something, or that says
-    /// in which state something is, is not a measurement.
+    /// Returns whether the metric is a measurement. A value that is an identifier or a state is not
+    /// a measurement.
     pub fn is_measured(&self) -> bool {
         is_measured(self.field.kind, &self.field.type_name)
     }
@@ -145,9 +145,9 @@ impl Metric {
     }
 }
 
-/// Returns whether values of this kind and type are measurements. Values that identify something,
-/// or that say in which state something is, are not measurements. Bytes without a metric kind in
-/// the schema are not measurements either, because they are strings or numbers cut into pieces.
+/// Returns whether values of this kind and type are measurements. Values that are identifiers or
+/// states are not measurements. Bytes without a metric kind in the schema are not measurements
+/// either, because they are parts of strings or of numbers.
 pub fn is_measured(kind: MetricKind, type_name: &str) -> bool {
     match kind {
         MetricKind::State | MetricKind::Text => false,
@@ -157,9 +157,10 @@ pub fn is_measured(kind: MetricKind, type_name: &str) -> bool {
 }
 
 /// Returns the fields of a recording as metrics, by source. Leaves out fields that are strings.
-/// Each name is unique. If the names of several fields differ only in characters that are not
-/// allowed in Prometheus, the later names get a number. A field whose unit or kind differs between
-/// runs becomes several metrics. A field whose type alone differs becomes one metric.
+/// Each name is unique. If the names of several fields differ only in characters that Prometheus
+/// does not allow, a numeric suffix is added to the later names. A field whose unit or kind differs
+/// between runs becomes several metrics. A field whose type differs between runs, but not its unit
+/// or kind, becomes one metric.
 pub fn metrics(recording: &Recording) -> Vec<Metric> {
     let (mut found, mut families) = (Vec::new(), BTreeSet::new());
     for source in recording.fields() {
@@ -235,8 +236,8 @@ fn parse_labels(mut text: &str) -> Option<Vec<(String, String)>> {
 pub struct HostLabels(Vec<(String, String)>);
 
 impl HostLabels {
-    /// Returns the labels of the host of a run. They are the host's name as `host`, and the labels
-    /// that the operator of the host chose.
+    /// Returns the labels of the host of a run. They consist of the label `host` with the host's
+    /// name, and of the labels that the operator of the host chose.
     pub fn of(run: &RunInfo) -> Self {
         let mut labels = vec![("host".to_owned(), run.host.name.clone())];
         for (name, value) in &run.host.labels {
@@ -291,9 +292,10 @@ fn push_distinct(labels: &mut Vec<(String, String)>, mut name: String, value: &s
     labels.push((name, value.to_owned()));
 }
 
-/// Returns a further factor for the values of an element. If the element counts blocks, the factor
-/// is the size of its blocks, so that all file systems are in bytes. Otherwise the factor is 1.
-/// Returns `None` if the element has no block size.
+/// Returns a factor by which the values of an element are multiplied in addition to the factor of
+/// the unit. If the element counts blocks, the factor is the size of its blocks, so that the values
+/// of all file systems are in bytes. Otherwise the factor is 1. Returns `None` if the element has
+/// no block size.
 pub fn element_factor(unit: Option<&str>, element: Option<ElementName>, names: &ElementNames) -> Option<f64> {
     if unit != Some(BLOCKS) {
         return Some(1.0);
@@ -302,7 +304,7 @@ pub fn element_factor(unit: Option<&str>, element: Option<ElementName>, names: &
     identity.iter().find(|part| &*part.field == BLOCK_SIZE)?.value.parse().ok()
 }
 
-/// Returns the word that Prometheus uses for the base unit of a unit.
+/// Returns the word that Prometheus uses for the base unit of this unit.
 fn unit_word(unit: Option<&str>) -> Option<&'static str> {
     if unit == Some(BLOCKS) {
         return Some("bytes");

@@ -9,23 +9,23 @@ use super::recording::{RecordedSource, Recording};
 /// Maximum number of remarks about fields of a source.
 const FIELDS_MAX: usize = 16;
 
-/// A name that readers do not show unchanged, or a source whose fields are not shown, with the
-/// reason.
+/// A name that readers do not show unchanged, or a source whose fields they do not show. The reason
+/// is included.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NameRemark {
     /// The source.
     pub source: String,
     /// The field, or `None` if the remark is about the source.
     pub field: Option<String>,
-    /// A description of the way in which readers treat the name, and the reason.
+    /// How readers treat the name, and why.
     pub what: String,
 }
 
 impl Recording {
-    /// Returns the names that readers do not show unchanged. These names are fields that readers
-    /// leave out, sources whose names need quotes in paths, and sources with the name of a computed
-    /// source. Sources with a malformed schema are included, because an invalid field name can be
-    /// the reason for the malformed schema.
+    /// Returns the names that readers do not show unchanged. Includes fields that readers omit,
+    /// sources whose names need quotes in paths, and sources with the name of a computed source.
+    /// Sources with a malformed schema are included, because an invalid field name can be the
+    /// reason for the malformed schema.
     pub fn name_remarks(&self) -> Vec<NameRemark> {
         let computed: BTreeSet<&str> =
             self.sources().iter().filter(|source| source.is_computed).map(|source| &*source.name).collect();

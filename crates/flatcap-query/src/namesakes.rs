@@ -1,5 +1,5 @@
-//! Sources of a run that have the same name at the same time. There can be several of them, because
-//! each thread that pushes samples under a name is a source.
+//! Sources of a run that have the same name at the same time. Such sources occur because each
+//! thread that pushes samples under a name is a separate source.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use super::computed::computed_namesakes;
 
 /// The sources that share their name with another source at the same time, by run and id.
 ///
-/// A reload ends a source and begins another one with the same name. Such sources follow each
-/// other, so their name identifies them.
+/// A reload ends a source and begins another one with the same name. These two sources do not
+/// overlap in time, so their name identifies them.
 #[derive(Debug, Clone, Default)]
 // A computed source exists at all times, so a recorded source with its name is listed here, too.
 pub(super) struct Namesakes(BTreeSet<(u64, u16)>);

@@ -33,7 +33,7 @@ pub(super) enum OpenGroup {
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
-        /// Whether each row may pass the condition, or `None` if all may pass.
+        /// For each row, whether it may pass the condition. `None` if all rows may pass.
         passing: Option<Vec<bool>>,
     },
     /// Rows of several shapes. All columns are loaded.
@@ -44,7 +44,7 @@ pub(super) enum OpenGroup {
     },
     /// Whole frames.
     Payloads(PayloadRows),
-    /// No row of the group is wanted.
+    /// The query requests no row of this group.
     Skipped,
 }
 
@@ -65,7 +65,7 @@ struct RowQueue {
 }
 
 impl OpenBlock {
-    /// Loads the wanted groups and columns of a block.
+    /// Loads the groups and columns of a block that the query requests.
     ///
     /// # Errors
     /// The block is malformed, or belongs to a segment with another checksum kind.
@@ -121,7 +121,7 @@ impl OpenBlock {
         }
     }
 
-    /// Returns the wanted rows, group by group.
+    /// Returns the rows that the query requests, one group after the other.
     fn wanted_rows(&mut self, sources: &Collectors, times: &WantedTimes) -> Vec<(Option<u16>, RowRun)> {
         let mut wanted = Vec::new();
         let mut newest_ns = 0;
@@ -167,7 +167,7 @@ impl OpenBlock {
         wanted
     }
 
-    /// Queues the wanted rows in the order of the frames.
+    /// Appends the requested rows to the queues, in the order of the frames in the file.
     fn push_by_frames(&mut self, order: &[u16], wanted: &[(Option<u16>, RowRun)]) {
         let mut by_group: Vec<VecDeque<(Option<u16>, RowRun)>> = Vec::new();
         by_group.resize_with(self.groups.len(), VecDeque::new);
@@ -216,7 +216,7 @@ impl OpenBlock {
         open.min_by_key(|(_, queue)| queue.next_ns).map(|(number, _)| number)
     }
 
-    /// Returns the time of the earliest row that is next in a queue.
+    /// Returns the earliest time among the next rows of all queues.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.queues.get(self.earliest()?).map(|queue| queue.next_ns)
     }
@@ -232,8 +232,8 @@ impl OpenBlock {
         self.groups.get_mut(group)
     }
 
-    /// Removes the first rows of a queue. The removed rows must belong to the first run of rows in
-    /// the queue.
+    /// Removes the first rows of a queue. The removed rows must belong to the first range of
+    /// consecutive rows in the queue.
     pub(super) fn advance(&mut self, queue: usize, rows: usize) {
         if let Some(own) = self.queues.get_mut(queue)
             && let Some(run) = own.runs.front_mut()
@@ -268,7 +268,7 @@ impl OpenBlock {
         self.newest_ns
     }
 
-    /// Returns whether there are rows to read.
+    /// Returns whether the block has rows that the query requests.
     pub(super) fn is_needed(&self) -> bool {
         self.queues.iter().any(|queue| queue.source.is_some())
     }
@@ -291,7 +291,7 @@ fn time_of(payload: &[u8]) -> Option<u64> {
     }
 }
 
-/// Loads the wanted columns of a matrix.
+/// Loads the columns of a matrix that the query requests.
 fn open_matrix(
     mut matrix: MatrixRows,
     parts: &mut BlockGroups<'_>,
@@ -335,7 +335,8 @@ fn open_matrix(
     Ok(OpenGroup::Columns { matrix, template: Box::new(template), passing })
 }
 
-/// Returns ranges of values of the time columns. A wanted row is in all of these ranges.
+/// Returns the ranges of the wall time and of the monotonic time that the query requests. A row
+/// that the query requests is within all of these ranges.
 fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
     // A range of values includes both of its ends. The largest time means that there is no end.
     let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
@@ -351,7 +352,7 @@ fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
     [mono_ns, wall_ns]
 }
 
-/// Returns the rows with wanted times that may pass the condition.
+/// Returns the rows that may pass the condition and whose times the query requests.
 fn wanted_runs(
     matrix: &MatrixRows,
     mono_ns: &[u64],

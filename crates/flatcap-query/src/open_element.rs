@@ -23,8 +23,8 @@ pub(super) struct OpenElement<'r> {
     /// The strings that are not UTF-8, each with the position of its field in `identity` and its
     /// bytes.
     bytes: Vec<(usize, Vec<u8>)>,
-    /// The number of rows of each table when the element began. It is used to remove the rows of an
-    /// element that is not selected.
+    /// The number of rows of each table when the element began. This number is used to remove the
+    /// rows of an element that turns out not to be selected.
     pub(super) rows: Vec<(usize, usize)>,
 }
 

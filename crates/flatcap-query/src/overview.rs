@@ -1,9 +1,9 @@
-//! Overviews. An overview contains values of fields that are aggregated over time (a rollup), for
-//! drawing a range of time.
+//! Overviews. An overview contains the values of fields, aggregated over time (a rollup), to draw a
+//! range of time.
 //!
 //! An overview reads every value. Reading only the bounds of columns would be far faster
 //! (docs/BENCHMARKS.md), but the bounds contain neither last values nor rates. Moreover, a block
-//! can be as long as half a pixel.
+//! can be as long as half a pixel, so its bounds would not fit the pixels.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub struct OverviewRequest {
     /// The number of pixels, at most 16,384.
     pub pixels: u32,
     /// Whether counters are drawn as their change per second. Counters in formulas are always drawn
-    /// in this way.
+    /// as their change per second.
     pub is_rate: bool,
     /// The host. `None` for all hosts.
     pub host: Option<HostIdentity>,
@@ -54,16 +54,18 @@ pub struct OverviewRequest {
 pub struct Overview {
     /// The range that was drawn, which is the requested range extended to whole pixels.
     pub wall_ns: Range<i64>,
-    /// Length of a pixel, in nanoseconds. It is the smallest power of two that gives at most the
-    /// requested number of pixels, plus one at the edge. Because lengths are powers of two, a pixel
-    /// of one overview consists of whole pixels of an overview with shorter pixels.
+    /// Length of a pixel, in nanoseconds. The length is the smallest power of two that results in
+    /// at most the requested number of pixels, plus one pixel at the edge. Because lengths are
+    /// powers of two, a pixel of one overview consists of whole pixels of an overview with shorter
+    /// pixels.
     pub pixel_ns: u64,
     /// The series that have values, in the order of the request.
     pub series: Vec<OverviewSeries>,
-    /// Lower bound on the number of series that were left out, because there are too many series
-    /// for one overview.
+    /// Lower bound on the number of series that were left out because one overview cannot contain
+    /// so many series.
     pub left_out: u64,
-    /// Damaged ranges, segments that cannot be read, and samples that do not fit their schema.
+    /// Number of damaged ranges, of segments that cannot be read, and of samples that do not fit
+    /// their schema.
     pub unreadable: u64,
     /// Whether the whole range was read. Otherwise the series end earlier, and another call
     /// continues the reading.
@@ -77,12 +79,13 @@ impl Recording {
     /// The rate of a counter covers the time since the previous sample that contains the counter's
     /// element. The rate belongs to the later of the two samples. The rate has no value at the
     /// first sample of a run, at a sample where the counter decreased, and after a long time
-    /// without a value. This time is three seconds or four periods, whichever is longer.
+    /// without a value. The maximum time without a value is three seconds or four periods,
+    /// whichever is longer.
     ///
     /// A gap is an interval in which samples were lost, the recorder did not run, or a value was
-    /// missing for more than four periods. For an element of a list, this limit is at least three
-    /// seconds. A gap between two pixels is a row. A gap within a pixel is added to its
-    /// `missing_ns`.
+    /// missing for more than four periods. For an element of a list, a value must be missing for at
+    /// least three seconds. A gap between two pixels is a separate row. The duration of a gap
+    /// within a pixel is added to the pixel's `missing_ns`.
     ///
     /// # Errors
     /// The same errors as [`query`](Self::query).
@@ -165,7 +168,7 @@ impl Recording {
         Ok(Overview { wall_ns, pixel_ns: 1 << grid.bits, series, left_out, unreadable, is_complete })
     }
 
-    /// Returns the longest period of each source that may have one of these fields.
+    /// For each source that may have one of these fields, returns its longest period.
     pub(super) fn periods(&self, fields: &[FieldPath]) -> BTreeMap<String, u64> {
         let mut periods = BTreeMap::new();
         let is_wanted = |source: &&RecordedSource| fields.iter().any(|path| path.may_be_of(&source.name));
@@ -196,8 +199,8 @@ fn is_sealed(segment: &SelectedSegment) -> bool {
     segment.listing.name.is_some_and(|name| name.state == SealState::Sealed)
 }
 
-/// Returns the last part of the earlier segments of the same run. The part is as long as the time
-/// on which values in this segment depend.
+/// Selects the last part of the previous segments of the same run. The selected part is as long as
+/// the time on which values in this segment depend.
 fn lead(
     segment: &SelectedSegment,
     listings: &[ListedSegment],
@@ -228,7 +231,7 @@ fn lead(
     leads
 }
 
-/// Returns the length of the interval before the range whose samples may affect the range, in
+/// Returns how long before a range a sample may be and still affect values in the range, in
 /// nanoseconds.
 pub(super) fn reach_ns(periods: &BTreeMap<String, u64>) -> u64 {
     let reaches = periods.values().map(|period_ns| HoleLimits::of(*period_ns, true).reach_ns());

@@ -17,7 +17,7 @@ pub struct OverviewCache {
     entries: HashMap<SummaryKey, CachedSummary>,
 }
 
-/// A segment, and the parameters of its summary.
+/// The key of a summary, which consists of a segment and the parameters of the summary.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct SummaryKey {
     /// The path of the segment file.
@@ -41,7 +41,8 @@ impl SummaryKey {
 }
 
 impl OverviewCache {
-    /// Creates a cache of at most `bytes_max` bytes. A field takes about 6.4 MB for one day.
+    /// Creates a cache of at most `bytes_max` bytes. The summaries of one field for one day take
+    /// about 6.4 MB.
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max, bytes: 0, uses: 0, dropped: 0, entries: HashMap::new() }
     }
@@ -51,8 +52,8 @@ impl OverviewCache {
         self.bytes
     }
 
-    /// Returns the number of summaries that were removed to free memory for others, or that were
-    /// never kept.
+    /// Returns the number of summaries that were removed to free memory, or that were too large for
+    /// the cache.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }

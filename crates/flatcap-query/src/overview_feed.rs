@@ -51,16 +51,17 @@ pub struct FeedPart {
     /// The series that have new pixels, in the order of the request. A series that occurs in two
     /// runs is returned twice, with the earlier run first.
     pub series: Vec<OverviewSeries>,
-    /// The events that were read. Events may be later than the pixels.
+    /// The events that were read. Some events may be later than the returned pixels.
     pub events: Vec<FeedEvent>,
-    /// Whether everything up to the wanted time, or to the end of the recording, was returned.
+    /// Whether all pixels up to the requested time, or up to the end of the recording, were
+    /// returned.
     pub is_complete: bool,
 }
 
 /// Converts cells to rows.
 #[derive(Debug)]
 struct FeedRows {
-    /// Number of the first requested pixel.
+    /// Index of the first requested pixel.
     first: i64,
     /// Run and wall time of the last value of each series.
     last: HashMap<SeriesKey, (u64, i64)>,
@@ -104,13 +105,13 @@ impl OverviewFeed {
     /// segment is read without this call.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         self.results.refresh()
     }
 
-    /// Reads new data while `has_time` returns true, and returns the pixels that ended at or before
-    /// a wall time, with the gaps before these pixels. Does not return a pixel twice. Reads little
+    /// Reads new data while `has_time` returns true. Returns the pixels that ended at or before a
+    /// wall time, with the gaps before these pixels. Does not return a pixel twice. Reads little
     /// more data than these pixels need.
     ///
     /// If a sample was written after its pixel was returned, the sample is returned in a second
@@ -163,16 +164,16 @@ impl OverviewFeed {
         }
     }
 
-    /// Returns the label of the element whose value was the value of a formula at a wall time.
-    /// Returns `None` if the formula is not over a list. Only the latest few of these elements are
-    /// known.
+    /// Returns the label of the element with the largest value of a formula at a wall time. Returns
+    /// `None` if the formula's fields are not in a list. The feed retains only the latest few of
+    /// these elements.
     pub fn largest_element(&self, value: usize, wall_ns: i64) -> Option<&str> {
         let name = self.run.as_ref()?.largest_element(value, wall_ns)?;
         Some(self.results.elements().label(name))
     }
 
-    /// Returns a lower bound on the number of series of the run that are left out, which happens if
-    /// there are too many elements.
+    /// Returns a lower bound on the number of series of the run that are left out. Series are left
+    /// out if there are too many elements.
     pub fn left_out(&self) -> u64 {
         self.run.as_ref().map_or(0, RunFold::left_out)
     }
@@ -186,7 +187,8 @@ impl OverviewFeed {
 }
 
 impl FeedRows {
-    /// Removes the cells below a number from a run, and returns the series that have new rows.
+    /// Removes the cells of a run that have an index below a limit. Returns the series that have
+    /// new rows.
     fn take(&mut self, run: &mut RunFold, number: i64, results: &QueryResults) -> Vec<OverviewSeries> {
         let taken = run.take_before(number, results.tables(), results.elements());
         taken.into_iter().filter_map(|series| self.rows(run, series)).collect()

@@ -16,15 +16,15 @@ use super::series_cells::{SampleNumber, SeriesCells, SeriesEnds, SeriesField, So
 pub struct OverviewSeries {
     /// The host that recorded the series.
     pub host: HostIdentity,
-    /// Path, unit and kind of the field, as a column.
+    /// Path, unit and kind of the field, in the form of a column.
     pub column: RowColumn,
     /// The element's label, or `None` if the field is not in a list.
     pub label: Option<Box<str>>,
     /// The values of the fields that identify the element.
     pub identity: Vec<ElementIdentity>,
-    /// Interval for which a value holds if no later value follows, in nanoseconds.
+    /// The time for which a value is valid if no later value follows, in nanoseconds.
     pub held_ns: u64,
-    /// The pixels that have values, in the order of time, and the gaps between them.
+    /// The pixels that have values, in time order, and the gaps between them.
     pub rows: Vec<OverviewRow>,
 }
 
@@ -65,7 +65,7 @@ struct SeriesRows {
     /// For the last segment that contains the series, the id of the run, the number of the segment,
     /// and the ends of the series in the segment.
     before: Option<(u64, u64, SeriesEnds)>,
-    /// Whether values are missing before the next one.
+    /// Whether values are missing between the last value and the next one.
     is_after_hole: bool,
     /// Wall time of the last value that was added to a pixel.
     last_ns: Option<i64>,
@@ -106,8 +106,8 @@ impl OverviewRows {
         self.left_out = self.left_out.max(left_out);
     }
 
-    /// Returns the number of a series, which may be new. Returns `None` if there are too many
-    /// series.
+    /// Returns the index of a series. Adds the series if it is new. Returns `None` if there are too
+    /// many series.
     fn number(&mut self, run: &RunOverview, series: &SeriesCells) -> Option<usize> {
         let key = (run.host.clone(), series.field.clone(), series.element.clone());
         if let Some(number) = self.known.get(&key) {
@@ -168,8 +168,8 @@ impl SourceRun {
         Self { run_id, last: span.first, hole_end_ns: 0, segments: 0 }
     }
 
-    /// Adds the samples of a segment. Returns the time at which the last hole before the first
-    /// sample ended.
+    /// Adds the samples of a segment. Returns the end time of the last hole before the first
+    /// sample.
     fn add(&mut self, run_id: u64, span: &SourceSpan) -> u64 {
         // Sample numbers begin again with each run.
         if self.run_id != run_id {
@@ -187,8 +187,8 @@ impl SourceRun {
 }
 
 impl SeriesRows {
-    /// Adds the part of the series in a segment. `hole_end_ns` is the time at which the last hole
-    /// of the source before the segment ended. `segment` is the number of the segment in the run.
+    /// Adds the part of the series that a segment contains. `hole_end_ns` is the end time of the
+    /// source's last hole before the segment. `segment` is the number of the segment in the run.
     fn add(
         &mut self,
         grid: &PixelGrid,

@@ -27,7 +27,7 @@ struct Step {
     cores: u16,
 }
 
-/// The form in which a segment is stored in its file.
+/// The form of a segment's file, which is raw, compressed or still active.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Raw,

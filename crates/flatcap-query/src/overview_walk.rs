@@ -23,7 +23,7 @@ struct Before {
     run_id: u64,
     mono_ns: u64,
     count: u64,
-    /// The number of the sample in its run and table.
+    /// The index of the sample among the samples of its run and table.
     sample: u64,
 }
 
@@ -96,8 +96,8 @@ pub(super) fn walked(
     series
 }
 
-/// Returns the formulas that tests draw. They are a share over 100 ms, the largest sum of a list,
-/// the same sum over 250 ms, and a gauge.
+/// Returns the formulas that tests draw. The formulas are a share over 100 ms, the largest sum over
+/// a list's elements, the same sum over 250 ms, and a gauge.
 pub(super) fn formulas() -> Vec<DrawnValue> {
     let field = |path: &str, part: f64, whole: f64| FormulaField {
         path: path.to_owned(),
@@ -124,7 +124,8 @@ pub(super) fn formulas() -> Vec<DrawnValue> {
     .collect()
 }
 
-/// Computes a formula from the counts of one element in two samples. Each sample has its time.
+/// Computes a formula from the counts of one element in two samples. Each sample is given with its
+/// time.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn computed(
     formula: &Formula,

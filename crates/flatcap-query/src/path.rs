@@ -29,7 +29,7 @@ use super::path_text::{in_quotes, length_outside_quotes, quoted, quoted_name, re
 /// of a source `db.pool`. A path that ends at an object or a list selects all fields in it. A
 /// number in place of a name selects one element of the list before the number, so `cores.0.id` is
 /// `cores[0].id`. The type, unit or kind of a field may differ between runs. A type, unit or kind
-/// in braces selects the runs in which the field has it.
+/// in braces selects only the runs in which the field has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldPath {
     text: Box<str>,
@@ -76,7 +76,7 @@ pub(super) struct IdentityTest {
 pub(super) enum TestOperator {
     /// The value is equal to this string, written as `=`.
     Equal,
-    /// The value is another string, written as `!=`.
+    /// The value differs from this string, written as `!=`.
     NotEqual,
     /// The whole value matches this regular expression, written as `=~`.
     Matches,
@@ -180,7 +180,8 @@ impl FieldPath {
         }
     }
 
-    /// Returns the number of parts that form the name of a source at the begin of the path.
+    /// If the path begins with the name of this source, returns the number of path parts that form
+    /// the name.
     pub(super) fn source_parts(&self, source: &str) -> Option<usize> {
         let first = self.parts.first()?;
         if first.is_quoted {
@@ -286,7 +287,7 @@ impl<'t> PathParser<'t> {
         }
     }
 
-    /// Reads a quoted name, after its first quote.
+    /// Reads the part of a quoted name that follows the opening quote.
     fn quoted_name(&mut self) -> Result<String, PathError> {
         let mut name = String::new();
         let mut characters = self.rest().char_indices();

@@ -51,9 +51,9 @@ pub fn quoted_value(value: &str) -> String {
     quoted
 }
 
-/// Reads a value after its first quote. Returns the value, and the length of its quoted form
-/// including the closing quote. Returns `None` if there is no closing quote. This function is the
-/// inverse of [`quoted_value`].
+/// Reads the part of a quoted value that follows the opening quote. Returns the value, and the
+/// length of its quoted form including the closing quote. Returns `None` if there is no closing
+/// quote. This function is the inverse of [`quoted_value`].
 pub(super) fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     let (mut value, mut backslashes) = (String::new(), 0_usize);
     for (at, character) in text.char_indices() {
@@ -76,8 +76,8 @@ pub(super) fn read_quoted_value(text: &str) -> Option<(String, usize)> {
     None
 }
 
-/// Returns the length of a string up to the first character outside of brackets, braces and quotes
-/// for which `is_end` is true.
+/// Returns the length of the string up to the first character for which `is_end` is true.
+/// Characters in brackets, braces and quotes are skipped.
 pub(super) fn length_outside_quotes(text: &str, is_end: impl Fn(char) -> bool) -> usize {
     let (mut closing, mut is_quoted, mut is_escaped) = (None, false, false);
     for (at, character) in text.char_indices() {

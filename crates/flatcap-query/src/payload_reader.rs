@@ -37,16 +37,16 @@ pub struct LocatedField {
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which states how successive values relate.
     pub kind: MetricKind,
-    /// The path of the field with the range of the counter, which is the value at which the counter
-    /// wraps to 0.
+    /// The path of the field that contains the range of this counter. The range is the value at
+    /// which the counter wraps to 0.
     pub range: Option<FieldPath>,
-    /// The samples that omit existing elements of the list.
+    /// States which samples omit existing elements of the list.
     pub sparse: SparseSamples,
 }
 
-/// The samples that omit existing elements.
+/// States which samples of a source omit existing elements of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SparseSamples {
     /// Only samples that were cut omit elements.
@@ -54,7 +54,7 @@ pub enum SparseSamples {
     Cut,
     /// Any sample may omit elements.
     Any,
-    /// Samples in which this field is not 0 may omit elements, and so may samples that were cut.
+    /// Samples that were cut may omit elements, and so may samples in which this field is not 0.
     Unless0(FieldPath),
 }
 
@@ -63,7 +63,7 @@ pub enum SparseSamples {
 pub struct PayloadElement {
     /// The element's number.
     pub number: u32,
-    /// The number of the first element of the payload with the same identity. Elements with the
+    /// The id of the first element in the payload that has the same identity. Elements with the
     /// same identity cannot be distinguished in the next payload.
     pub first: u32,
 }
@@ -166,8 +166,8 @@ pub(super) fn locate(
 
 /// Reads some fields of a source's payloads.
 ///
-/// Identity fields distinguish the elements of lists, as in a query. Elements are numbered in the
-/// order of their first appearance. Memory grows with the number of elements, until
+/// Identity fields distinguish the elements of lists, as in a query. Elements get ids in the order
+/// of their first appearance. Memory grows with the number of elements, until
 /// [`forget`](Self::forget) is called.
 #[derive(Debug)]
 pub struct PayloadReader {
@@ -182,8 +182,8 @@ pub struct PayloadReader {
 }
 
 impl PayloadReader {
-    /// Creates a reader of the fields to which these paths lead in one source. Elements of
-    /// `unnamed_lists`, such as `process.exits`, have no numbers.
+    /// Creates a reader of the fields to which these paths lead in one source. Elements of the
+    /// lists in `unnamed_lists`, such as `process.exits`, get no ids.
     ///
     /// # Errors
     /// The same errors as [`locate_field`].
@@ -222,10 +222,10 @@ impl PayloadReader {
         })
     }
 
-    /// Reads the fields of a payload. Calls `take` for each value, with the number of the field,
-    /// the element if the field is in a list, and the value. The calls are in the order of the
-    /// fields, and for one field in the order of the payload. Fields of one list have the same
-    /// elements in the same order.
+    /// Reads the fields of a payload. Calls `take` for each value. The arguments are the index of
+    /// the field, the element if the field is in a list, and the value. The calls are in the order
+    /// of the fields. The calls for one field are in the order of the payload. Fields of one list
+    /// have the same elements in the same order.
     ///
     /// # Errors
     /// The payload does not fit its schema. If there is an error, `take` is not called.
@@ -284,8 +284,8 @@ impl PayloadReader {
         walked
     }
 
-    /// Returns the number and the description of a field's table. Fields in the same table have the
-    /// same elements.
+    /// Returns the index and the description of the table that contains a field. Fields in the same
+    /// table have the same elements.
     pub fn table(&self, field: usize) -> Option<(usize, &TableInfo)> {
         let (table, _) = self.places.get(field)?;
         Some((*table, self.plan.tables.get(*table)?))
@@ -296,12 +296,12 @@ impl PayloadReader {
         self.names.label(self.names.latest(element))
     }
 
-    /// Returns the number of elements that have a number.
+    /// Returns the number of elements that have an id.
     pub fn elements(&self) -> usize {
         self.names.len()
     }
 
-    /// Removes all elements. After that, elements get new numbers.
+    /// Removes all elements. Elements that appear after this call get new ids.
     pub fn forget(&mut self) {
         self.names = ElementNames::default();
         // The structs and templates refer to elements by their earlier numbers.

@@ -12,14 +12,14 @@ const BITS_MAX: u32 = 62;
 /// A row of an overview.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OverviewRow {
-    /// The values in a pixel.
+    /// The summary of the values in a pixel.
     Pixel(PixelValues),
     /// The interval from the last value before a gap to the first value after the gap, in wall
     /// nanoseconds.
     Gap(Range<i64>),
 }
 
-/// The summary of the values of a series in a pixel. There is at least one value.
+/// The summary of the values of a series in a pixel. A summary covers at least one value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PixelValues {
     /// Time of the first value, in wall nanoseconds.
@@ -47,7 +47,7 @@ pub(super) struct PixelGrid {
     // Lengths are powers of two, so that the pixels of one overview consist of whole pixels of
     // another one.
     pub(super) bits: u32,
-    /// Number of the first pixel, which is its time divided by its length.
+    /// Index of the first pixel, which is the start time of the pixel divided by its length.
     pub(super) first: i64,
     pub(super) count: usize,
 }
@@ -68,7 +68,8 @@ impl PixelValues {
         }
     }
 
-    /// Adds further values. They are later than the values so far, unless the clock was set back.
+    /// Adds further values. The added values are later than the previous ones, unless the clock was
+    /// set back.
     #[inline]
     pub(super) fn add(&mut self, next: &Self, is_after_hole: bool) {
         if is_after_hole {
@@ -110,7 +111,7 @@ impl PixelGrid {
         self.first << self.bits..i64::try_from(end_ns).unwrap_or(i64::MAX)
     }
 
-    /// Returns the pixel that contains a part of 2^`bits` nanoseconds, which must not be longer
+    /// Returns the pixel that contains a part of 2^`bits` nanoseconds. The part must not be longer
     /// than the pixel.
     pub(super) fn place(&self, number: i64, bits: u32) -> Option<usize> {
         let pixel = number >> self.bits.saturating_sub(bits);

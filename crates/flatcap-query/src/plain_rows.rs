@@ -26,14 +26,14 @@ pub struct PlainRows {
 /// Rows with their columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleRows {
-    /// The sample of each row.
+    /// The times of the samples, one per row.
     pub times: BatchTimes,
     /// The values of each column, or `None` if the schema of this run lacks the field of the
     /// column.
     pub columns: Vec<Option<ValueColumn>>,
 }
 
-/// A part of the rows.
+/// An item that [`PlainRows`] returns.
 #[derive(Debug)]
 pub enum PlainItem {
     /// A run begins. The following items belong to the run.
@@ -82,7 +82,7 @@ impl PlainRows {
         self.results.summary()
     }
 
-    /// Returns the next part, or `None` at the end.
+    /// Returns the next item, or `None` at the end.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].

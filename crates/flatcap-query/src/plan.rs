@@ -12,11 +12,12 @@ use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use super::path_text::{instance_name, quoted};
 use super::resolve::SelectedField;
 
-/// The order of columns that are not requested, but needed for a condition or for rates.
+/// The value of `order` for columns that are not requested, but needed for a condition or for
+/// rates.
 pub(super) const HIDDEN: usize = usize::MAX;
 
-/// A table of a query's result. It contains either the fields of a source that have one value per
-/// sample, or the fields of the elements of one list.
+/// A table of a query's result. The table contains either the fields that have one value per
+/// sample, or the fields of one list's elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
     /// The source's name.
@@ -42,9 +43,9 @@ pub struct ColumnInfo {
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which states how successive values relate.
     pub kind: MetricKind,
-    /// The usage of a resource that the values measure.
+    /// The relation of the values to the use of a resource.
     pub usage: Usage,
     /// Whether the field identifies an element.
     pub is_identity: bool,
@@ -121,7 +122,7 @@ pub(super) struct SourcePlan {
     /// The schema, reduced to the fields that are needed.
     pub(super) schema: CompiledSchema,
     pub(super) tables: Vec<TableInfo>,
-    /// The position of each table in the tables of the results.
+    /// For each table, its position among the tables of the results.
     pub(super) numbers: Vec<usize>,
     /// The table and column of each selected field. `None` if the field has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
@@ -137,8 +138,8 @@ pub(super) struct PlanNode {
     pub(super) children: Vec<PlanNode>,
     /// The table and column of the field's values.
     pub(super) cells: Vec<(usize, usize)>,
-    /// The role in the identity. Set if the field identifies or names an element of the innermost
-    /// list.
+    /// The role of the field in the identity of an element. Set if the field identifies or names an
+    /// element of the innermost list.
     pub(super) naming: Option<Naming>,
     /// The plan of the list. Set if the field is a list.
     pub(super) list: Option<Box<ListPlan>>,
@@ -159,10 +160,10 @@ pub(super) struct Naming {
 pub(super) struct ListPlan {
     /// Tables whose rows are elements of this list.
     pub(super) tables: Vec<usize>,
-    /// For each table whose rows are these elements or are inside these elements, the selected
+    /// For each table whose rows are elements of this list or of its inner lists, the selection of
     /// elements.
     pub(super) picks: Vec<(usize, ElementTest)>,
-    /// The number of the list for [`ElementNames`](super::ElementNames). `None` if its elements are
+    /// The index of the list for [`ElementNames`](super::ElementNames). `None` if its elements are
     /// not distinguished.
     pub(super) number: Option<u32>,
     /// Whether the elements are events. An event is unrelated to the element at the same position
@@ -208,7 +209,7 @@ impl StructPlan {
     }
 }
 
-/// A selection of elements, prepared for tests.
+/// A selection of elements, in a form for quick tests of elements.
 #[derive(Debug, Clone)]
 pub(super) enum ElementTest {
     Named(Box<str>),
@@ -219,8 +220,8 @@ pub(super) enum ElementTest {
 type PickedTable = (usize, Vec<ElementPick>);
 
 impl SourcePlan {
-    /// Plans the tables of the selected fields. `list_number` returns the number of a list in the
-    /// query.
+    /// Plans the tables of the selected fields. The function `list_number` returns the index of a
+    /// list in the query.
     pub(super) fn new(
         source: &str,
         schema: &CompiledSchema,
@@ -409,11 +410,10 @@ pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[Elemen
     path.into()
 }
 
-/// Returns the leaves that identify or name the elements of these lists and of the lists that
-/// contain these lists.
+/// Returns the leaves that identify or name the elements of these lists and of their outer lists.
 ///
-/// Fields with the attribute `identity` form the key. If there are no such fields, strings and
-/// unsigned states form the key. In any case, strings also name the element. Events without an
+/// Fields with the attribute `identity` form the key. If a list has no such fields, its strings and
+/// its unsigned states form the key. In any case, strings also name the element. Events without an
 /// identity are identified by their positions.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],

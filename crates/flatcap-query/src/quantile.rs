@@ -1,8 +1,8 @@
 //! Computes the rank of a quantile.
 
-/// Returns the rank, from 1, of a quantile of `count` ordered values. The quantile is the smallest
-/// value that at least this share of the values does not exceed. `share` is from 0 to 1. For
-/// example, the quantile 0.56 of 25 values has the rank 14.
+/// Returns the rank of a quantile among `count` sorted values. The smallest value has the rank 1.
+/// The quantile is the smallest value with at least this share of the values at or below it.
+/// `share` is from 0 to 1. For example, the quantile 0.56 of 25 values has the rank 14.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -12,8 +12,8 @@ use super::plan::{ColumnInfo, TableInfo};
 /// The last values of the counters of a query, which are needed to convert its batches to rates.
 #[derive(Debug, Default)]
 pub struct CounterRates {
-    /// The history of each table and source. The key is the number of the table and the id of the
-    /// source.
+    /// The history of each table and source. The key consists of the index of the table and the id
+    /// of the source.
     tables: HashMap<(usize, u16), CounterHistory>,
 }
 
@@ -22,7 +22,7 @@ pub struct CounterRates {
 pub struct ColumnGrowth {
     /// The position of the counter's column in the table.
     pub column: usize,
-    /// The growth in each row.
+    /// The growth since the previous row of the same element, for each row.
     pub growths: Vec<Growth>,
 }
 
@@ -36,9 +36,9 @@ impl ColumnGrowth {
 impl CounterRates {
     /// Replaces the counters of a batch by their change per second since the last row of the same
     /// element. There is no value in the first row of an element, and in a row in which the counter
-    /// fell. There is also no value for several elements with the same identity in one sample. An
-    /// element that is missing in a complete sample has ended, so a later element with the same
-    /// identity is a new element.
+    /// fell. There is no value if several elements of one sample have the same identity. An element
+    /// that is missing in a complete sample has ended, so a later element with the same identity is
+    /// a new element.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         for ColumnGrowth { column, growths } in self.growths(batch, table, names) {
             let mut rates = ValueColumn::new(ColumnType::Float, growths.len());
@@ -52,7 +52,7 @@ impl CounterRates {
     }
 
     /// Returns the growth of each counter of a batch since the last row of the same element. The
-    /// rules are those that [`apply`](Self::apply) describes.
+    /// documentation of [`apply`](Self::apply) states in which rows the growth is unknown.
     pub fn growths(
         &mut self,
         batch: &ColumnBatch,

@@ -253,8 +253,8 @@ fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOpti
     assert_eq!(found.len(), expected.len(), "rows of {} {options:?} {least:?}", LISTS[list]);
 }
 
-/// Compares whole samples with rates, in the form in which `dump --source --rate` prints them.
-/// `first` is the position of the first compared sample.
+/// Compares whole samples that contain rates, as `dump --source --rate` prints them. `first` is the
+/// position of the first compared sample.
 fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
     let since_ns = samples[first].mono_ns.cast_signed() + OFFSET_NS;
     let filter = ReplayFilter { since_ns: (first > 0).then_some(since_ns), ..ReplayFilter::default() };

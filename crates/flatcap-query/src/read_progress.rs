@@ -2,7 +2,7 @@
 
 use super::results::QueryItem;
 
-/// Follows the items of a query.
+/// Tracks the progress of a query by observing the items that the query returns.
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug)]
 pub struct ReadProgress {

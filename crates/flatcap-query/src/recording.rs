@@ -1,4 +1,5 @@
-//! A recording consists of the segments at some paths. It has hosts and sources.
+//! A recording consists of the segments at some paths. A recording contains the sources of one or
+//! several hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub struct Recording {
     shared_paths: Arc<SharedPaths>,
 }
 
-/// Maximum number of listed senders of the sources with one id.
+/// Maximum number of senders that are listed for the sources with one id.
 const SENDERS_MAX: usize = 16;
 
 /// A source with its schema. If the schema of a source differs between runs, there is one entry for
@@ -46,15 +47,16 @@ pub struct RecordedSource {
     pub schema: Option<CompiledSchema>,
     /// The error in its schema, if the schema is malformed.
     pub schema_error: Option<SchemaError>,
-    /// Whether the source was imported from a foreign recording.
+    /// Whether the source was imported from a recording in another format.
     pub is_imported: bool,
     /// Whether the source is computed. No segment contains a computed source, because its samples
-    /// are computed from the samples of another source. A query returns the samples only if the
-    /// query names the source or one of its fields.
+    /// are computed from the samples of another source. A query returns the samples of a computed
+    /// source only if the query names this source or one of its fields.
     pub is_computed: bool,
     /// The source's ids in runs in which several sources share the name. The key is `None` for runs
-    /// in which the name alone identifies the source. The value is the set of programs that pushed
-    /// the samples, at most 16. The set is empty if the recorder measured or imported the samples.
+    /// in which the name alone identifies the source. The value for an id is the set of at most 16
+    /// programs that pushed the samples. The set is empty if the recorder measured or imported the
+    /// samples.
     pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 
@@ -62,8 +64,8 @@ impl Recording {
     /// Opens a recording and reads its headers and footers.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable. A segment that cannot be read is not an error
-    /// here, because the query reports it.
+    /// The error `Io` means that a path is missing or unreadable. A segment that cannot be read is
+    /// not an error here, because the query reports it.
     pub fn open(paths: &[PathBuf]) -> Result<Self, SegmentError> {
         Self::read(paths, |_| {})
     }
@@ -142,10 +144,10 @@ impl Recording {
         Err(ConditionError::NoSource { text: condition.to_string() }.into())
     }
 
-    /// Returns the wall time of the last sample of each run that has ended, by the run's id.
+    /// For each run that has ended, by its id, returns the wall time of the last sample.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn run_ends(&self, host: Option<&HostIdentity>) -> Result<BTreeMap<u64, i64>, SegmentError> {
         run_ends(&self.paths, host)
     }
@@ -175,8 +177,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns all sources, including sources that were added to an unsealed segment. Reads such a
-    /// segment in full.
+    /// Returns all sources, including sources that were added to an unsealed segment. Reads each
+    /// unsealed segment in full.
     pub(super) fn all_sources(&self) -> Result<Vec<RecordedSource>, SegmentError> {
         let mut sources = BTreeMap::new();
         for listing in list(&self.paths)? {
@@ -227,7 +229,7 @@ impl RecordedSource {
         self.instances.values().any(|senders| !senders.is_empty())
     }
 
-    /// Returns the source for the resolution of paths, if the source has fields.
+    /// Returns the source in the form that the resolution of paths needs, if the source has fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
         Some(KnownSource { name: &self.name, id: None, schema, is_computed: self.is_computed })

@@ -18,17 +18,17 @@ pub struct Query {
     /// other sources are not filtered. Blocks without passing rows are skipped, unless rates need
     /// them.
     pub condition: Option<RowCondition>,
-    /// The length of steps of wall time, in nanoseconds. A computed source such as `tasks` has a
+    /// The length of a step of wall time, in nanoseconds. A computed source such as `tasks` has a
     /// sample in each step. With `None`, the source has a sample at the end of each of its periods.
     pub computed_step_ns: Option<u64>,
-    /// Lists whose elements need not be distinguished, such as `process.exits`. The element of
-    /// their rows is [`NO_ELEMENT`](super::NO_ELEMENT).
+    /// Lists whose elements need not be distinguished, such as `process.exits`. The rows of these
+    /// lists have the element [`NO_ELEMENT`](super::NO_ELEMENT).
     pub unnamed_lists: BTreeSet<String>,
 }
 
 impl Query {
-    /// Returns whether the query wants a source. A computed source is wanted only if the query
-    /// requests it by name or by its fields.
+    /// Returns whether the query requests the samples of a source. A computed source is requested
+    /// only if the query contains its name or one of its fields.
     pub(super) fn wants(&self, source: &str, is_computed: bool) -> bool {
         // The values of a computed source repeat values of another source, so a query of everything
         // leaves it out.

@@ -36,8 +36,8 @@ pub(super) struct KnownSource<'s> {
 ///
 /// 1. the field, object or list with this path, after the name of a source or in every source;
 /// 2. the only field whose path ends with this path (for example, `mem_available` leads to
-///    `memory.mem_available`). A field in a list that repeats another list in more detail is used
-///    only if there is no other such field.
+///    `memory.mem_available`). Some lists repeat another list in more detail. A field in such a
+///    list is used only if no other field matches.
 ///
 /// Computed sources are used only if the path begins with their name, or if no other source has the
 /// field.
@@ -165,8 +165,8 @@ fn find(
     }
 }
 
-/// Returns the number of parts of the path that form the name of a source. An id may follow the
-/// name.
+/// If the path begins with the name of the source, returns the number of path parts that form the
+/// name. An id may follow the name.
 fn parts_of(source: &KnownSource<'_>, path: &FieldPath) -> Option<usize> {
     let count = path.source_parts(source.name)?;
     let is_id = match &path.parts.get(count.checked_sub(1)?)?.pick {
@@ -249,8 +249,8 @@ pub(super) fn spelled(leaf: &LeafField<'_>) -> String {
     path
 }
 
-/// Returns the paths to fields with the same name that have another type, unit or kind than the
-/// path states.
+/// Returns the paths to fields with the same name whose type, unit or kind differs from that in the
+/// path.
 fn other_meanings(
     sources: &[KnownSource<'_>],
     leaves: &[Vec<LeafField<'_>>],

@@ -33,7 +33,7 @@ const HELD_VALUES_MAX: usize = 1 << 18;
 // If there are few columns, the times take most of the memory.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
-/// Maximum number of samples between two counts of the collected values. The number is smaller if
+/// Maximum number of samples between two counts of the collected values. The interval is shorter if
 /// this many samples have more than [`COUNTED_VALUES`] values.
 const COUNTED_SAMPLES: usize = 256;
 const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
@@ -58,15 +58,15 @@ pub struct QueryResults {
     /// For each name of a source, the first id that a source with this name has in the run.
     first_ids: BTreeMap<String, u16>,
     run: RunInfo,
-    /// The wanted times of the run.
+    /// The times in the run that the query requests.
     times: Option<WantedTimes>,
     sources: Collectors,
-    /// Computes the samples of the source that no segment contains. `None` if the query does not
-    /// want that source.
+    /// Computes the samples of the computed source. `None` if the query does not request the
+    /// computed source.
     tasks: Option<TaskFeed>,
     held_samples: usize,
     held_values: usize,
-    /// Number of samples at which the collected values are counted the next time.
+    /// Number of samples at which the collected values are next counted.
     counted_next: u64,
     ready: VecDeque<QueryItem>,
     summary: QuerySummary,
@@ -76,11 +76,11 @@ pub struct QueryResults {
     is_walking: bool,
 }
 
-/// A part of the results. Batches of one table are returned in the order of time. Batches of
+/// An item that a query returns. Batches of one table are returned in time order. Batches of
 /// different tables overlap in time.
 #[derive(Debug)]
 pub enum QueryItem {
-    /// A run begins. All following parts belong to this run, up to the next run.
+    /// A run begins. All items up to the next run belong to this run.
     Run(RunInfo),
     /// Values of one table.
     Batch(ColumnBatch),
@@ -101,8 +101,8 @@ pub struct RunInfo {
     pub run_id: u64,
     /// The host that recorded the run.
     pub host: HostName,
-    /// Total time for which the host had been suspended when the run began, in nanoseconds. This is
-    /// boot time minus monotonic time.
+    /// Total time for which the host had been suspended when the run began, in nanoseconds. This
+    /// time is boot time minus monotonic time.
     pub suspended_ns: u64,
     /// Wall time minus monotonic time when the run began, in nanoseconds.
     pub wall_offset_ns: i64,
@@ -174,15 +174,16 @@ impl QueryResults {
         Self { is_by_name: true, ..self }
     }
 
-    /// Keeps the rows that fail the condition, for sources with counters. [`ColumnBatch::passing`]
-    /// then lists the rows that pass.
+    /// For sources with counters, also keeps the rows that fail the condition.
+    /// [`ColumnBatch::passing`] then lists the rows that pass.
     #[must_use]
     pub(super) fn for_rates(self) -> Self {
         // Rates are computed from all rows, even from rows that fail the condition.
         Self { has_rates: true, ..self }
     }
 
-    /// Distinguishes these sources by their ids, because they share their names with other sources.
+    /// Distinguishes the sources in `namesakes` by their ids, because each of them shares its name
+    /// with another source.
     pub(super) fn with_namesakes(self, namesakes: &Arc<Namesakes>) -> Self {
         Self { namesakes: Arc::clone(namesakes), ..self }
     }
@@ -194,7 +195,7 @@ impl QueryResults {
         self
     }
 
-    /// Returns the tables of the batches so far. A run may add tables.
+    /// Returns the tables of the batches so far. The start of a run may add tables.
     pub fn tables(&self) -> &[TableInfo] {
         &self.tables
     }
@@ -212,8 +213,8 @@ impl QueryResults {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// `Io`, and errors of the paths. A path can have an error in a run whose sources differ from
-    /// the sources of other runs.
+    /// The error is `Io`, or is about a path. A path can be invalid in a run whose sources differ
+    /// from those of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<QueryItem>, QueryError> {
         loop {
@@ -329,8 +330,8 @@ impl QueryResults {
         self.add_sources(&header.sources, true)
     }
 
-    /// Plans the wanted sources in this list. A path whose field is in none of these sources must
-    /// be a path of another run.
+    /// Plans the sources in this list that the query requests. A path whose field is in none of
+    /// these sources must be a path of another run.
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
@@ -438,7 +439,7 @@ impl QueryResults {
         }
     }
 
-    /// Begins to compute the source that no segment contains, if the query wants that source.
+    /// If the query requests the computed source, begins to compute the samples of this source.
     fn begin_tasks(&mut self, events: &SourceInfo) -> Result<(), QueryError> {
         let Some(times) = self.times.as_ref().filter(|_| self.sources.contains_key(&TASKS_ID)) else {
             return Ok(());
@@ -496,8 +497,8 @@ impl QueryResults {
         self.held_values = self.sources.values().map(Collector::values).sum();
     }
 
-    /// Returns the rows before a monotonic time as batches, and then [`QueryItem::Complete`].
-    /// Without a time, returns all rows, and no [`QueryItem::Complete`].
+    /// Returns the rows before a monotonic time as batches, and then [`QueryItem::Complete`]. If no
+    /// time is given, returns all rows without [`QueryItem::Complete`].
     fn flush(&mut self, reached_ns: Option<u64>) {
         let before = self.ready.len();
         let until_ns = reached_ns.unwrap_or(u64::MAX);
@@ -520,7 +521,7 @@ impl QueryResults {
     /// [`next`](Self::next) returns the new rows.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         self.tasks.as_mut().map_or(Ok(()), TaskFeed::refresh)?;
         self.reader.refresh()

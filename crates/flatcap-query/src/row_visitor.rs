@@ -34,15 +34,15 @@ pub(super) struct RowVisitor<'r> {
 /// The data on which the rows of a payload depend, apart from the bytes of the values themselves.
 #[derive(Debug, Default)]
 pub(super) struct AccessLog {
-    /// Positions of the bytes that determine which rows exist and at which offsets their values
-    /// are.
+    /// Positions of the bytes that determine which rows exist and where their values are.
     pub(super) fixed: Vec<Range<usize>>,
     /// The elements of the rows, each with the name that it has in the payload.
     pub(super) named: Vec<(u32, ElementName)>,
 }
 
 impl<'r> RowVisitor<'r> {
-    /// Creates a visitor that appends the rows of a sample with this number.
+    /// Creates a visitor that appends the rows of a sample, given the index of the sample in the
+    /// batch.
     pub(super) fn new(
         root: &'r PlanNode,
         tables: &'r mut [TableRows],
@@ -125,8 +125,8 @@ impl<'r> RowVisitor<'r> {
         }
     }
 
-    /// Stores a value. `text` contains the bytes of a string that is not UTF-8, because its bytes
-    /// identify an element.
+    /// Stores a value. If the value is a string that is not UTF-8, `text` contains its bytes,
+    /// because they may identify an element.
     fn store(&mut self, node: &PlanNode, field: Option<&Field>, value: FieldValue<'_>, text: Option<&[u8]>) {
         let bytes = self.read.take().filter(|_| self.log.is_some());
         let cell = bytes.zip(field).map(|(bytes, field)| CellBytes::new(bytes, field));
@@ -234,7 +234,7 @@ impl Visitor for RowVisitor<'_> {
 }
 
 impl RowVisitor<'_> {
-    /// Accepts a value. `text` contains the bytes of a string that is not UTF-8.
+    /// Accepts a value. If the value is a string that is not UTF-8, `text` contains its bytes.
     fn take(&mut self, step: PathStep<'_>, value: FieldValue<'_>, text: Option<&[u8]>) {
         if self.ignored > 0 {
             // The bytes of an ignored value must not be used as the bytes of the next value.

@@ -1,5 +1,5 @@
-//! The begin of the rows. It differs from the begin of the samples if earlier samples are read for
-//! the rates of the first rows.
+//! The time at which the returned rows begin. If earlier samples are needed for the rates of the
+//! first rows, this time is later than the first sample that is read.
 
 use flatcap_format::segment::{Gap, RecordingStart};
 
@@ -9,12 +9,13 @@ use super::results::RunInfo;
 /// Number of periods for which the last value of a source stays valid.
 // Twice the period, because the source may have missed one tick.
 pub(super) const PERIODS_HELD: u64 = 2;
-/// Additional time before the first row that is read for its rates, in nanoseconds. Two periods are
-/// read in any case.
+/// Additional time before the first row, in nanoseconds, whose samples are read for the rates of
+/// the first rows. Two periods are read in any case.
 // Samples may be late.
 const LEAD_NS: u64 = 1_000_000_000;
 
-/// The begin of the rows, if earlier samples are read for the rates of the first rows.
+/// The time at which the returned rows begin, if earlier samples are read for the rates of the
+/// first rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowWindow {
     since_ns: Option<i64>,

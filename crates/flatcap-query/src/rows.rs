@@ -1,4 +1,5 @@
-//! Rows. A row combines the values of a query for one time, or for one element.
+//! Rows. A row combines the values of a query at one time. If rows are elements, a row combines the
+//! values of one element at one time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -25,12 +26,12 @@ use super::step_rows::StepRows;
 use super::steps::Aggregate;
 use super::summary::QuerySummary;
 
-/// A part of the rows of a query.
+/// An item that [`RowReader`] returns.
 #[derive(Debug)]
 pub enum RowItem {
     /// A run begins.
     Run(RunInfo),
-    /// A row. [`RowReader::values`] returns its values.
+    /// A row. [`RowReader::values`] returns the values of the row.
     Row(RowStamp),
     /// Samples of a source that were lost.
     Gap(String, Gap),
@@ -53,19 +54,20 @@ pub struct RowReader {
     has_elements: bool,
     layout: RowLayout,
     rates: Option<CounterRates>,
-    /// Whether the rate of a step is computed from the growth in the step. Otherwise, it is an
-    /// aggregate of the rates of samples.
+    /// Whether the rate of a step is computed from the growth in the step. Otherwise, the rate of a
+    /// step is an aggregate of the rates of its samples.
     is_averaged: bool,
     join: SampleJoin,
     steps: Option<StepRows>,
     merge: BatchMerge,
-    /// The leading source. Each of its samples is a row.
+    /// The leading source. Each sample of the leading source is a row.
     leading: LeadingSource,
     /// Sources with samples in this run, in the order of their first batches.
     sources: HashMap<u16, usize>,
     /// The id of the source to which the last row belongs.
     last_source: Option<u16>,
-    /// Gaps and markers, with their monotonic times. They are returned after all earlier rows.
+    /// Gaps and markers, with their monotonic times. An event is returned after all rows that have
+    /// an earlier time.
     events: VecDeque<(u64, RowItem)>,
     /// A run or a notice that is returned after the rows of these batches.
     waiting: Option<RowItem>,
@@ -80,8 +82,8 @@ impl Recording {
     /// Queries the values of some fields as rows.
     ///
     /// # Errors
-    /// The errors of [`query`](Self::query). In addition, `NotOneList` if rows are elements and the
-    /// fields are in several lists, or in no list.
+    /// This function returns the same errors as [`query`](Self::query). It also returns
+    /// `NotOneList` if rows are elements, but the fields are in several lists or in no list.
     pub fn rows(&self, query: &Query, options: RowOptions) -> Result<RowReader, QueryError> {
         let selected = SelectedColumns::of(self, query, &options)?;
         if options.is_long && selected.lists.len() != 1 {
@@ -175,7 +177,7 @@ impl RowReader {
         self.results.summary()
     }
 
-    /// Returns the next part, or `None` at the end.
+    /// Returns the next item, or `None` at the end.
     ///
     /// # Errors
     /// The same errors as [`QueryResults::next`].
@@ -225,7 +227,7 @@ impl RowReader {
     /// Looks for new segments, to follow a running recorder.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         self.results.refresh()
     }

@@ -1,5 +1,5 @@
 //! Rates in whole samples. The counters of a source are columns of the query engine. A walk of a
-//! payload finds the rate of each counter of the payload in these columns.
+//! payload finds the rate of each of its counters in these columns.
 
 use flatcap_format::schema::{
     CompiledSchema, FieldValue, LeafField, PathStep, SchemaError, Visitor, has_rate,
@@ -16,8 +16,8 @@ use super::plan::{SourcePlan, TableInfo};
 use super::rate::CounterRates;
 use super::resolve::SelectedField;
 
-/// Number of elements after which the numbering of elements begins again. Because of this, a
-/// recording of any length has rates.
+/// Number of elements after which the numbering of elements begins again. Because of this restart,
+/// a recording of any length has rates.
 const RESTART_ELEMENTS: usize = ELEMENTS_MAX / 2;
 
 /// The counters of a source, and their rates in its last sample.
@@ -91,14 +91,14 @@ impl SampleRates {
         })
     }
 
-    /// Returns whether the number of elements has reached the limit, so that new rates should
-    /// replace these.
+    /// Returns whether the number of elements has reached its limit. The caller should then replace
+    /// this object by a new one.
     pub(super) fn is_full(&self) -> bool {
         self.names.len() > RESTART_ELEMENTS
     }
 
     /// Computes the rates of a sample. The rates are absent if the sample does not fit its schema.
-    /// Returns whether the sample has too many elements to distinguish them.
+    /// Returns whether the sample has more elements than can be distinguished.
     pub(super) fn observe(&mut self, sample: &SampleView<'_>) -> bool {
         self.batches.clear();
         // Nothing is known about a sample that does not fit its schema, so none of its counters has

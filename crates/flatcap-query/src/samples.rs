@@ -1,10 +1,10 @@
-//! Whole samples. A whole sample is a payload with all its values. Samples are returned in the
-//! order of time.
+//! Whole samples. A whole sample is a payload with all its values. Samples are returned in time
+//! order.
 //!
 //! Columns do not represent everything that a payload contains. In columns, an empty list and an
-//! absent list look alike. The elements that contain an element, and a table inside itself, are
-//! missing. So a whole sample is walked by its schema, in the same way as a template of a payload
-//! is made. The rates in a whole sample come from columns.
+//! absent list look alike. Columns also do not contain the relation between elements of nested
+//! lists, nor a table that contains itself. So a whole sample is walked by its schema, in the same
+//! way as a template is made from a payload. The rates in a whole sample come from columns.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use super::rows::RowItem;
 use super::sample_rates::SampleRates;
 use super::summary::QuerySummary;
 
-/// Reads whole samples of all sources, in the order of time.
+/// Reads whole samples of all sources, in time order.
 #[derive(Debug)]
 pub struct SampleReader {
     reader: MergedReader,
@@ -51,7 +51,7 @@ impl Recording {
     /// their change per second. The samples of a computed source are not returned.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn samples(&self, filter: &ReplayFilter, is_rate: bool) -> Result<SampleReader, SegmentError> {
         let (mut query, mut window) =
             (Query { filter: filter.clone(), ..Query::default() }, RowWindow::default());
@@ -188,7 +188,7 @@ impl SampleReader {
     }
 
     /// Returns the summary of the data read so far. Samples that do not fit their schema are
-    /// counted as samples.
+    /// counted as samples that were read.
     pub fn summary(&self) -> QuerySummary {
         self.summary
     }
@@ -196,7 +196,7 @@ impl SampleReader {
     /// Looks for new segments, so that the reader follows a running recorder.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         self.reader.refresh()
     }
@@ -220,8 +220,8 @@ impl SampleSource {
         SampleView { payload: &self.payload, ..self.envelope }
     }
 
-    /// Stores a sample as the last sample. Returns whether the sample has too many elements to
-    /// distinguish them.
+    /// Stores a sample as the last sample. Returns whether the sample has more elements than can be
+    /// distinguished.
     fn take(&mut self, sample: &SampleView<'_>) -> bool {
         // The new rates begin with the last sample, so that the next sample has rates like any
         // other sample.

@@ -15,8 +15,8 @@ pub(super) struct ScalarCells {
 }
 
 impl ScalarCells {
-    /// Returns the positions of the values of a column in a template. Returns `None` for strings,
-    /// and if the payload has no bytes for the value of some row.
+    /// Returns the positions of the values of a column in a template. Returns `None` for strings.
+    /// Also returns `None` if the payload has no bytes for the value of some row.
     pub(super) fn of(rows: &TableRows, column: usize) -> Option<Self> {
         if rows.columns.get(column)?.column_type() == ColumnType::Text {
             return None;

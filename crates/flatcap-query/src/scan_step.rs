@@ -28,7 +28,7 @@ impl ScanStep {
     }
 }
 
-/// Returns whether a gap is in the wanted time. A gap has no wall time.
+/// Returns whether a gap is within the times that the query requests. A gap has no wall time.
 fn is_wanted(gap: &Gap, segment: &WholeSegment) -> bool {
     // So the wall time is computed from the clock reading in the header.
     let offset_ns = segment.reader.header().clocks.wall_offset_ns();

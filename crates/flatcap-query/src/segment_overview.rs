@@ -116,7 +116,7 @@ pub(super) struct RunFold {
     pub(super) host: HostIdentity,
     request: SegmentRequest,
     tables: BTreeMap<usize, TableFold>,
-    /// For each source, the numbers of the samples that are missing on purpose.
+    /// For each source, the sequence numbers of thinned samples, which are missing on purpose.
     thinned: BTreeMap<Box<str>, ThinnedNumbers>,
     limit: SeriesLimit,
 }
@@ -171,8 +171,8 @@ impl RunFold {
         }
     }
 
-    /// Adds missing samples. The caller must add missing samples before the samples that follow
-    /// them. Missing samples are a hole, unless they were left out on purpose.
+    /// Adds missing samples. The caller must add a gap before it adds the samples after the gap.
+    /// Missing samples are a hole, unless they were left out on purpose.
     pub(super) fn add_gap(&mut self, source: &str, gap: &Gap) {
         self.thinned.entry(source.into()).or_default().add(gap);
     }
@@ -182,13 +182,13 @@ impl RunFold {
         self.limit.left_out
     }
 
-    /// Returns the element whose value was the value of a formula at a wall time.
+    /// Returns the element that had the largest value of a formula at a wall time.
     pub(super) fn largest_element(&self, value: usize, wall_ns: i64) -> Option<ElementName> {
         let formulas = self.tables.values().flat_map(|table| &table.formulas);
         formulas.filter(|own| own.value == value).find_map(|own| own.largest_at(wall_ns))
     }
 
-    /// Removes the cells below a number from all series, and returns the series that had such
+    /// Removes the cells below a cell number from all series. Returns the series that had such
     /// cells.
     pub(super) fn take_before(
         &mut self,

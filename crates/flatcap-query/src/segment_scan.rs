@@ -42,7 +42,7 @@ impl SegmentScan {
         }
     }
 
-    /// Returns a monotonic time. No row that follows has an earlier time.
+    /// Returns a monotonic time. No later row has a time before the returned time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
         match self {
             Self::Blocks(scan) => scan.complete_ns(sources),

@@ -11,7 +11,8 @@ use super::pixel::PixelValues;
 use super::thinned_numbers::ThinnedNumbers;
 use super::whole_samples::{WholeTimes, extrema};
 
-/// Number of periods. If a value is missing for a longer time, there is a hole.
+/// Number of periods. If a value is missing for more than this number of periods, the series has a
+/// hole.
 // With this number, a source that is throttled to every third tick has no hole.
 const HOLE_PERIODS: u64 = 4;
 /// Minimum length of a hole of an element, in nanoseconds.
@@ -31,7 +32,8 @@ pub(super) struct SeriesCells {
     pub(super) label: Option<Box<str>>,
     pub(super) identity: Vec<ElementIdentity>,
     pub(super) limits: HoleLimits,
-    /// Exponent of the length of a cell. A cell is 2^`bits` nanoseconds long.
+    /// Binary logarithm of the length of a cell in nanoseconds. A cell is 2^`bits` nanoseconds
+    /// long.
     pub(super) bits: u32,
     pub(super) cells: Vec<TimeCell>,
     pub(super) ends: SeriesEnds,
@@ -48,21 +50,21 @@ pub(super) struct SeriesField {
     pub(super) kind: MetricKind,
 }
 
-/// The values in a part of wall time.
+/// A cell, which contains the summary of the values in a part of wall time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TimeCell {
-    /// Number of the cell, which is its time divided by its length.
+    /// Index of the cell, which is its start time divided by its length.
     pub(super) number: i64,
     pub(super) values: PixelValues,
     pub(super) is_after_hole: bool,
 }
 
-/// The time after which a value counts as missing, and the maximum time between two values for a
-/// rate.
+/// The time after which a value counts as missing, and the maximum time between two values from
+/// which a rate is computed.
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
-    /// Maximum time between samples at the source's own period, in nanoseconds.
+    /// Maximum time between samples if no samples are thinned, in nanoseconds.
     own_ns: u64,
     /// Maximum time between the source's samples, in nanoseconds.
     source_ns: u64,
@@ -79,21 +81,21 @@ pub(super) struct SamplePoint {
     pub(super) counted: Option<CountedValue>,
 }
 
-/// Number and monotonic time of a sample of the source.
+/// Sequence number and monotonic time of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SampleNumber {
     pub(super) seq: u64,
     pub(super) mono_ns: u64,
 }
 
-/// The samples of a source in one run of one segment.
+/// The first and the last sample of a source, in one run of one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SourceSpan {
     pub(super) first: SampleNumber,
     pub(super) last: SampleNumber,
-    /// Monotonic time at which the last hole between the two samples ended. 0 if there was no hole.
+    /// Monotonic time of the end of the last hole between the two samples. 0 if there was no hole.
     pub(super) hole_end_ns: u64,
-    /// Length of an interval without samples, in nanoseconds. A longer interval is a hole.
+    /// Maximum time between two samples of the source, in nanoseconds. A longer time is a hole.
     pub(super) hole_ns: u64,
 }
 
@@ -120,8 +122,8 @@ pub(super) struct SeriesFold {
     has_hole: bool,
 }
 
-/// Returns the time for which a value of a source with this period holds, in nanoseconds. A longer
-/// time without a value is a gap.
+/// Returns the time for which a value is valid after its sample, given the period of the source.
+/// The time is in nanoseconds. A longer time without a value is a gap.
 pub fn held_ns(period_ns: u64, is_list: bool) -> u64 {
     HoleLimits::of(period_ns, is_list).series_ns()
 }
@@ -133,9 +135,10 @@ impl HoleLimits {
         Self { own_ns: source_ns, source_ns, series_ns }
     }
 
-    /// Uses the time between two samples as the period, if all samples between them were left out
-    /// on purpose. `ticks` is the difference of the numbers of the two samples. Returns false if
-    /// the samples that were left out do not explain the time.
+    /// If all samples between two samples were thinned, uses the time between these two samples as
+    /// the period. The parameter `ticks` is the difference between the sequence numbers of the two
+    /// samples. Returns false if the thinned samples do not explain the time between the two
+    /// samples.
     pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
         if between_ns > self.own_ns.saturating_mul(ticks) {
             return false;
@@ -146,12 +149,13 @@ impl HoleLimits {
         true
     }
 
-    /// Returns the maximum time without a sample of the source that is not a hole, in nanoseconds.
+    /// Returns the maximum time between two samples of the source that does not count as a hole, in
+    /// nanoseconds.
     pub(super) fn source_ns(self) -> u64 {
         self.source_ns
     }
 
-    /// Returns the maximum time without a value that is not a hole, in nanoseconds.
+    /// Returns the maximum time between two values that does not count as a hole, in nanoseconds.
     pub(super) fn series_ns(self) -> u64 {
         self.series_ns
     }
@@ -163,8 +167,8 @@ impl HoleLimits {
         self.series_ns.max(ELEMENT_HOLE_NS)
     }
 
-    /// Returns whether values are missing between two values. `hole_end_ns` is the time at which
-    /// the last hole of the source before the later value ended.
+    /// Returns whether values are missing between two values. `hole_end_ns` is the end time of the
+    /// source's last hole before the later value.
     #[inline]
     pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
         // A hole of the source is also a hole of its series.
@@ -197,13 +201,13 @@ impl SourceSpan {
         Self { first: sample, last: sample, hole_end_ns: 0, hole_ns: limits.source_ns }
     }
 
-    /// Extends the range by the numbers directly before and after it that were left out on purpose.
+    /// Extends the range of sequence numbers by the thinned samples directly before and after it.
     pub(super) fn widen(&mut self, thinned: &ThinnedNumbers) {
         self.first.seq = thinned.skip_back(self.first.seq);
         self.last.seq = thinned.skip(self.last.seq.wrapping_add(1)).wrapping_sub(1);
     }
 
-    /// Adds the samples that the source has in another table.
+    /// Extends the range by the samples that the source has in another table.
     pub(super) fn add(&mut self, other: &Self) {
         if other.first.seq < self.first.seq {
             self.first = other.first;
@@ -231,8 +235,8 @@ impl SeriesFold {
         Self { bits, is_rate, cells, ends, begins_after_hole: false, has_hole: false }
     }
 
-    /// Adds the value of a sample. `hole_end_ns` is the time at which the source's last hole before
-    /// this sample ended.
+    /// Adds the value of a sample. `hole_end_ns` is the end time of the source's last hole before
+    /// this sample.
     ///
     /// `is_new` means that the element had ended since its previous value.
     #[inline]
@@ -321,7 +325,7 @@ impl SeriesFold {
         }
     }
 
-    /// Adds values to the cell with this number.
+    /// Adds a summary of values to the cell with this index.
     #[inline]
     fn push(&mut self, number: i64, values: &PixelValues) {
         match self.cells.last_mut() {
@@ -338,8 +342,8 @@ impl SeriesFold {
         Some((std::mem::take(&mut self.cells), ends))
     }
 
-    /// Removes the cells below a number, and returns these cells. Returns `None` if there are no
-    /// such cells.
+    /// Removes all cells whose index is below a limit, and returns them. Returns `None` if there
+    /// are no such cells.
     pub(super) fn take_before(&mut self, number: i64) -> Option<(Vec<TimeCell>, SeriesEnds)> {
         if !self.cells.iter().any(|cell| cell.number < number) {
             return None;

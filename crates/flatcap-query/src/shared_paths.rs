@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::path_text::{in_quotes, instance_name};
 use super::resolve::{KnownSource, spelled};
 
-/// The paths that lead to fields of several sources, unless the source's name is in quotes.
+/// The paths that lead to fields of several sources if the source's name is not in quotes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedPaths(HashSet<String>);
 

@@ -19,7 +19,7 @@ const AGE_PERIODS: u64 = 2;
 // Clocks are adjusted all the time.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
-/// A column, with the element if rows are elements.
+/// A column, and, if rows are elements, the element.
 pub(super) type CellPlace = (Option<ElementName>, usize);
 
 /// The current step of a run.
@@ -29,7 +29,7 @@ pub(super) struct StepRows {
     /// Wall time minus monotonic time when the run began.
     // Steps have equal lengths on the monotonic clock, even if the wall clock is set.
     offset_ns: Option<i64>,
-    /// The difference between the current offset of the wall clock and that offset. There is one
+    /// The change of wall time minus monotonic time since the beginning of the run. There is one
     /// value for the beginning of the current step, and one for the beginning of the step that has
     /// ended.
     shift_ns: i64,

@@ -23,8 +23,8 @@ pub enum Aggregate {
     Sum,
     /// The number of samples with a value.
     Count,
-    /// The smallest value that at least this share of the values does not exceed. The share is 0.99
-    /// for p99.
+    /// A quantile, which is the smallest value with at least this share of the values at or below
+    /// it. The share is 0.99 for p99.
     Quantile(f64),
 }
 
@@ -58,8 +58,8 @@ impl FromStr for Aggregate {
 pub struct Steps {
     /// Length of a step, in nanoseconds. It is above 0.
     pub step_ns: u64,
-    /// The aggregate of numbers. If it is `None`, the mean is used for gauges, for fields without a
-    /// metric kind, and for rates of counters. For all other fields, the last value is used.
+    /// The aggregate of numbers. The mean is the default for gauges, for fields without a metric
+    /// kind, and for rates of counters. For all other fields, the default is the last value.
     pub aggregate: Option<Aggregate>,
 }
 
@@ -93,7 +93,7 @@ pub(super) enum StepKind {
     Aggregate(Aggregate),
     /// The last value.
     Last,
-    /// The mean change per second of a counter. The number is the maximum age of the earlier value
+    /// The mean change per second of a counter. The integer is the maximum age of the earlier value
     /// with which a value is compared, in nanoseconds.
     Rate(u64),
 }
@@ -106,7 +106,7 @@ pub(super) struct NumberCell {
     smallest: Option<Number>,
     largest: Option<Number>,
     last: HeldValue,
-    /// All values. They are kept only for a quantile.
+    /// All values. The individual values are stored only for a quantile.
     values: Vec<Number>,
 }
 
@@ -132,7 +132,7 @@ enum NumberSum {
 #[derive(Debug, Clone)]
 pub(super) struct RateCell {
     age_max_ns: u64,
-    /// The growth of the counter in all intervals between two samples that end in the step.
+    /// The growth of the counter since the previous sample, summed over the samples in the step.
     sum: Growth,
 }
 
@@ -309,7 +309,8 @@ fn is_value(value: FieldValue<'_>) -> bool {
     matches!(value, FieldValue::Text(_)) || Number::of(value).is_some()
 }
 
-/// Returns the smallest value that at least this share of the values does not exceed.
+/// Returns the quantile, which is the smallest value with at least this share of the values at or
+/// below it.
 fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
     let at = quantile_rank(share, values.len()) - 1;
     if at >= values.len() {

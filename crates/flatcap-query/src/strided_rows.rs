@@ -31,7 +31,8 @@ pub(super) fn picked<T: Copy>(values: &[T], places: &[usize]) -> Vec<T> {
     places.iter().filter_map(|place| values.get(*place).copied()).collect()
 }
 
-/// Splits off the values from position `at` on. Reserves space for `capacity` values in this part.
+/// Splits off the values from position `at` on. Reserves space for `capacity` values in the part
+/// that is split off.
 pub(super) fn split_off<T: Copy>(values: &mut Vec<T>, at: usize, capacity: usize) -> Vec<T> {
     // The result of `Vec::split_off` has no space for further values.
     let later = values.get(at..).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Reads a list of structs column by column, because each value has the same offset in its element.
+//! Reads a list of structs column by column. This is possible because a field has the same offset
+//! in each element.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,12 +10,12 @@ use super::open_element::OpenElement;
 use super::plan::{ListPlan, StructColumn, StructPlan};
 use super::table_rows::TableRows;
 
-/// Maximum number of elements that are kept with their bytes. If there are more elements, all of
-/// them are removed and named again.
+/// Maximum number of elements whose identifying bytes are stored. If this limit is exceeded, all
+/// stored elements are removed, and their names are determined again.
 // The limit is large enough for all processes of a large host.
 const KNOWN_MAX: usize = 1 << 13;
 
-/// The known elements of a source's lists, by the bytes that identify an element.
+/// The elements of a source's lists that have occurred, indexed by the bytes that identify them.
 #[derive(Debug, Default)]
 pub(super) struct StructElements {
     lists: BTreeMap<u32, HashMap<Box<[u8]>, KnownElement>>,
@@ -26,7 +27,7 @@ pub(super) struct StructElements {
     bits: Vec<u64>,
 }
 
-/// A known element, and the bytes from which it got its name.
+/// An element that has occurred, and the bytes from which its name was determined.
 #[derive(Debug)]
 struct KnownElement {
     naming: Box<[u8]>,
@@ -95,7 +96,7 @@ impl StructRows<'_> {
         values.push_bits(bits, reader, self.schema);
     }
 
-    /// Returns the number and the name of an element.
+    /// Returns the id and the name of an element.
     fn number(
         &self,
         bytes: &[u8],

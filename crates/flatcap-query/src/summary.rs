@@ -9,14 +9,14 @@ pub struct QuerySummary {
     pub undecodable: u64,
     /// Number of sources whose schema is malformed.
     pub malformed_schemas: u64,
-    /// Whether there were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX). The
-    /// element of the rows of the later elements is [`NO_ELEMENT`](super::NO_ELEMENT).
+    /// Whether there were more elements of lists than [`ELEMENTS_MAX`](super::ELEMENTS_MAX). Rows
+    /// of elements above this limit have the element [`NO_ELEMENT`](super::NO_ELEMENT).
     pub has_more_elements: bool,
     /// Number of damaged ranges, which were skipped.
     pub damage: u64,
     /// Number of blocks of sealed compressed segments from which rows were read.
     pub blocks_read: u64,
-    /// Number of blocks of sealed compressed segments that have no wanted rows.
+    /// Number of blocks of sealed compressed segments that contain no requested rows.
     pub blocks_skipped: u64,
 }
 

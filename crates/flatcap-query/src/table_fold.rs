@@ -21,9 +21,10 @@ pub(super) struct SegmentRequest {
     pub(super) fields: Arc<DrawnFields>,
     /// Whether counters are drawn as their change per second.
     pub(super) is_rate: bool,
-    /// Exponent of the length of a cell. A cell is 2^`bits` nanoseconds long.
+    /// Binary logarithm of the length of a cell in nanoseconds. A cell is 2^`bits` nanoseconds
+    /// long.
     pub(super) bits: u32,
-    /// Maximum number of series. Further series are left out, and counted.
+    /// Maximum number of series. Series above this limit are omitted, and counted.
     pub(super) series_max: usize,
     /// The period of each source.
     pub(super) periods: Arc<BTreeMap<String, u64>>,
@@ -40,21 +41,22 @@ pub(super) struct SeriesLimit {
 #[derive(Debug)]
 pub(super) struct TableFold {
     pub(super) limits: HoleLimits,
-    /// The columns that are drawn, each with whether it is drawn as a rate. These columns contain
-    /// numbers.
+    /// The columns that are drawn. For each of them, whether it is drawn as a rate. These columns
+    /// contain numbers.
     pub(super) columns: Vec<(usize, bool)>,
     pub(super) formulas: Vec<FormulaFold>,
     pub(super) bits: u32,
-    /// For each name of an element, by the number of the name, the location of its series.
+    /// For each element name, indexed by the id of the name, the location of its series.
     places: Vec<ElementPlace>,
     /// The elements that have series, with their names. Each name of an element has its own series.
     pub(super) elements: Vec<Option<(u32, ElementName)>>,
     known: HashMap<(u32, ElementName), ElementPlace>,
-    /// For each element, by its number, the last name of the element, and the name of its series.
+    /// For each element, indexed by its id, the last name of the element and the name of its
+    /// current series.
     pub(super) latest: Vec<(ElementName, ElementName)>,
     /// For each entry of `elements`, one series per column.
     pub(super) series: Vec<SeriesFold>,
-    /// The range of the source's samples. `None` before the first sample.
+    /// The first and the last sample of the source. `None` before the first sample.
     pub(super) span: Option<SourceSpan>,
     /// The id of the source to which the latest samples belong.
     pub(super) source: Option<u16>,
@@ -263,8 +265,8 @@ impl TableFold {
     }
 }
 
-/// Adds the samples of a batch to the history of its elements. Returns the presence of each row's
-/// element. Returns an empty list if the table is not a list.
+/// Adds the samples of a batch to the history of its elements. Returns, for each row, whether its
+/// element is new, already known, or ambiguous. Returns an empty list if the table is not a list.
 pub(super) fn element_rows(
     history: &mut CounterHistory,
     batch: &ColumnBatch,
@@ -288,8 +290,8 @@ pub(super) fn element_rows(
     rows
 }
 
-/// Returns the position for a name of an element. A table that is not a list has only one position,
-/// which is 0.
+/// Returns the index in `places` for a name of an element. If the table is not a list, its only
+/// index is 0.
 fn slot_of(name: Option<ElementName>) -> usize {
     name.map_or(0, |name| name.0 as usize)
 }

@@ -40,8 +40,8 @@ impl CellBytes {
     }
 }
 
-/// The space that is kept for rows decreases with each batch. It decreases by the reciprocal of
-/// this number.
+/// The space that is kept for rows decreases with each batch. After each batch, the space is
+/// reduced by 1 / `SPACE_DECAY`.
 // Because of the decrease, a large batch does not keep memory for long.
 const SPACE_DECAY: usize = 64;
 

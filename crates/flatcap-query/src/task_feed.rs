@@ -10,8 +10,8 @@ use flatcap_tasks::{SchedBatch, TaskSample, TaskSteps, Timeline};
 
 use super::computed::{TASKS_ID, TASKS_STEP_NS};
 
-/// Additional time before the wanted time in which events are read, in nanoseconds. Two periods of
-/// the source are read in any case.
+/// Events are also read in an interval of this length before the requested times, in nanoseconds.
+/// Two periods of the source are read in any case.
 // These events show which threads were ready when the wanted time began.
 const LEAD_NS: u64 = 1_000_000_000;
 
@@ -24,7 +24,7 @@ pub(super) struct EventPlace<'p> {
     pub(super) run_id: u64,
     /// The source whose samples contain the events.
     pub(super) source: &'p SourceInfo,
-    /// The query's filter, and the wanted times of the run.
+    /// The filter of the query, and the times of the run that the query requests.
     pub(super) filter: &'p ReplayFilter,
     pub(super) times: &'p WantedTimes,
 }
@@ -39,7 +39,8 @@ pub(super) struct TaskFeed {
     times: WantedTimes,
     timeline: Timeline,
     steps: TaskSteps,
-    /// Whether the time of a sample is within the step of wall time that the sample ends.
+    /// Whether the time of each sample is set one nanosecond earlier. The time is then within the
+    /// step of wall time that ends with the sample.
     is_in_steps: bool,
     has_begun: bool,
     /// Wall time minus monotonic time.
@@ -50,20 +51,21 @@ pub(super) struct TaskFeed {
 /// The result of reading a part of the events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FeedStep {
-    /// A part of the recording.
+    /// An item of the recording was read.
     Read,
-    /// Events that cannot be read. They leave a hole in the samples.
+    /// A payload of events could not be decoded. The missing events cause a hole in the computed
+    /// samples.
     Undecodable,
-    /// There are no further events, because all existing events were read.
+    /// All events that exist were read.
     End,
 }
 
 impl TaskFeed {
-    /// Opens the events of a run. With `step_ns`, wall time is divided into steps of this length,
-    /// and there is a sample in each step, one nanosecond before the end of the step.
+    /// Opens the events of a run. With `step_ns`, wall time is divided into steps of this length.
+    /// Each step has a sample one nanosecond before the end of the step.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub(super) fn open(place: &EventPlace<'_>, step_ns: Option<u64>) -> Result<Self, SegmentError> {
         let around_ns = place.source.period_ns.saturating_mul(2).saturating_add(LEAD_NS);
         let mut filter = ReplayFilter { sources: [place.source.name.clone()].into(), ..place.filter.clone() };
@@ -99,8 +101,7 @@ impl TaskFeed {
         self.reached_ns
     }
 
-    /// Reads a part of the events, and passes the samples that are completed by these events to
-    /// `take`.
+    /// Reads a part of the events. Passes the samples that these events complete to `take`.
     ///
     /// # Errors
     /// `Io`.
@@ -146,7 +147,7 @@ impl TaskFeed {
     /// Looks for new segments of the run.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// The error `Io` means that a path is missing or unreadable.
     pub(super) fn refresh(&mut self) -> Result<(), SegmentError> {
         self.reached_ns = self.steps.complete_ns().saturating_sub(u64::from(self.is_in_steps));
         self.reader.refresh()
@@ -158,12 +159,12 @@ impl TaskFeed {
 struct SampleClock {
     /// Wall time minus monotonic time.
     offset_ns: i64,
-    /// The time by which the time of a sample is set earlier than its actual time, in nanoseconds.
+    /// How much earlier the reported time of a sample is than its actual time, in nanoseconds.
     early_ns: u64,
 }
 
 impl SampleClock {
-    /// Passes a sample to `take`, if its time is wanted.
+    /// Passes a sample to the function `take` if the query requests its time.
     fn pass_on(self, sample: &TaskSample<'_>, times: &WantedTimes, take: &mut dyn FnMut(&SampleView<'_>)) {
         let early_ns = if sample.is_begin { 0 } else { self.early_ns };
         let mono_ns = sample.time_ns.saturating_sub(early_ns);

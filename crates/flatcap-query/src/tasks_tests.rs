@@ -17,20 +17,20 @@ use super::*;
 const MS: u64 = 1_000_000;
 /// Time at which the events begin, in milliseconds.
 const BEGIN_MS: u64 = 1_000;
-/// Length of a payload, in milliseconds.
+/// Duration that a payload covers, in milliseconds.
 const PAYLOAD_MS: u64 = 20;
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const CPU_SCHEMA: &[u8] = include_bytes!("../../../generated/host/cpu.bfbs");
 
-/// Switches between the idle loop, the worker and the hog. The worker is ready from 2 ms on and
-/// runs from 5 ms on. The hog uses the worker's CPU from 30 to 65 ms. The worker runs again until
-/// 75 ms.
+/// Context switches between the idle loop, a worker thread and a thread that hogs the CPU. The
+/// worker is ready from 2 ms on and runs from 5 ms on. The hog uses the worker's CPU from 30 to 65
+/// ms. The worker runs again until 75 ms.
 const SWITCHES: [(u64, u16, u16, bool); 5] =
     [(5, 0, 1, true), (30, 1, 2, true), (65, 2, 1, false), (75, 1, 0, false), (150, 0, 2, true)];
 const FORKS: [(u64, u16); 2] = [(2, 1), (28, 2)];
 const WAKEUPS: [(u64, u16); 1] = [(149, 2)];
 
-/// The form in which a segment is stored.
+/// The form of a segment's file, which is raw, compressed or still active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Raw,
@@ -38,8 +38,8 @@ enum Form {
     Active,
 }
 
-/// Counters of processes. The key is the time of the sample in milliseconds since the begin, and
-/// the process id.
+/// Counters of processes. The key is the time of the sample in milliseconds since the first event,
+/// and the process id.
 type Counters = BTreeMap<(u64, String), [u64; 3]>;
 
 fn payload(number: u64) -> SchedPayload {
@@ -130,7 +130,7 @@ fn write_with(
     path
 }
 
-/// Returns the counters of processes that a query returns.
+/// Queries the counters of processes, and returns them.
 fn counters(recording: &Recording, query: &Query) -> Counters {
     let mut results = recording.query(query).unwrap();
     let mut found = Counters::new();
@@ -166,8 +166,8 @@ fn of_tasks() -> Query {
     Query { filter, ..Query::default() }
 }
 
-/// Returns the expected counters of both processes, every 10 ms. The counters are the time on CPU,
-/// the time ready, and the number of times that the process stopped running.
+/// Returns the expected counters of both processes, at intervals of 10 ms. The counters are the
+/// time on CPU, the time ready, and the number of times that the process stopped running.
 fn expected() -> Counters {
     let worker = "worker[10]";
     let hog = "hog[20]";

@@ -1,6 +1,6 @@
 //! A template contains the offsets of the values of a payload. Another payload with the same
-//! structure has its values at the same offsets, so that payload needs no walk. The rows of a
-//! matrix need not even be rebuilt as payloads.
+//! structure has its values at the same offsets, so it needs no walk. The rows of a matrix need not
+//! even be rebuilt as payloads.
 
 use std::ops::Range;
 
@@ -27,8 +27,8 @@ pub(super) struct SampleTemplate {
     /// cell.
     scalars: Vec<Vec<Option<ScalarCells>>>,
     named: Vec<(u32, ElementName)>,
-    /// For each requested field, the cell of its single value. `None` unless the field is a scalar
-    /// outside of lists whose values have no names.
+    /// For each requested field, the cell of its single value. `None` if the field is in a list, is
+    /// not a scalar, or is an enum.
     single: Vec<Option<CellBytes>>,
 }
 
@@ -126,9 +126,9 @@ impl SampleTemplate {
         }
     }
 
-    /// Reads the single value of a field, by its number, in a payload that fits. Returns `None` if
-    /// the field is not a plain scalar or is in a list. [`read_column`](Self::read_column) reads
-    /// such fields.
+    /// Reads the only value of a field, given the index of the field, in a payload that fits the
+    /// template. Returns `None` if the field is not a plain scalar or is in a list.
+    /// [`read_column`](Self::read_column) reads such fields.
     #[inline]
     pub(super) fn read_single<'v>(
         &'v self,
@@ -223,8 +223,8 @@ impl SampleTemplate {
     }
 }
 
-/// Returns the cell of a field of a table that is not a list, if the field is a scalar whose values
-/// have no names.
+/// Returns the cell of a field outside of lists, if the field is a scalar whose values have no
+/// names.
 fn single_cell(
     plan: &SourcePlan,
     tables: &[TableRows],
@@ -253,7 +253,8 @@ impl CellBytes {
         Some(FieldRef { at, bytes, kind: ValueType::Unsigned })
     }
 
-    /// Passes the value of this cell in a payload that fits the template to `take`.
+    /// Reads the value of this cell in a payload that fits the template, and passes the value to
+    /// the function `take`.
     fn read(&self, schema: &CompiledSchema, payload: &[u8], take: impl FnOnce(FieldValue<'_>)) {
         // A payload that fits the template has the same length as the template's payload, so it has
         // these bytes.
@@ -300,7 +301,8 @@ impl TableRows {
         matrix.may_change(bytes_of(field)).then_some((field, cell.reader.as_ref()?))
     }
 
-    /// Passes the value that a row has in another payload that fits the template to `take`.
+    /// Reads the value that a row has in another payload that fits the template. Passes the value
+    /// to the function `take`.
     fn read(
         &self,
         (row, column): (usize, usize),

@@ -10,7 +10,7 @@ const TEMPLATES_MAX: usize = 4;
 /// Number of templates that are made even if no template was useful yet.
 // Making a template takes as long as reading about ten samples.
 pub(super) const ATTEMPTS: u64 = 8;
-/// Minimum number of samples, on average, for which a template must be used.
+/// Number of samples for which templates must be used before one more template is made.
 const SAMPLES_MIN: u64 = 16;
 
 /// The latest templates of a source.

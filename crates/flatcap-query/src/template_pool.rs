@@ -1,5 +1,5 @@
-//! Templates of matrices. A block mostly has matrices of the same structure as the previous block.
-//! For these matrices, a template needs only new values, but no walk.
+//! Templates of matrices. Most matrices of a block have the same structure as a matrix of the
+//! previous block. For these matrices, a template needs only new values, but no walk.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::plan::SourcePlan;
 use super::template::SampleTemplate;
 use super::template_cache::ATTEMPTS;
 
-/// Maximum number of templates of a source that are kept.
+/// Maximum number of templates that are kept for a source.
 const KEPT_MAX: usize = 16;
 
 /// The templates of a segment's matrices, by the id of their source.
@@ -24,8 +24,7 @@ pub(super) struct TemplatePool {
 struct SourceTemplates {
     /// The templates that are not in use. The most recently used template is last.
     free: Vec<SampleTemplate>,
-    /// Number of matrices whose rows a template fitted, and number of matrices whose rows it did
-    /// not fit.
+    /// Number of matrices whose rows fitted a template, and number of matrices whose rows did not.
     served: u64,
     failed: u64,
 }

@@ -20,7 +20,8 @@ pub(super) fn files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the payloads of a file as JSON, by the source, number and monotonic time of the sample.
+/// Returns the payloads of a file as JSON, by the source, sequence number and monotonic time of the
+/// sample.
 fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     let mut reader = MergedReader::open(&[path.to_owned()], ReplayFilter::default()).unwrap();
     let (mut schemas, mut found) = (BTreeMap::new(), BTreeMap::new());

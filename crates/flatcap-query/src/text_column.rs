@@ -24,8 +24,8 @@ impl TextColumn {
         self.texts.get(*self.codes.get(row)? as usize).map(|text| &**text)
     }
 
-    /// Returns a number for each row. Rows with equal values have equal numbers. The numbers begin
-    /// at 0, in the order in which the distinct strings first occur.
+    /// Returns an integer code for each row. Rows with equal strings have equal codes. The codes
+    /// begin at 0, and are assigned in the order in which the distinct strings first occur.
     pub fn codes(&self) -> &[u32] {
         &self.codes
     }
@@ -47,14 +47,14 @@ impl TextColumn {
         self.codes.push(code);
     }
 
-    /// Appends a row with a string. The row that is `distance` rows before probably has the same
-    /// string.
+    /// Appends a row with a string. The row `distance` positions before the new row probably has
+    /// the same string.
     pub(super) fn push_repeated(&mut self, text: &str, distance: usize) {
         let code = self.code_before(self.codes.len(), distance, text);
         self.codes.push(code);
     }
 
-    /// Sets the string of the last row. Returns whether there is a last row.
+    /// Sets the string of the last row. Returns false if the column has no rows.
     pub(super) fn set_last(&mut self, text: &str) -> bool {
         let code = self.code(text);
         set_last(&mut self.codes, code)
@@ -72,7 +72,7 @@ impl TextColumn {
         rows.fill(&mut self.codes, code)
     }
 
-    /// Writes strings to the rows from `start` on. The rows that are `count` rows before probably
+    /// Writes strings to the rows from `start` on. The rows `count` positions before them probably
     /// have the same strings, because they contain the same list of the previous sample.
     pub(super) fn write<'t>(
         &mut self,
@@ -85,8 +85,8 @@ impl TextColumn {
         }
     }
 
-    /// Returns the code of a string for a row. The row that is `distance` rows before probably has
-    /// the same string.
+    /// Returns the code of a string for a row. The row `distance` positions before this row
+    /// probably has the same string.
     fn code_before(&mut self, row: usize, distance: usize, text: &str) -> u32 {
         // Comparing the string with the string `distance` rows before is faster than a search.
         let before = row.checked_sub(distance).filter(|before| self.get(*before) == Some(text));
@@ -101,7 +101,8 @@ impl TextColumn {
         self.of_codes(&picked(&self.codes, rows), 0)
     }
 
-    /// Splits off the rows from position `at` on. Reserves space for `rows` rows in this part.
+    /// Splits off the rows from position `at` on. Reserves space for `rows` rows in the part that
+    /// is split off.
     pub(super) fn split_off(&mut self, at: usize, rows: usize) -> Self {
         let later = self.of_codes(self.codes.get(at..).unwrap_or_default(), rows);
         self.codes.truncate(at);
@@ -142,8 +143,8 @@ impl TextColumn {
         column
     }
 
-    /// Writes the names of enum values. For an enum value without a name, writes the digits of its
-    /// number. Returns the rows without a value.
+    /// Writes the names of enum values. If an enum value has no name, writes the decimal digits of
+    /// the value. Returns the rows without a value.
     pub(super) fn write_names(
         &mut self,
         rows: StridedRows,

@@ -1,20 +1,22 @@
-//! The numbers of samples that were left out on purpose.
+//! The sequence numbers of thinned samples, which were left out on purpose.
 
 use std::collections::BTreeMap;
 
 use flatcap_format::segment::Gap;
 
-/// Ranges of numbers that were left out on purpose, for one source in one run.
+/// Ranges of sequence numbers of thinned samples, for one source in one run.
 #[derive(Debug, Default)]
 pub(super) struct ThinnedNumbers {
-    /// For each range, the first number after the range. The key is the first number of the range.
+    /// For each range, the first sequence number after the range. The key is the first sequence
+    /// number of the range.
     ends: BTreeMap<u64, u64>,
-    /// For each range, the first number of the range. The key is the first number after the range.
+    /// For each range, its first sequence number. The key is the first sequence number after the
+    /// range.
     starts: BTreeMap<u64, u64>,
 }
 
 impl ThinnedNumbers {
-    /// Adds the numbers of a gap, if the samples of the gap were left out on purpose.
+    /// Adds the sequence numbers of a gap, if the samples of the gap were thinned.
     pub(super) fn add(&mut self, gap: &Gap) {
         if gap.is_thinned() && gap.count > 0 {
             let end = gap.first.saturating_add(gap.count);
@@ -23,7 +25,7 @@ impl ThinnedNumbers {
         }
     }
 
-    /// Returns the first number that was not left out, beginning at `seq`.
+    /// Returns the first sequence number at or after `seq` that was not thinned.
     pub(super) fn skip(&self, mut seq: u64) -> u64 {
         // A range may directly follow another range.
         while let Some(end) = self.ends.get(&seq) {
@@ -32,8 +34,8 @@ impl ThinnedNumbers {
         seq
     }
 
-    /// Returns the first of the consecutive numbers before `seq` that were left out, or `seq` if
-    /// its predecessor was not left out.
+    /// Returns the start of the consecutive thinned numbers directly before `seq`. Returns `seq` if
+    /// its predecessor was not thinned.
     pub(super) fn skip_back(&self, mut seq: u64) -> u64 {
         while let Some(start) = self.starts.get(&seq) {
             seq = *start;

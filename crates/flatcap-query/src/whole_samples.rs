@@ -1,5 +1,5 @@
 //! Successive samples without holes between them. Such samples are summarized together, which is
-//! several times faster than one by one.
+//! several times faster than summarizing them one by one.
 
 use std::ops::Range;
 
@@ -53,8 +53,8 @@ impl<'b> WholeTimes<'b> {
     }
 
     /// Returns the change per second of a counter at each sample after the first. Returns `None` if
-    /// the counter decreases, or if the counter is a fraction, because the change of a fraction may
-    /// be NaN.
+    /// the counter decreases. Also returns `None` if the counter is a float, because the change of
+    /// a float may be NaN.
     #[allow(clippy::cast_precision_loss, reason = "a rate: 53 bits are plenty")]
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         let ColumnValues::Unsigned(values) = &column.values else { return None };

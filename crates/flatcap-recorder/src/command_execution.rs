@@ -42,9 +42,9 @@ pub(super) fn run(
     }
 }
 
-/// Syncs and answers the flushes that are due. A flush is due if everything queued before it is
-/// written and the syncer is idle. The syncer must be idle, because one of two concurrent syncs
-/// could hide the error of the other.
+/// Syncs the segment and replies to the flush commands that are due. A flush is due if the slabs
+/// that were queued before it are written and the syncer is idle. The syncer must be idle, because
+/// one of two concurrent syncs could hide the error of the other.
 fn flush_if_due(queue: &mut CommandQueue, slot: &mut SegmentSlot, taken_ns: u64) {
     let due = queue.flushes.partition_point(|(given_ns, _)| *given_ns < taken_ns);
     if due == 0 || !slot.syncer.is_idle() {
@@ -116,7 +116,8 @@ fn mark(slot: &mut SegmentSlot, rules: &mut RuleWatch, text: String) -> Result<S
 }
 
 /// Switches to another plan. If the first segment of the new plan cannot be created, nothing
-/// changes. A ring switches in any case.
+/// changes. The recorder of a ring switches to the new plan even if its first segment cannot be
+/// created.
 fn update_plan(
     slot: &mut SegmentSlot,
     rules: &mut RuleWatch,
@@ -175,7 +176,8 @@ mod tests {
     use crate::RecorderRules;
     use crate::tests::rig::{FileItem, ImageReader, Script};
 
-    /// A recorder that runs step by step, the handle that sends commands to it, and its answers.
+    /// A recorder that runs step by step, the handle that sends commands to it, and the replies to
+    /// these commands.
     struct CommandRig {
         recorder: Recorder,
         handle: RecorderHandle,
@@ -199,7 +201,7 @@ mod tests {
             self.handle.send(order, move |answer| answers.lock().unwrap().push(answer));
         }
 
-        /// Sends a command, executes it and returns the answer.
+        /// Sends a command, executes it, and returns the reply.
         fn answer(&mut self, order: RecorderCommand) -> Result<String, CommandError> {
             self.send(order);
             self.recorder.run_commands(0);

@@ -1,12 +1,12 @@
-//! Commands to the recorder while it records, with their queue and their answers.
+//! Commands to a recorder that is running, with their queue and their replies.
 //!
 //! Commands wait in a bounded queue that the recorder polls after each poll for slabs. The sender
-//! does not wait, because the answer goes to a closure, which runs on the recorder's thread. A
-//! stalled storage delays the commands, because it delays the recorder.
+//! does not wait for the result. The recorder's thread calls a closure with the reply. Stalled
+//! storage delays the commands, because it delays the recorder.
 //!
 //! New sources have a separate queue. The recorder reads that queue after it takes slabs and before
-//! it writes them. So the recorder knows each source that was sent before the source's first slab
-//! was queued.
+//! it writes them. If a source is sent before its first slab is queued, the recorder therefore
+//! knows the source before it writes that slab.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::run_plan::RunPlan;
 /// Maximum number of waiting commands, not counting commands that are being executed. Further
 /// commands are refused with [`CommandError::Busy`].
 pub(super) const COMMANDS_MAX: usize = 64;
-/// Maximum number of new sources that the recorder has not seen yet.
+/// Maximum number of new sources that wait for the recorder.
 const NEW_SOURCES_MAX: usize = 64;
 /// Maximum length of the text of a mark, in bytes. A longer text is refused with
 /// [`CommandError::Invalid`].
@@ -34,7 +34,7 @@ pub const MARK_BYTES_MAX: usize = 4096;
 pub enum RecorderCommand {
     /// Seal the open segment and begin the next one.
     Rotate,
-    /// Write a marker with the current time and this text of a person. The text has 1 to
+    /// Write a marker with the current time and a text that a person has entered. The text has 1 to
     /// [`MARK_BYTES_MAX`] bytes.
     Mark(String),
     /// Write a marker that the ring's recorder has created.
@@ -48,13 +48,13 @@ pub enum RecorderCommand {
 /// The changeable part of a run's plan.
 #[derive(Debug)]
 pub struct PlanUpdate {
-    /// The plan of all later segments. From its header only the sources are used, which are all
-    /// previous sources of the run and the new ones.
+    /// The plan of all later segments. Only the sources of its header are used. These are all
+    /// previous sources of the run, and the new sources.
     pub plan: RunPlan,
     /// The new limits of the data directory.
     pub limits: RetentionLimits,
-    /// Latencies of the groups whose sources change. These consumers are added to the previous
-    /// ones, which end.
+    /// Receivers of latencies for the groups whose sources change. These receivers are added to the
+    /// previous ones, which will end.
     pub latencies: Vec<Consumer<GroupLatencies>>,
     /// Ids of the removed sources, whose last samples are still in flight.
     pub removed: Vec<u16>,
@@ -79,7 +79,7 @@ pub enum CommandError {
     Failed(String),
 }
 
-/// The callback that receives the answer, which is one line that describes the result.
+/// The callback that receives the reply. The reply is one line that describes the result.
 pub type Reply = Box<dyn FnOnce(Result<String, CommandError>) + Send>;
 
 /// A command in the queue.
@@ -137,8 +137,8 @@ impl RecorderHandle {
         self.wake.set();
     }
 
-    /// Sends a command. `reply` receives the answer. If the command is refused, `reply` is called
-    /// at once, and otherwise on the recorder's thread.
+    /// Sends a command. `reply` receives the answer. If the command is refused, the calling thread
+    /// calls `reply` immediately. Otherwise, the recorder's thread calls it.
     pub fn send(
         &self,
         command: RecorderCommand,
@@ -161,9 +161,9 @@ impl RecorderHandle {
     }
 }
 
-/// Writes and syncs the queued slabs. If there is a ring, its recorder goes first and passes
-/// samples on to the recorder of the data directory. `reply` receives the answer of the data
-/// directory's recorder.
+/// Writes and syncs the queued slabs. If there is a ring, its recorder executes the flush first,
+/// and passes samples on to the recorder of the data directory. The callback `reply` receives the
+/// reply of the data directory's recorder.
 pub fn flush(
     recorder: &RecorderHandle,
     ring: Option<&RecorderHandle>,
@@ -174,7 +174,7 @@ pub fn flush(
     ring.send(RecorderCommand::Flush, move |_| next.send(RecorderCommand::Flush, reply));
 }
 
-/// Does the same as [`flush`], but waits for the answer until `deadline_ns` of the monotonic clock.
+/// Does the same as [`flush`], but waits for the reply until the monotonic time `deadline_ns`.
 /// Calls `meanwhile` with the current time, repeatedly, until the wait ends. Returns whether all
 /// queued slabs are on disk.
 pub fn flush_until(

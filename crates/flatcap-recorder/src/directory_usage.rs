@@ -1,8 +1,8 @@
 //! Accounting of the data directory. The accounting covers the files and the free space at the last
-//! scan, and the bytes granted since. This module touches no file.
+//! scan, and the bytes granted since that scan. This module touches no file.
 //!
-//! If a scan fails, the previous numbers stay. So a scan error never stops a write, and the limits
-//! are applied to the last known numbers.
+//! If a scan fails, the values of the previous scan remain in use. A failed scan therefore never
+//! stops a write. The limits apply to the last known values.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use super::retention::{
 /// Retry interval for a file that could not be removed. The interval is short for an operator who
 /// corrects the file's permissions, and long compared with the interval of removals.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of unremovable files up to which the list of removed segments is still written
+/// Maximum number of unremovable files. Up to this limit, the list of removed segments is written
 /// before each removal.
 const STUCK_FEW: usize = 8;
 
@@ -31,14 +31,14 @@ pub(super) struct DirectoryUsage {
     /// The wall time from which ages are computed, in seconds since 1970. The recorder sets it.
     pub(super) wall_s: i64,
     pub(super) removed: u64,
-    /// Monotonic time from which the age of segments of earlier runs is measured, because their
-    /// snapshots must be completed first. If it is `None`, their age is measured from their
-    /// creation.
+    /// Monotonic time from which the age of segments of earlier runs is measured. Snapshots that
+    /// need these segments must be completed first. If it is `None`, their age is measured from
+    /// their creation.
     pub(super) earlier_from_ns: Option<u64>,
     /// Size of the directory of snapshots, in bytes.
     pub(super) snapshot_bytes: u64,
-    /// Start times of the segments of this process. The names of the segments have wall times, but
-    /// the wall clock may be set.
+    /// Start times of the segments of this process. The names of the segments contain wall times,
+    /// but the wall clock may have been set since then.
     begun_ns: BTreeMap<SegmentKey, u64>,
     entries: Vec<FileEntry>,
     space: Option<DiskSpace>, // none before the first scan
@@ -47,16 +47,16 @@ pub(super) struct DirectoryUsage {
     /// The reserve file, once opened.
     pub(super) reserve_file: Option<Arc<dyn StorageFile>>,
     /// Whether space may be reserved. False if the storage is in memory, if the file system does
-    /// not support preallocation, and once the run ends.
+    /// not support preallocation, or if the run has ended.
     pub(super) may_reserve: bool,
-    /// Time from which the warning that `retain_min` protects the history may be repeated.
+    /// Earliest time to repeat the warning that `retain_min` protects the history.
     pub(super) next_warning_ns: u64,
     /// Files that cannot be removed, and when to retry.
     unremovable: BTreeMap<String, u64>,
     /// Whether the list of removed segments has been compared with the segments that exist.
     pub(super) is_list_checked: bool,
-    /// The receipts of the segments that may be removed for their age. `None` allows the removal of
-    /// all segments.
+    /// The receipts of segments. A segment without a receipt must not be removed because of its
+    /// age. `None` means that no segment needs a receipt.
     pub(super) receipts: Option<Receipts>,
 }
 
@@ -104,7 +104,7 @@ impl DirectoryUsage {
     }
 
     /// Applies the result of a scan. Returns the first error of the scan. If a part of the scan
-    /// failed, its previous numbers stay.
+    /// failed, the previous values of that part remain in use.
     pub(super) fn update(
         &mut self,
         entries: io::Result<Vec<FileEntry>>,
@@ -118,7 +118,8 @@ impl DirectoryUsage {
         entries.and(space)
     }
 
-    /// Returns the space of the file system at the last scan, minus the bytes granted since.
+    /// Returns the free space of the file system at the last scan, minus the bytes that were
+    /// granted since then.
     pub(super) fn space(&self) -> Option<DiskSpace> {
         let space = self.space?;
         Some(DiskSpace { available: space.available.saturating_sub(self.pending), ..space })
@@ -163,15 +164,15 @@ impl DirectoryUsage {
         self.entries.iter().find(is_reserve).map_or(0, |entry| entry.allocated)
     }
 
-    /// Returns a snapshot of the directory in which all granted bytes count as used.
+    /// Returns the state of the directory, with all granted bytes counted as used.
     pub(super) fn snapshot<'a>(&self, files: &'a [StoredFile]) -> DirectorySnapshot<'a> {
         // If the file system was never read, do not assume that it is full.
         let space = self.space().unwrap_or(DiskSpace { total: 0, available: u64::MAX });
         DirectorySnapshot { files, reserve: self.reserve(), space, capacity: self.capacity }
     }
 
-    /// Updates the maximum space that the history has had so far with its current size plus the
-    /// free space above `min_free`.
+    /// Updates the largest space that the history could have used so far. The current value is its
+    /// size plus the free space above `min_free`.
     pub(super) fn note_capacity(&mut self, files: &[StoredFile]) {
         let history = files.iter().filter(|file| file.is_history);
         let held = history.fold(self.reserve(), |sum, file| sum.saturating_add(file.allocated));
@@ -258,13 +259,14 @@ impl DirectoryUsage {
             .collect()
     }
 
-    /// Returns whether more than [`STUCK_FEW`] files cannot be removed. If so, each attempt would
-    /// write the list of removed segments again.
+    /// Returns whether more than [`STUCK_FEW`] files cannot be removed. In this case, each further
+    /// attempt would write the list of removed segments again.
     pub(super) fn are_many_stuck(&self) -> bool {
         self.unremovable.len() > STUCK_FEW
     }
 
-    /// Records that a file cannot be removed. Returns whether this was unknown before.
+    /// Records that a file cannot be removed. Returns true if no earlier removal of this file has
+    /// failed.
     pub(super) fn note_unremovable(&mut self, name: &str, now_ns: u64) -> bool {
         self.unremovable.insert(name.to_owned(), now_ns.saturating_add(REMOVAL_RETRY_NS)).is_none()
     }
@@ -295,7 +297,7 @@ impl DirectoryUsage {
         self.pending = self.pending.saturating_add(bytes);
     }
 
-    /// Ends a grant of `granted` bytes. This file has used `taken` of them.
+    /// Ends a grant of `granted` bytes. The file `name` now uses `taken` of the granted bytes.
     pub(super) fn settle(&mut self, name: &str, granted: u64, taken: u64) {
         self.pending = self.pending.saturating_sub(granted);
         // A scan in between may have seen these bytes. If so, they count twice until the next scan.
@@ -334,8 +336,9 @@ impl DirectoryUsage {
     }
 }
 
-/// Holds back the last segment of each run while an older segment of the same run remains. The last
-/// segment shows up to which sample the run is accounted for, and a rescue continues from there.
+/// Protects the last segment of each run from removal while an older segment of the same run
+/// remains. The last segment shows up to which sample the run is accounted for. A rescue continues
+/// after this sample.
 fn hold_last_segments(files: &mut [StoredFile]) {
     let mut runs: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new(); // the last, the first that stays
     for file in files.iter() {
@@ -354,7 +357,7 @@ fn hold_last_segments(files: &mut [StoredFile]) {
 }
 
 /// Returns the segment that a file belongs to, if the file may be removed. Only sealed segments and
-/// files that were set aside from them may be removed.
+/// their side files may be removed, but not the unfinished output of a recovery.
 fn segment_of(name: &str) -> Option<SegmentName> {
     let sealed = SegmentName::parse(name).filter(|name| name.state == SealState::Sealed);
     sealed.or_else(|| {

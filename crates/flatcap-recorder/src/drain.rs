@@ -1,6 +1,6 @@
-//! The drain loop takes queued slabs and writes them in one call. Then it rotates, syncs, collects
-//! latencies and sleeps. The loop also measures the maximum fill level of the queues (their high
-//! watermark).
+//! The drain loop takes queued slabs and writes them in one call. After the write, the loop rotates
+//! segments, syncs, collects latencies and sleeps. The loop also measures the maximum fill level of
+//! the queues (their high watermark).
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use super::syncer::SyncerResult;
 use super::thinner::{SourceThinning, Thinner};
 use super::{RecorderReport, SourceReport};
 
-/// Maximum number of slabs in one write, which is 256 KiB with the smallest slabs (16 KiB).
+/// Maximum number of slabs in one write. With the smallest slabs (16 KiB), such a write has 256
+/// KiB.
 const BATCH_SLABS_MAX: usize = 16;
 
 /// The recorder. The recorder opens its first segment before the first sample is taken.
@@ -260,7 +261,7 @@ impl Recorder {
     }
 
     /// Advances the time of the rules. All samples up to that time were taken, because in a healthy
-    /// run no sample arrives later than the reorder window.
+    /// run no sample arrives later than the reorder window allows.
     fn let_time_pass(&mut self) {
         self.rules.advance(self.taken_until_ns.saturating_sub(self.slot.plan.header.reorder_window_ns));
         self.rules.report(&mut self.slot);
@@ -282,8 +283,8 @@ impl Recorder {
         }
     }
 
-    /// Appends a batch to the open segment. Returns false on failure. In that case only the segment
-    /// has changed.
+    /// Appends a batch to the open segment. Returns false on failure. After a failure, only the
+    /// segment has changed.
     fn write(&mut self, batch: &[Box<Slab>], now: u64) -> bool {
         let Some(mut segment) = self.slot.segment.take() else { return false };
         let mut buffers = std::mem::take(&mut self.buffers);

@@ -44,7 +44,7 @@ impl GapTracker {
         tracker
     }
 
-    /// Takes the losses that the samplers have reported over from the ledger.
+    /// Reads the losses that the samplers have reported in the ledger.
     pub(super) fn read_ledger(&mut self) {
         self.losses.read(&self.ledger);
     }
@@ -105,8 +105,9 @@ impl GapTracker {
         gaps
     }
 
-    /// Advances a source past a gap of [`last_gaps`](Self::last_gaps) that is in the file, and
-    /// counts the gap. The gaps of a source must be passed in the order of their numbers.
+    /// Counts a gap that [`last_gaps`](Self::last_gaps) returned and that is in the file. Advances
+    /// the state of the source to the end of this gap. The gaps of a source must be passed in the
+    /// order of their numbers.
     pub(super) fn count_last_gap(&mut self, gap: &Gap) {
         if let Some(progress) = self.progress.get_mut(usize::from(gap.source)) {
             progress.next_seq = gap.first + gap.count;
@@ -114,7 +115,8 @@ impl GapTracker {
         self.count_gap(gap);
     }
 
-    /// Returns the losses that no gap covers yet, and the ledger of the losses that did not fit.
+    /// Returns the losses that no gap covers yet, and the ledger with the causes of the losses that
+    /// did not fit into it.
     pub(super) fn reported(&self) -> (&LossTracker, &LossLedger) {
         (&self.losses, &self.ledger)
     }

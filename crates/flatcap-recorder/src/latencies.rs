@@ -1,6 +1,6 @@
-//! The latencies of all threads (median, tail latency, maximum). The latencies are collected once a
-//! second and made visible to the self source and the live line. The sums of the latencies are in
-//! the segment's footer and the run's summary.
+//! The latencies of all threads, as median, tail latency and maximum. The latencies are collected
+//! once a second and made visible to the self source and the live line. The sums of the latencies
+//! are in the segment's footer and the run's summary.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl RunLatencies {
 enum SourceAggregate {
     /// The latencies of the run, and of the open segment.
     Open { run: Box<SourceLatencyTotals>, segment: Box<SourceLatencyTotals> },
-    /// The latencies of the run, for a removed source whose last latencies have arrived.
+    /// The run latencies of a removed source whose last latencies have arrived.
     Closed(SourceLatencySummary),
 }
 
@@ -76,8 +76,8 @@ impl SourceAggregate {
         Self::Open { run: Box::default(), segment: Box::default() }
     }
 
-    /// Returns the aggregate of a source at the start. The memory of the aggregate is already
-    /// allocated.
+    /// Returns the empty aggregate of a source whose recording starts. The memory of the aggregate
+    /// is already allocated.
     fn allocated() -> Self {
         let totals = || Box::new(SourceLatencyTotals::allocated());
         Self::Open { run: totals(), segment: totals() }
@@ -121,8 +121,9 @@ impl LatencyAggregator {
         }
     }
 
-    /// Extends the aggregator to `sources` sources, which the additional `consumers` measure. The
-    /// sources in `removed` get no more latencies once their consumers are drained.
+    /// Extends the aggregator to `sources` sources. The additional `consumers` deliver the
+    /// latencies of the new sources. The sources in `removed` get no more latencies once their
+    /// consumers are drained.
     pub(super) fn update_sources(
         &mut self,
         sources: usize,
@@ -175,7 +176,7 @@ impl LatencyAggregator {
     }
 
     /// Moves the segment's latencies into its writer, and resets them for the next segment. Returns
-    /// the removed sources that are now closed.
+    /// the removed sources whose latencies are now complete.
     pub(super) fn finish_segment(&mut self, writer: &mut SegmentWriter) -> Vec<u16> {
         for (aggregate, id) in self.sources.iter_mut().zip(0..) {
             if let (Some(totals), SourceAggregate::Open { segment, .. }) = (writer.totals_mut(id), aggregate)

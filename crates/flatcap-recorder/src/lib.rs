@@ -1,10 +1,11 @@
-//! The recorder decides when to write, sync and rotate, and does it. The recorder is the I/O thread
-//! of a run, and consists of pure decisions and one loop that carries them out. The other parts of
-//! this crate are three modules. [`ingest`] takes the frames of applications out of their lanes,
-//! [`compress`] rewrites sealed segments. [`snapshot`] keeps the full rate around a moment.
+//! The recorder decides when to write, sync and rotate, and carries out these operations. The
+//! recorder is the I/O thread of a run. Pure functions make its decisions, and one loop carries
+//! them out. The other parts of this crate are three modules. [`ingest`] takes the frames of
+//! applications out of their lanes. [`compress`] rewrites sealed segments. [`snapshot`] preserves
+//! the samples around a moment at the full rate.
 //!
-//! The recorder never waits for a sampler, never makes a sampler wait, and never loses a sample
-//! without a Gap.
+//! The recorder never waits for a sampler, and never makes a sampler wait. It never loses a sample
+//! without writing a Gap.
 
 mod command_execution;
 mod commands;
@@ -72,9 +73,9 @@ pub struct RecorderReport {
 pub struct SourceReport {
     /// The counters of the source.
     pub metrics: Arc<SourceMetrics>,
-    /// Begin of a sample minus its deadline, over the whole run.
+    /// Lateness of the samples (begin minus deadline) over the whole run.
     pub lateness: LatencySummary,
-    /// Duration of a read of the source, over the whole run.
+    /// Durations of the reads of the source over the whole run.
     pub read_duration: LatencySummary,
 }
 

@@ -16,8 +16,8 @@ pub(super) struct LimitWarning {
 impl LimitWarning {
     /// Interval after the first warning. Each further interval is twice as long.
     const INTERVAL_NS: u64 = 60 * NS_PER_S;
-    /// Maximum number of doublings. The interval grows to 2^10 times the first one, which is 17
-    /// hours.
+    /// Maximum number of doublings. The interval grows to at most 2^10 times the first interval,
+    /// that is, to 17 hours.
     const DOUBLINGS_MAX: u32 = 10;
 
     /// Returns whether to warn now. If so, counts the warning.
@@ -31,8 +31,8 @@ impl LimitWarning {
         true
     }
 
-    /// Warns that the limits cannot be kept. Warns at first, when the reason changes, and then at
-    /// growing intervals.
+    /// Warns that the limits cannot be kept. Warns the first time, whenever the reason changes, and
+    /// then at growing intervals.
     pub(super) fn note(&mut self, result: io::Result<()>, metrics: &RecorderMetrics, now: u64) {
         let Err(error) = result else {
             *self = Self::default();

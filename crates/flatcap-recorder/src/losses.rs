@@ -4,10 +4,10 @@
 use flatcap_slab::{Causes, Loss, LossLedger};
 
 /// Maximum number of losses per source. Beyond this number, neighbouring losses are merged, and the
-/// gap names the causes of all of them.
+/// gap names the causes of all merged losses.
 const LOSSES_MAX: usize = 1024;
-/// Maximum number of losses of a source that an application has added. There may be thousands of
-/// such sources, and their lists are not allocated in advance.
+/// Maximum number of losses per source, for sources that an application has added. Applications may
+/// add thousands of sources, so the lists of their losses are not allocated in advance.
 const ADDED_LOSSES_MAX: usize = 64;
 
 /// Consecutive samples that are not in the files.
@@ -25,7 +25,7 @@ pub(super) struct LossTracker {
 }
 
 impl LossTracker {
-    /// Number of bytes per source.
+    /// Memory of the list of losses, in bytes per source.
     pub(super) const SOURCE_BYTES: usize = LOSSES_MAX * size_of::<Loss>();
 
     /// Adds lists for sources with ids below `sources`.
@@ -82,7 +82,7 @@ impl LossTracker {
             .fold(ledger.overflowed(source, first, end), |causes, loss| causes | loss.causes)
     }
 
-    /// Discards the losses below `next_seq`, because the file covers them.
+    /// Discards the losses below `next_seq`, because the file already covers them.
     pub(super) fn discard_before(&mut self, source: u16, next_seq: u64) {
         if let Some(losses) = self.sources.get_mut(usize::from(source))
             && !losses.is_empty()
@@ -91,8 +91,8 @@ impl LossTracker {
         }
     }
 
-    /// Calls `add` with the parts of `first..end` in order, each with its causes. Samples that were
-    /// only thinned are passed in separate parts, because they are not lost.
+    /// Passes the parts of `first..end` in order to `add`, each part with its causes. Samples that
+    /// were only thinned are passed in separate parts, because they are not lost.
     pub(super) fn parts(
         &self,
         source: u16,
@@ -113,8 +113,9 @@ impl LossTracker {
         }
     }
 
-    /// Returns the ranges of `first..end` that were only thinned, in order. Losses are listed in
-    /// the order in which they were noticed. Merged losses may overlap others.
+    /// Returns the ranges of `first..end` that were only thinned, in order. The list has the losses
+    /// in the order in which they were noticed. The range of a merged loss may overlap the ranges
+    /// of other losses.
     fn thinned(&self, source: u16, first: u64, end: u64) -> Vec<(u64, u64)> {
         let within = |is_thinned: bool| {
             let losses =
@@ -147,8 +148,9 @@ impl LossTracker {
         alone
     }
 
-    /// Returns the number of lost samples that no gap covers yet, and how many of them the storage
-    /// has refused. If losses were merged to save space, the numbers between them are also counted.
+    /// Returns the number of lost samples that no gap covers yet, and the number of these samples
+    /// that the storage has refused. If losses were merged to save space, the count includes the
+    /// sequence numbers between the merged losses.
     pub(super) fn pending(&self) -> (u64, u64) {
         let sum = |(all, refused), loss: &Loss| {
             let is_refused = loss.causes | Causes::Storage == loss.causes;

@@ -87,8 +87,8 @@ impl Maintenance {
     }
 }
 
-/// Writes a mark for each source whose stride has changed, because the source exceeds its budget or
-/// no longer exceeds it.
+/// Writes a mark for each source whose stride has changed. The stride changes when the source
+/// exceeds its budget, or no longer exceeds it.
 fn mark_stride_changes(slot: &mut SegmentSlot, now: u64) {
     let metrics = Arc::clone(&slot.metrics);
     for (id, source) in metrics.sources.iter().enumerate() {

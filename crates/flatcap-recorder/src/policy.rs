@@ -6,12 +6,12 @@
 /// unsynced data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// The kernel decides, and commonly syncs within 30 s. A segment is still synced when it is
-    /// sealed.
+    /// The kernel decides when to sync, and commonly does so within 30 s. A segment is still synced
+    /// when it is sealed.
     Never,
-    /// At the latest this many nanoseconds after the first unsynced write.
+    /// The recorder syncs at most this many nanoseconds after the first unsynced write.
     Interval(u64),
-    /// After each write, before the next one.
+    /// The recorder syncs after each write, before the next write.
     Always,
 }
 
@@ -33,8 +33,8 @@ pub(super) struct RotationLimits {
 /// Minimum number of segments in the usable space. Removing the oldest segment then costs at most
 /// an eighth of the history.
 const SEGMENTS_MIN: u64 = 8;
-/// Minimum size to which segments are reduced for lack of space. A lower size cannot be configured
-/// either.
+/// For lack of space, segments are reduced to this size, but not further. A lower size cannot be
+/// configured either.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Minimum size of a segment as a multiple of its preamble (header and configuration). The footer
 /// repeats the preamble, so a shorter segment would contain little else.
@@ -42,15 +42,15 @@ const PREAMBLE_FACTOR: u64 = 8;
 /// Minimum number of preallocation steps per segment.
 const PREALLOCATE_STEPS: u64 = 4;
 
-/// Returns the size at which a segment is sealed. The size is `configured`, or less if the usable
-/// space is small, or more if `preamble_bytes` alone would fill the segment.
+/// Returns the size at which a segment is sealed. The result is `configured`, or less if the usable
+/// space is small, or more if the segment's preamble needs it.
 pub(super) fn segment_bytes(configured: u64, usable: u64, preamble_bytes: u64) -> u64 {
     let fitting = (usable / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
     configured.min(fitting).max(preamble_bytes.saturating_mul(PREAMBLE_FACTOR))
 }
 
-/// Returns the preallocation step for a segment of this size. Both `configured` and the result are
-/// 0 for the default step.
+/// Returns the preallocation step for a segment of this size. The value 0, as `configured` or as
+/// the result, means the default step.
 pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     let most = segment_bytes / PREALLOCATE_STEPS;
     if configured > 0 {
@@ -90,7 +90,7 @@ pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, no
 
 /// Size at which an index interval ends, in bytes.
 const INDEX_BYTES: u64 = 4 << 20;
-/// Age of an index interval's first frame at which the interval ends, in nanoseconds.
+/// Age of the first frame of an index interval, in nanoseconds, at which the interval ends.
 const INDEX_NS: u64 = 1_000_000_000;
 
 /// Returns whether an Index frame must end the open interval before anything else is written.

@@ -22,17 +22,17 @@ pub(super) const BLOCK_BYTES: u64 = 4096;
 /// that list its extents.
 pub(super) const OVERHEAD_BYTES: u64 = 16 << 10;
 
-/// Maximum number of listings while files of the directory exchange their names. Exchanges are
+/// Maximum number of attempts to list the directory while files exchange their names. Exchanges are
 /// seconds apart. A file that permanently has two names (a hard link) does not count as an
 /// exchange.
 const LISTINGS_MAX: usize = 4;
 
-/// Disk space is low if less than 1 / `LOW_SPACE_SHARE` of the space for segments is unused. In
-/// that case the oldest segments will be removed soon, and compression should be faster.
+/// Disk space is low if less than 1 / `LOW_SPACE_SHARE` of the space for segments is unused. If
+/// space is low, the oldest segments will be removed soon, and compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
 
-/// Maximum number of segments that are written to the list of removed segments at once, before
-/// their removal.
+/// Maximum number of segments that are added to the list of removed segments in one write, before
+/// they are removed.
 const LISTED_AT_ONCE: usize = 64;
 
 /// Minimum interval between two warnings that `retain_min` protects the history.
@@ -83,7 +83,8 @@ impl QuotaCore {
     }
 
     /// Makes space for `more` bytes that the file system has refused although it reported them as
-    /// free. A scan shows neither a quota nor the blocks that the file system needs for itself.
+    /// free. A scan of the directory cannot see a disk quota, nor the blocks that the file system
+    /// needs for itself.
     pub(super) fn make_refused_space(&self, books: &mut DirectoryUsage, more: u64) -> io::Result<()> {
         let _reported_later = self.scan(books);
         self.carry_out(books, |books, files| books.decide_refused(files, more))
@@ -97,7 +98,8 @@ impl QuotaCore {
         scan
     }
 
-    /// Carries out a decision, that is, removes files and reserves the space that is not needed.
+    /// Carries out a decision: removes files, and moves the freed space that is not needed into the
+    /// reserve.
     fn carry_out(
         &self,
         books: &mut DirectoryUsage,
@@ -126,8 +128,8 @@ impl QuotaCore {
         }
     }
 
-    /// Moves bytes into the reserve that were just freed, or that were granted and not used.
-    /// `usage` stays locked for this, because other programs could take the bytes a moment later.
+    /// Moves freed bytes, or bytes that were granted but not used, into the reserve. `usage` stays
+    /// locked meanwhile, so that the bytes are reserved before other programs take them.
     fn keep_freed(&self, books: &mut DirectoryUsage, bytes: u64) {
         let length = books.reserve().saturating_add(bytes) / BLOCK_BYTES * BLOCK_BYTES;
         let kept = self.reserve_file(books).and_then(|file| {
@@ -146,8 +148,8 @@ impl QuotaCore {
         }
     }
 
-    /// Records whether `retain_min` prevents a removal. Logs a warning when this starts, at most
-    /// once a minute.
+    /// Records whether `retain_min` prevents a removal. If so, logs a warning, at most once a
+    /// minute.
     fn note_protection(&self, books: &mut DirectoryUsage, is_on: bool, now_ns: u64) {
         self.metrics.is_history_kept.set(u64::from(is_on));
         if !is_on || now_ns < books.next_warning_ns {
@@ -235,10 +237,11 @@ impl QuotaCore {
         if kind == Some(ErrorKind::StorageFull) { result } else { Ok(()) }
     }
 
-    /// Removes files to keep the limits. If an older segment of the same run stays, a segment is
-    /// put on the list of removed segments before its removal. Otherwise `verify` would report its
-    /// samples as missing, and a supplement of the run would use their numbers again. Returns
-    /// whether all files are gone.
+    /// Removes the files in `names` to satisfy the limits. Before a segment is removed, it is put
+    /// on the list of removed segments if an older segment of its run stays. Without the list,
+    /// `verify` would report the removed samples as missing. Without the list, a supplement of the
+    /// run would also reuse the numbers of the removed segments. Returns whether all files are
+    /// gone.
     fn remove_all(&self, books: &mut DirectoryUsage, names: &[String], now_ns: u64) -> bool {
         let (mut holes, mut listed, mut are_listed, mut are_gone) = (Vec::new(), 0, true, true);
         for (at, name) in names.iter().enumerate() {
@@ -283,7 +286,7 @@ impl QuotaCore {
         true
     }
 
-    /// Removes a file to keep the limits. Returns whether the file is gone.
+    /// Removes a file to satisfy the limits. Returns whether the file is gone.
     fn remove_oldest(&self, books: &mut DirectoryUsage, name: &str, now_ns: u64) -> bool {
         let is_held = books.is_held(name);
         match self.inner.remove(name) {
@@ -312,7 +315,7 @@ impl QuotaCore {
     }
 
     /// Lists the directory, each file exactly once. If two files exchange their names during a
-    /// listing, one may be listed under both names and the other one not at all. So the directory
+    /// listing, one file may be listed under both names and the other not at all. So the directory
     /// is listed again after such a change.
     fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut listings = 1;

@@ -1,8 +1,9 @@
 //! A storage with a quota. Before an operation takes space, the oldest segments are removed
-//! (evicted). If that is not enough, the operation fails with `StorageFull`.
+//! (evicted) if necessary. If the removals do not free enough space, the operation fails with
+//! `StorageFull`.
 //!
-//! The recorder and the recovery of earlier runs, which are all writers of the data directory, use
-//! this storage. So the sum of their bytes never exceeds the quota.
+//! All writers of the data directory use this storage, namely the recorder and the recovery of
+//! earlier runs. So the sum of the bytes of all writers never exceeds the quota.
 
 use std::io;
 use std::path::PathBuf;
@@ -52,8 +53,8 @@ impl QuotaStorage {
         }
     }
 
-    /// Disables the log line for each removal. A ring needs this, because it removes files every
-    /// few seconds.
+    /// Disables the log line for each removal. A ring disables these log lines, because it removes
+    /// files every few seconds.
     #[must_use]
     pub fn quiet(self) -> Self {
         let shared = Arc::try_unwrap(self.shared)
@@ -61,7 +62,7 @@ impl QuotaStorage {
         Self { shared }
     }
 
-    /// Measures the age of segments from earlier runs from this monotonic time on.
+    /// Sets the monotonic time from which the age of segments of earlier runs is measured.
     #[must_use]
     pub fn with_earlier_runs_from(self, mono_ns: u64) -> Self {
         self.shared.lock_usage().earlier_from_ns = Some(mono_ns);
@@ -69,14 +70,16 @@ impl QuotaStorage {
     }
 
     /// Protects segments that have no receipt in this file. The protected segments are never
-    /// removed for their age. For lack of space they are removed only after all other segments.
+    /// removed for their age. If space is scarce, the protected segments are removed only after all
+    /// other segments.
     #[must_use]
     pub fn with_receipts(self, path: PathBuf) -> Self {
         self.shared.lock_usage().receipts = Some(Receipts::new(path));
         self
     }
 
-    /// Sets the size of the snapshots in the directory, which counts towards its space.
+    /// Sets the total size of the snapshots in the directory. This size counts as space that the
+    /// directory uses.
     pub fn set_snapshot_bytes(&self, bytes: u64) {
         self.shared.lock_usage().snapshot_bytes = bytes;
     }
@@ -86,12 +89,13 @@ impl QuotaStorage {
         std::mem::replace(&mut self.shared.lock_usage().limits, limits)
     }
 
-    /// Removes files that are too old, and the oldest ones if other programs have taken space. Ages
-    /// are computed from the wall time `wall_s`, in seconds since 1970.
+    /// Removes files that are too old, and also the oldest files if other programs have taken
+    /// space. Ages are computed from the wall time `wall_s`, in seconds since 1970.
     ///
     /// # Errors
     /// `StorageFull` if the limits cannot be kept. Errors of the storage if the directory or the
-    /// free space cannot be read. In that case the limits are applied to the last known numbers.
+    /// free space cannot be read. If the storage cannot be read, the limits are applied to the
+    /// sizes of the last successful read.
     pub(crate) fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
         self.refresh_receipts();
         let mut books = self.shared.lock_usage();
@@ -141,8 +145,8 @@ impl QuotaStorage {
         self.shared.metrics.segments.get() > 0
     }
 
-    /// Adjusts the size of the reserve to the number of bytes that the history is short of
-    /// `min_bytes`, as of the last scan.
+    /// Adjusts the size of the reserve. The target is the number of bytes by which the history is
+    /// below `min_bytes`, as of the last scan.
     ///
     /// # Errors
     /// Errors of the storage. If there is an error, the reserve does not grow.
@@ -151,7 +155,7 @@ impl QuotaStorage {
     }
 
     /// Removes the reserve at the end of the run. The reserve stays if other programs have filled
-    /// the file system, because they would take the space that the next run needs.
+    /// the file system, because these programs would take the space that the next run needs.
     pub(super) fn release_reserve(&self) {
         let mut books = self.shared.lock_usage();
         books.may_reserve = false;

@@ -1,5 +1,5 @@
-//! Receipts, that is, the list of segments that another program has copied elsewhere. The other
-//! program replaces the file with each change.
+//! Receipts, that is, the list of segments that another program has copied elsewhere. At each
+//! change, the other program replaces the whole file.
 //!
 //! A line contains the run and the number of a segment, as in `0000000000000abc-0000000042`. Lines
 //! in any other form are skipped.
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use flatcap_format::storage::open_regular;
 
-/// Maximum length of the file, in bytes. A file of this length has about a million segments.
+/// Maximum length of the file, in bytes. A file of this length lists about a million segments.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// Number of digits of a run, and minimum number of digits of a segment number.
@@ -44,8 +44,8 @@ impl Receipts {
         self.shipped.contains(&key)
     }
 
-    /// Returns the path of the file and its state at the last read. With these, the file can be
-    /// read while others call [`has`](Self::has).
+    /// Returns the path of the file and its state at the last read. With the path and the state, a
+    /// caller can read the file while other threads call [`has`](Self::has).
     pub(super) fn source(&self) -> ReceiptFile {
         ReceiptFile { path: self.path.clone(), read: self.read }
     }
@@ -56,7 +56,8 @@ impl Receipts {
         std::mem::replace(&mut self.shipped, list.shipped)
     }
 
-    /// Records that the file cannot be read. Returns whether this was unknown before.
+    /// Records that the file cannot be read. Returns whether this is the first failure since the
+    /// list was last replaced.
     pub(super) fn fail(&mut self) -> bool {
         !std::mem::replace(&mut self.has_failed, true)
     }
@@ -98,7 +99,8 @@ impl ReceiptFile {
     }
 }
 
-/// Parses a line. Rejects a truncated line, because it would have the number of another segment.
+/// Parses a line. Rejects a truncated line, because its truncated number could be the number of
+/// another segment.
 fn key(line: &str) -> Option<SegmentKey> {
     let (run, number) = line.split_once('-')?;
     let is_whole = run.len() == RUN_DIGITS && number.len() >= NUMBER_DIGITS && !line.contains('+');

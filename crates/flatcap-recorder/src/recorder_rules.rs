@@ -37,9 +37,9 @@ pub struct PushedRules {
 type RuleCompilation = Box<dyn FnMut(&[SourceInfo], u16) -> ScopedEngine + Send>;
 
 impl PushedRules {
-    /// Creates rules that name these sources. `compile` receives all sources of the run, ordered by
-    /// id, and the id of a pushed source. `compile` compiles the rules that name this source, and
-    /// is called on the recorder's thread.
+    /// Creates the rules about pushed sources with these names. `compile` receives all sources of
+    /// the run, ordered by id, and the id of a pushed source. `compile` compiles the rules that
+    /// name this source, and is called on the recorder's thread.
     pub fn new(
         names: Vec<String>,
         compile: impl FnMut(&[SourceInfo], u16) -> ScopedEngine + Send + 'static,

@@ -3,10 +3,10 @@
 //!
 //! A segment is listed before it is removed, so that a crash between the two steps leaves no
 //! unexplained hole. If a listed segment still exists, it was not removed. Such a segment is taken
-//! off the list with the next change of the list and when the next recorder starts, because the
-//! segment might vanish later for another reason. If the list cannot be written before the removal,
-//! as on a full disk, it is written after the removal. A number that the recorder gave up is listed
-//! together with a removed neighbour.
+//! off the list at the next change of the list, or when the next recorder starts. Otherwise a later
+//! loss of the segment would look like a removal. If the list cannot be written before the removal,
+//! as on a full disk, it is written after the removal. A segment number that the recorder gave up
+//! is listed together with the removed segment next to it.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -18,7 +18,7 @@ use flatcap_format::storage::Storage;
 /// The segments of a directory, as run, number and name.
 pub(super) type StoredSegments = BTreeSet<(u64, u64, String)>;
 
-/// Consecutive numbers of a run for which there is no segment after the removal of one.
+/// A range of segment numbers of a run for which no segment exists after one segment was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) run_id: u64,
@@ -32,9 +32,9 @@ impl Hole {
     /// Returns the hole that the removal of a segment leaves, if an older segment of its run is in
     /// `left`. `left` has the segments that stay.
     ///
-    /// Adjacent numbers without a segment also belong to the hole if no sample is missing there,
-    /// because the recorder gave these numbers up. If samples are missing, something else has
-    /// removed these segments.
+    /// A neighbouring number without a segment also belongs to the hole if no samples are missing
+    /// between the segments around it. Then the recorder has given up this number. If samples are
+    /// missing, something other than retention has removed the segment.
     pub(super) fn of(
         storage: &dyn Storage,
         (segments, left): (&StoredSegments, &StoredSegments),
@@ -77,7 +77,8 @@ fn follow_each_other(storage: &dyn Storage, first: &str, second: &str) -> Option
 }
 
 /// Adds holes to the list. Takes a number off the list if its segment exists and is in none of the
-/// holes. The list is on disk when this function returns. Returns whether the list was written.
+/// holes. If the list changes, the new list is on disk when this function returns. Returns whether
+/// the list has changed and was written.
 ///
 /// # Errors
 /// Errors of the storage. If there is an error, the earlier list stays.

@@ -4,26 +4,26 @@
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
 
-/// Share of the file system for [`MinFree::Auto`]. The recorder must not fill a host's disk, but a
-/// higher share would stop it on many healthy hosts.
+/// Share of the file system that [`MinFree::Auto`] keeps free. The recorder must not fill a host's
+/// disk. A higher share would stop the recorder on many healthy hosts.
 const AUTO_BASIS_POINTS: u16 = 500;
-/// Maximum of [`MinFree::Auto`]. The maximum is a fixed size because the space that other programs
-/// need until someone intervenes does not grow with the file system. journald caps its
-/// `SystemKeepFree` at the same size.
+/// Maximum of [`MinFree::Auto`]. The maximum is a fixed size. Until someone intervenes, other
+/// programs need no more space on a larger file system. journald caps its `SystemKeepFree` at the
+/// same size.
 const AUTO_BYTES_MAX: u64 = 4 << 30;
 
-/// The limits of the data directory. The oldest segments are removed first to keep them.
+/// The limits of the data directory. To satisfy the limits, the oldest segments are removed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
     /// Maximum allocated size of all files in the directory, in bytes. The size includes the open
-    /// segment, temporary files and files that were set aside.
+    /// segment, temporary files, and files that recovery has set aside.
     pub bytes: u64,
     /// Age at which a segment is removed, in nanoseconds.
     pub age_ns: u64,
     /// Minimum free space of the file system.
     pub min_free: MinFree,
-    /// Number of the newest bytes that are never removed to make space in the file system,
-    /// whichever program has filled it. New samples are lost instead.
+    /// Number of the newest bytes that are kept even if another program has filled the file system.
+    /// If the file system is full, new samples are lost instead.
     pub min_bytes: u64,
 }
 
@@ -34,7 +34,7 @@ pub enum MinFree {
     Auto,
     /// A number of bytes.
     Bytes(u64),
-    /// In hundredths of a percent of the file system, at most 10,000.
+    /// A share of the file system in hundredths of a percent, at most 10,000.
     BasisPoints(u16),
 }
 
@@ -62,25 +62,26 @@ impl MinFree {
 pub(super) struct StoredFile {
     pub(super) name: String,
     pub(super) allocated: u64,
-    /// Whether the file is an open segment, a sealed segment, or data that was set aside from a
-    /// segment.
+    /// Whether the file is an open segment, a sealed segment, or data that recovery has set aside
+    /// from a segment.
     pub(super) is_ours: bool,
     /// Whether the file is part of the history that `min_bytes` protects. The history consists of
     /// the recorder's files except snapshots.
     pub(super) is_history: bool,
     /// The segment of the file, or `None` if the file must never be removed. Only sealed segments
-    /// and files set aside from one may be removed.
+    /// and files that recovery has set aside from a sealed segment may be removed.
     pub(super) removable: Option<SegmentName>,
     /// The age of the file's segment, or `None` if it is unknown.
     pub(super) age_ns: Option<u64>,
-    /// Whether the file has no receipt. Such a file is removed only if nothing else makes enough
-    /// space.
+    /// Whether the file has no receipt. A file without a receipt is removed only if the removal of
+    /// all other files does not free enough space.
     pub(super) is_held: bool,
 }
 
 impl StoredFile {
-    /// Returns the sort key for the order of removal. Numbers increase within a directory. Equal
-    /// numbers occur only if files of different runs were copied into one directory.
+    /// Returns the sort key for the order of removal. Segment numbers increase within a directory.
+    /// Equal segment numbers occur only if segments of different runs were copied into one
+    /// directory.
     pub(super) fn order(segment: &SegmentName) -> (u64, i64, u64) {
         (segment.number, segment.created_s, segment.run_id)
     }
@@ -94,11 +95,12 @@ pub(super) struct DirectorySnapshot<'a> {
     /// Size of the reserve, in bytes.
     pub(super) reserve: u64,
     pub(super) space: DiskSpace,
-    /// Maximum number of bytes that history and reserve could have had so far in this run.
+    /// Largest size that the history and the reserve together could have reached so far in this
+    /// run, in bytes.
     pub(super) capacity: u64,
 }
 
-/// The steps with which space is made.
+/// The plan that makes space: the files to remove, and the changes of the reserve.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EvictionPlan {
     /// Files to remove, the oldest first.
@@ -106,26 +108,26 @@ pub(super) struct EvictionPlan {
     /// Number of bytes to take from the reserve.
     pub(super) from_reserve: u64,
     /// Number of bytes to move into the reserve right after the removal. Otherwise other programs
-    /// could take the bytes that the removal frees beyond the need.
+    /// could take the freed bytes that are not needed.
     pub(super) to_reserve: u64,
-    /// Whether the free space stays below `min_free` because only protected history could be
-    /// removed.
+    /// Whether the free space stays below `min_free`, because only protected history is left to
+    /// remove.
     pub(super) is_history_kept: bool,
 }
 
-/// Divisor of the maximum space of the history for the minimum size of its unprotected part. That
-/// part is also at least twice as large as the longest segment. New segments replace the oldest
-/// ones there.
+/// At least 1 / `REPLACED_SHARE` of the space that the history can occupy stays unprotected. The
+/// unprotected part is also at least twice as large as the longest segment. Within the unprotected
+/// part, new segments replace the oldest segments.
 const REPLACED_SHARE: u64 = 4;
 
 /// The part of the history that is kept even if other programs fill the file system.
 #[derive(Debug, Clone, Copy)]
 struct Protection {
-    /// Minimum number of bytes of segments.
+    /// Bytes of segments that are protected from removal.
     kept: u64,
-    /// Minimum number of bytes of segments and reserve. This number is larger than `kept` by two
-    /// segments, because the next segment is recorded before the oldest is removed, and because
-    /// grants exceed the need.
+    /// Bytes of segments and reserve together that are protected. This size exceeds `kept` by two
+    /// segments. A new segment is recorded before the oldest one is removed, and grants exceed the
+    /// need.
     with_spare: u64,
 }
 
@@ -196,7 +198,7 @@ struct EvictionSums {
 }
 
 impl EvictionSums {
-    /// Returns the number of bytes above `retain_bytes`.
+    /// Returns the number of bytes by which `retain_bytes` would be exceeded.
     fn over_quota(&self) -> u64 {
         (self.held.saturating_add(self.reserve).saturating_add(self.more)).saturating_sub(self.bytes)
     }
@@ -207,7 +209,7 @@ impl EvictionSums {
     }
 
     /// Returns the part of [`missing`](Self::missing) that must be freed for the new bytes. Freeing
-    /// this part does not change the space of other programs.
+    /// this part does not change the space that other programs have.
     fn missing_for_own(&self) -> u64 {
         self.missing().min(self.more.saturating_sub(self.freed))
     }
@@ -241,9 +243,9 @@ impl EvictionSums {
         self.freed = self.freed.saturating_add(bytes);
     }
 
-    /// Returns the number of bytes to move into the reserve after the removal. The reserve gets
-    /// bytes that were freed for `min_free` without reaching it, and bytes that the protected
-    /// history lacks.
+    /// Returns the number of bytes to move into the reserve after the removal. The result is the
+    /// larger of two amounts, within limits: the bytes freed beyond `min_free`, and the bytes that
+    /// the protected history lacks.
     fn left_for_reserve(&self, before: &Self) -> u64 {
         let from_reserve = before.reserve - self.reserve;
         let from_files = self.freed.saturating_sub(from_reserve);
@@ -260,8 +262,8 @@ impl EvictionSums {
 
 /// Plans the removal of files that are too old, and of enough files to make `more` bytes fit. Space
 /// is taken from the reserve first and then from the oldest files. All files of a segment are
-/// removed together. Files without a receipt are removed last, and never for their age. For lack of
-/// space in the file system, no file that the protected history needs is removed, and no newer one.
+/// removed together. Files without a receipt are removed last, and never for their age. If the file
+/// system lacks space, neither the protected part of the history nor any newer file is removed.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
@@ -346,17 +348,17 @@ pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimit
     limits.bytes.saturating_sub(others).min(ours.saturating_add(reserve).saturating_add(free))
 }
 
-/// Divisor of the free space for the maximum size of the reserve. Other programs must be able to
-/// continue, and the recorder may depend on them.
+/// The reserve grows to at most 1 / `RESERVE_SHARE` of the free space. The rest stays free for
+/// other programs, because the recorder may depend on these programs.
 const RESERVE_SHARE: u64 = 4;
-/// Divisor of `min_bytes` for the minimum change of the reserve, because a change every second
-/// would load the file system.
+/// Smaller changes of the reserve than 1 / `RESERVE_STEPS` of `min_bytes` are skipped, because
+/// changes every second would load the file system.
 const RESERVE_STEPS: u64 = 64;
 
-/// Returns the target size of the reserve. The target is the number of bytes that the history is
-/// short of the protected bytes and two segments, but at most a quarter of the usable free space.
-/// An existing reserve shrinks as the history grows. If the reserve is larger than that, it is
-/// reduced only if the free space exceeds it.
+/// Returns the target size of the reserve. The target is the number of protected bytes plus the
+/// size of two segments, minus the size of the history. The target is at most a quarter of the
+/// usable free space. An existing reserve shrinks as the history grows. A reserve above its target
+/// is reduced only if the usable free space is at least as large as the reserve.
 pub(super) fn reserve_length(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let wanted = Protection::of(&stock, limits).with_spare.saturating_sub(history_bytes(files));

@@ -1,5 +1,5 @@
 //! Evaluates the rules on the slabs that were written, within a CPU budget. So rules never delay a
-//! write by much and never lose a sample.
+//! write by much, and never cause the loss of a sample.
 
 use std::sync::Arc;
 
@@ -16,30 +16,33 @@ use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
 
 /// CPU budget of rules, in nanoseconds per second. The budget is 5 % of a core, which is enough for
-/// about 200 rules on samples at 1 kHz. The queues bridge far longer delays.
+/// about 200 rules on samples at 1 kHz. The queues between samplers and recorder absorb far longer
+/// delays than the rules cause.
 const RULE_NS_PER_S: u64 = NS_PER_S / 20;
-/// Maximum time for which unused budget accumulates. A batch after a stall of the disk costs more.
+/// Maximum time for which unused budget accumulates. The accumulated budget pays for the larger
+/// batch after a stall of the disk.
 const BURST_NS: u64 = NS_PER_S / 4;
-/// Maximum CPU time per slab. Rules on lists of thousands of elements can take longer, but the pool
-/// needs its slabs back.
+/// Maximum CPU time per slab. Rules on lists of thousands of elements could take longer, but the
+/// pool needs its slabs back, so further samples are skipped.
 const SLAB_NS_MAX: u64 = 20_000_000;
 /// Number of frames between two reads of the clock.
 const FRAMES_PER_CHECK: usize = 16;
 
-/// Maximum number of pushed sources with rules, because each of them has separate windows.
+/// Maximum number of pushed sources with rules. The number is limited, because the rules have
+/// separate windows for each of these sources.
 const PUSHED_MAX: usize = 256;
 /// Time without a sample after which a pushed source can be replaced by another one.
 const IDLE_NS: u64 = 60 * NS_PER_S;
 
-/// Number of bits for the number of an episode in its engine. The higher bits are for the pushed
-/// source.
+/// Number of bits in which an engine stores the id of an episode. The higher bits hold the id of
+/// the pushed source plus 1.
 const EPISODE_BITS: u32 = 32;
 
 /// The rules of a run.
 #[derive(Debug)]
 pub(super) struct RuleWatch {
-    /// The engines. The first one is for the host's sources, followed by one for each pushed source
-    /// that rules name.
+    /// The engines. The first engine is for the host's sources, and each further engine is for a
+    /// pushed source that is named in a rule.
     engines: Vec<WatchedEngine>,
     /// For each source id, the engines that observe the source.
     observers: Vec<Vec<usize>>,
@@ -59,12 +62,13 @@ struct WatchedEngine {
     rules: ScopedEngine,
     /// The time of the last sample of the pushed source, in monotonic nanoseconds.
     last_ns: u64,
-    /// The counts so far of each rule, and the index of the rule's counters.
+    /// The counts of each rule so far, and the index of the rule's counters.
     counted: Vec<(TriggerCounts, Option<usize>)>,
 }
 
 impl RuleWatch {
-    /// Watches a run that starts with this number of sources. No application has pushed them.
+    /// Watches a run that starts with this number of sources. No application has pushed any of
+    /// these sources.
     pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>, sources: usize) -> Self {
         let RecorderRules { engine, on_firing, pushed } = rules;
         let engines = vec![WatchedEngine::new(None, engine, &metrics)];
@@ -115,8 +119,8 @@ impl RuleWatch {
         self.find_observers(sources.len());
     }
 
-    /// Adds the rules that name a source, if an application has pushed it. `sources` has all
-    /// sources of the run.
+    /// If an application has pushed a source, adds the rules that name this source. `sources` has
+    /// all sources of the run.
     pub(super) fn observe_source(&mut self, id: u16, sources: &[SourceInfo]) {
         // Most sources are named by no rule, and have no observers.
         let before = self.engines.len();
@@ -125,7 +129,7 @@ impl RuleWatch {
         }
     }
 
-    /// Returns whether rules name the source.
+    /// Returns whether any rule names the source.
     fn add_source(&mut self, id: u16, sources: &[SourceInfo]) -> bool {
         let Some(source) = sources.iter().find(|source| source.id == id) else { return false };
         if !self.pushed.as_ref().is_some_and(|pushed| pushed.names(&source.name)) {
@@ -147,9 +151,9 @@ impl RuleWatch {
         is_named
     }
 
-    /// Removes the pushed source that has been idle longest, if it has been idle for [`IDLE_NS`].
-    /// Returns whether there was such a source. Idle sources are left when the threads of earlier
-    /// processes end.
+    /// Removes the pushed source that has been idle for the longest time, if that time exceeds
+    /// [`IDLE_NS`]. Returns whether a source was removed. Sources of earlier processes remain as
+    /// idle sources after the threads of these processes have ended.
     fn forget_idle(&mut self) -> bool {
         let pushed = self.engines.iter().enumerate().filter(|(_, watched)| watched.source.is_some());
         let Some((at, last_ns)) =
@@ -249,7 +253,7 @@ impl RuleWatch {
         0
     }
 
-    /// Observes a mark of a person.
+    /// Lets all rules observe a mark that a person wrote.
     pub(super) fn observe_mark(&mut self, mono_ns: u64, text: &str) {
         for watched in &mut self.engines {
             watched.step(&mut self.events, |rules, events| {
@@ -299,8 +303,8 @@ impl WatchedEngine {
         Self { source, rules, last_ns: monotonic_ns(), counted }
     }
 
-    /// Lets the engine add events. The number of an episode is unique in its engine. This function
-    /// makes the number unique among all engines, because the number identifies snapshots.
+    /// Lets the engine add events. The id of an episode is unique within its engine. This function
+    /// makes the id unique among all engines, because the id identifies snapshots.
     fn step(
         &mut self,
         events: &mut Vec<TriggerEvent>,

@@ -5,7 +5,7 @@ use flatcap_format::segment::{Attachment, LiveCompressor, SegmentHeader};
 use super::policy::SyncPolicy;
 use super::thinner::SourceThinning;
 
-/// Settings that are the same in every segment of a run, until a reload changes them.
+/// Settings that apply to every segment of a run until a reload changes them.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     /// Header of the first segment. The number, the clocks and the next sequence numbers are set
@@ -23,7 +23,8 @@ pub struct RunPlan {
     pub preallocate: u64,
     /// Compressor of frames while they are recorded, or `None` if frames are written uncompressed.
     pub compression: Option<LiveCompressor>,
-    /// For a ring, the sources whose thinning is not the interval, by id.
+    /// The ids of the ring's sources that are not thinned to one sample per interval, each with its
+    /// thinning.
     pub batches: Vec<(u16, SourceThinning)>,
     /// Interval at which the queues are polled, in nanoseconds.
     pub poll_interval_ns: u64,

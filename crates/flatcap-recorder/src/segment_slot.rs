@@ -21,10 +21,11 @@ use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
 
-/// Maximum number of abandoned segments whose removal is tried again. Recovery removes the other
-/// ones.
+/// Maximum number of abandoned segments whose removal is tried again. Recovery removes all further
+/// abandoned segments.
 const GIVEN_UP_MAX: usize = 64;
-/// ENOENT, which becomes the last storage error after the removal of an open segment.
+/// The error code that is stored as the last storage error after another program has removed the
+/// open segment.
 const ENOENT: i32 = 2;
 
 /// Makes a call that the storage may delay. The call is marked as a storage call, so that the
@@ -72,8 +73,8 @@ impl SegmentSlot {
     /// and starts the syncer.
     ///
     /// # Errors
-    /// Errors of the storage. If the history is protected or this is the recorder of a ring, the
-    /// run starts without a segment instead.
+    /// Errors of the storage. If the history is protected, or if this is the recorder of a ring,
+    /// the run starts without a segment instead of failing.
     pub(super) fn start(
         (plan, is_ring): (RunPlan, bool),
         storage: Arc<QuotaStorage>,
@@ -172,7 +173,7 @@ impl SegmentSlot {
         metrics.segment_frames.set(segment.writer.frames());
     }
 
-    /// Ensures, if possible, that a segment is open that has space for `bytes` more.
+    /// Ensures, if possible, that there is an open segment with space for `bytes` more bytes.
     pub(super) fn ensure_segment(&mut self, bytes: u64, now: u64) {
         self.rotate_if_due(bytes, now);
         if self.segment.is_none() && now >= self.retry_ns {
@@ -197,7 +198,8 @@ impl SegmentSlot {
     }
 
     /// Describes the sources that the open segment does not describe yet. Returns false if a source
-    /// remains without a descriptor. The samples of that source must not be written.
+    /// remains without a descriptor. The samples of a source without a descriptor must not be
+    /// written.
     pub(super) fn describe_sources(&mut self, now: u64) -> bool {
         while let Some(segment) = &self.segment {
             // Both lists of sources are in the order of ids.
@@ -255,8 +257,8 @@ impl SegmentSlot {
         }
     }
 
-    /// Ends the run. Writes the last gaps and seals the segment. If a write fails, another segment
-    /// gets the rest, because the run has no other place for it.
+    /// Ends the run. Writes the last gaps and seals the segment. If a write fails, the remaining
+    /// gaps go into another segment, because the run has no other place to record them.
     pub(super) fn end(&mut self, now: u64) {
         for _attempt in 0..2 {
             if self.segment.is_none() {
@@ -298,8 +300,8 @@ impl SegmentSlot {
     }
 
     /// Begins the next segment in the current directory, because the open segment is no longer
-    /// there. If that fails, the recorder continues with the old segment. If the old segment was
-    /// moved, its data is in its new place.
+    /// there. If the next segment cannot be created, the recorder continues with the old segment.
+    /// If the old segment was moved, its data is in its new place.
     #[cold]
     pub(super) fn replace_removed_segment(&mut self, now: u64) {
         let Some(removed) = &self.segment else { return };
@@ -403,7 +405,7 @@ impl SegmentSlot {
         }
     }
 
-    /// Opens the next segment. If that fails, backs off before the next attempt.
+    /// Opens the next segment. If the segment cannot be opened, backs off before the next attempt.
     pub(super) fn reopen(&mut self, now: u64) {
         match self.create_segment() {
             Ok(segment) => {
@@ -443,8 +445,8 @@ impl SegmentSlot {
         );
     }
 
-    /// Tries again to remove the segments whose creation failed and that could not be removed at
-    /// that time.
+    /// Tries again to remove failed segments, that is, segments that could be neither created
+    /// completely nor removed.
     fn remove_given_up(&mut self) {
         let storage = &self.storage;
         self.given_up.retain(|name| {

@@ -14,7 +14,8 @@ use super::recorder_rules::RecorderRules;
 use super::run_plan::RunPlan;
 use super::thinner::Thinner;
 
-/// The inputs of a recorder. The shared parts are shared with the sampler groups.
+/// The inputs of a recorder. The pool, the ledger, the event `wake`, the counters and the wall
+/// offset are shared with the sampler groups.
 #[derive(Debug)]
 pub struct RecorderSettings {
     /// The plan of the run.
@@ -35,7 +36,7 @@ pub struct RecorderSettings {
     pub latencies: Vec<Consumer<GroupLatencies>>,
     /// The detector of changes of the wall clock.
     pub clock_watch: Box<dyn ClockChangeDetector>,
-    /// Offset of the wall clock, with which the samplers stamp their samples.
+    /// The offset from monotonic to wall time, with which the samplers stamp their samples.
     pub wall_offset: Arc<WallOffset>,
     /// Commands to the recorder.
     pub commands: CommandQueue,
@@ -46,12 +47,12 @@ pub struct RecorderSettings {
 }
 
 /// Settings of the recorder that writes the ring. This recorder takes the slabs of the samplers,
-/// and passes samples on.
+/// and passes some of the samples on to the recorder of the data directory.
 #[derive(Debug)]
 pub struct RingSettings {
     /// Passes on samples to the recorder of the data directory.
     pub thinner: Thinner,
-    /// The counters of the run, which the samplers update. The recorder's own counters are those
-    /// for the ring.
+    /// The counters of the run, which the samplers update. This recorder counts its own work for
+    /// the ring in separate counters.
     pub sampled: Arc<Metrics>,
 }

@@ -1,10 +1,10 @@
-//! The syncer thread. The syncer does operations that may take long and are independent of the
-//! order of the data. Examples are the fsync of a file and the rename of a sealed segment to its
+//! The syncer thread. The syncer does operations that may take long and need not be done in order
+//! with the writes. Examples are the fsync of a file and the rename of a sealed segment to its
 //! final name.
 //!
 //! The first sync of a file also syncs its name, because data cannot be found without a name. A
-//! file whose sync has failed is never synced again. The kernel may report success the second time
-//! without having written the data that the first sync lost.
+//! file whose sync has failed is never synced again. A second sync could report success although
+//! the data that the first sync lost is not on the disk.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -18,12 +18,12 @@ use flatcap_os::thread;
 
 use super::quota_storage::QuotaStorage;
 
-/// Minimum length of a run before it reserves space. In a shorter run, reserving would only load
-/// the file system.
+/// Minimum age of a run at which it allocates the reserve. In a shorter run, the allocation of the
+/// reserve would only load the file system.
 const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;
 
-/// Maximum number of waiting jobs, which are one sync, and segments that were sealed while the disk
-/// is slow.
+/// Maximum number of waiting jobs, such as a sync, or renames of segments that were sealed while
+/// the disk was slow.
 const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -97,12 +97,12 @@ pub(super) enum SyncerResult {
     },
     EnforceLimits {
         result: io::Result<()>,
-        /// The open segment, if its name no longer leads to its file.
+        /// The file of the open segment, if the segment's name no longer leads to this file.
         removed: Option<Arc<dyn StorageFile>>,
     },
 }
 
-/// The recorder's handle of the syncer thread.
+/// The recorder's handle to the syncer thread.
 #[derive(Debug)]
 pub(super) struct Syncer {
     storage: Arc<QuotaStorage>,
@@ -195,8 +195,8 @@ impl Syncer {
         SyncRequest { file, offset, is_new: !is_named }
     }
 
-    /// Requests that the retention limits are enforced and the open segment is checked. The request
-    /// is dropped if the syncer is busy, because the next one follows in a second.
+    /// Requests that the syncer enforces the retention limits and checks the open segment. The
+    /// request is dropped if the syncer is busy, because the next one follows in a second.
     pub(super) fn enforce_limits(&mut self, wall_s: i64, open: Option<&SegmentWriter>) {
         let open = open.map(|segment| (segment.name(), segment.file()));
         self.send(SyncerJob::EnforceLimits(LimitCheck { wall_s, open }));
@@ -250,8 +250,8 @@ impl Syncer {
     }
 }
 
-/// Files whose sync has failed. A file is kept while the recorder does not know about the failure
-/// yet and may still seal the file.
+/// Files whose sync has failed. A file stays in the list as long as the recorder could still seal
+/// it. The recorder may not know of the failure yet.
 #[derive(Debug, Default)]
 struct FailedFiles(Vec<Weak<dyn StorageFile>>);
 

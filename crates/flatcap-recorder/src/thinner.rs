@@ -1,10 +1,10 @@
-//! Thinning (downsampling, decimation). The thinner passes on to the next recorder one sample per
-//! interval of each source, or all or none of the source's samples. All other samples are reported
-//! to the next recorder as thinned.
+//! Thinning (downsampling, decimation). For each source, the thinner passes one sample per
+//! interval, all samples, or no samples on to the next recorder. All other samples are reported to
+//! the next recorder as thinned.
 //!
 //! The first recorder takes every slab and writes it to the ring. The second one records the
-//! samples that were passed on. So a stalled disk delays only the second recorder, whose queue then
-//! bridges a much longer stall.
+//! samples that were passed on. So a stalled disk delays only the second recorder. The queue of the
+//! second recorder bridges a much longer stall, because fewer samples arrive there.
 
 use flatcap_format::schema::envelope;
 use flatcap_slab::{Causes, Loss, LossLedger, SampleMeta, SampleRange, Slab, SlabProducer};
@@ -22,11 +22,11 @@ pub struct Thinner {
     sources: Vec<ThinnedSource>, // by id
 }
 
-/// Selects the samples of a source to pass on.
+/// Selects which samples of a source are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceThinning {
-    /// The first sample of each interval, or every sample if the source's period is at least the
-    /// interval. The value is the period in nanoseconds, or 0 for events.
+    /// The first sample of each interval, or every sample if the source's period is not shorter
+    /// than the interval. The value is the period in nanoseconds, or 0 for events.
     Interval(u64),
     /// Every sample, because each contains different events.
     All,
@@ -38,8 +38,8 @@ pub enum SourceThinning {
 #[derive(Debug, Clone, Copy, Default)]
 struct ThinnedSource {
     next_seq: u64,
-    /// Number of the last interval from which a sample was passed on, plus 1, or 0 before the first
-    /// such interval.
+    /// Index of the last interval from which a sample was passed on, plus 1. The value is 0 before
+    /// the first such interval.
     last_interval: u64,
 }
 
@@ -73,7 +73,7 @@ impl Thinner {
     }
 
     /// Passes on the samples of a slab. `thinning` returns the selection for a source id. `losses`
-    /// has the causes of samples that are missing between those in slabs.
+    /// has the reasons why samples are missing in the slabs.
     pub(super) fn take(
         &mut self,
         slab: &Slab,

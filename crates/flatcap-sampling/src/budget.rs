@@ -6,10 +6,11 @@ use flatcap_os::clock::NS_PER_S;
 
 /// Minimum length of the window over which costs are averaged.
 const WINDOW_NS: u64 = NS_PER_S;
-/// Minimum number of samples in a window, so that one interrupted read does not decide.
+/// Minimum number of samples in a window, so that one interrupted read does not determine the
+/// average cost.
 const WINDOW_SAMPLES: u64 = 10;
-/// Time for which all windows must ask for a shorter period before the period is shortened.
-/// Therefore a cost that oscillates around the limit does not make the period oscillate.
+/// The period is shortened only if every window during this time allows a shorter period. Therefore
+/// a cost that oscillates around the limit does not make the period oscillate.
 const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
 /// Maximum stride. A source that would need a longer stride is read at this stride and exceeds its
 /// budget.
@@ -17,7 +18,8 @@ pub(crate) const STRIDE_MAX: u64 = 10_000;
 /// Basis points in one core.
 const BASIS_POINTS: u64 = 10_000;
 
-/// Work that took longer than this may have been preempted, so the thread's CPU time is read.
+/// If work took longer than this, the thread may have been preempted, so the thread's CPU time is
+/// read.
 const LONG_WORK_NS: u64 = 500_000;
 /// The thread's CPU time is read at least this often, so that the difference between two readings
 /// includes little work other than the measured work.
@@ -58,8 +60,8 @@ pub(super) struct Overhead {
 }
 
 impl Overhead {
-    /// Adds one sample. Returns its share of the overhead in nanoseconds, as measured in the last
-    /// interval.
+    /// Adds one sample. Returns the sample's share of the overhead in nanoseconds, as measured in
+    /// the last interval.
     #[inline]
     pub(super) fn share(&mut self, own_cost_ns: u64) -> u64 {
         self.costs_ns += own_cost_ns;
@@ -78,7 +80,8 @@ impl Overhead {
 /// CPU cost of one sample, in nanoseconds of CPU time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SampleCost {
-    /// Cost of reading and building. The source's own budget limits this cost.
+    /// Cost of reading the source and building the sample. The source's own budget limits this
+    /// cost.
     pub(super) own_ns: u64,
     /// `own_ns` plus the sample's share of the overhead. The recorder's budget limits this cost.
     pub(super) all_ns: u64,
@@ -98,8 +101,8 @@ pub(super) struct StrideChange {
 pub(super) struct BudgetDecision {
     /// The new stride, or `None` if it stays the same.
     pub(super) change: Option<StrideChange>,
-    /// Cost of the source at the rate that its own budget allows, in nanoseconds of a core per
-    /// second, or 0 until this cost is known.
+    /// Cost of the source in nanoseconds of a core per second, at the rate that its own budget
+    /// allows. The value is 0 until this cost is known.
     pub(super) demand: u64,
 }
 
@@ -240,8 +243,8 @@ mod tests {
         budget.rate / budget.own_stride
     }
 
-    /// Returns the stride after a window of samples of this cost, at a period of 1 ms and under
-    /// this cap.
+    /// Returns the stride after a window of samples of this cost. The period is 1 ms, and this cap
+    /// applies.
     fn window(budget: &mut SourceBudget, now_ns: &mut u64, cost: SampleCost, cap: u64) -> StrideChange {
         let end_ns = *now_ns + NS_PER_S.max(WINDOW_SAMPLES * MS * budget.current.stride);
         while *now_ns < end_ns {
@@ -251,8 +254,8 @@ mod tests {
         budget.current
     }
 
-    /// Spends samples of this cost, at a period of 1 ms, until the stride changes, but for at most
-    /// this many seconds.
+    /// Charges samples of this cost to the budget, at a period of 1 ms, until the stride changes or
+    /// this many seconds have passed.
     fn next_stride(budget: &mut SourceBudget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
         while *from_ns < end {

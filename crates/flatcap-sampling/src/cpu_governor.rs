@@ -11,17 +11,18 @@ use flatcap_os::clock::NS_PER_S;
 
 /// Interval between two updates.
 pub const GOVERN_INTERVAL_NS: u64 = NS_PER_S;
-/// Share of the budget that the cap aims at, in percent. The cap then stays until the whole budget
-/// is exceeded, so that the cap does not follow every small change.
+/// Target for the CPU usage when a cap is set, in percent of the budget. The cap then stays the
+/// same until usage exceeds the whole budget. So the cap does not follow every small change.
 const TARGET_PERCENT: u64 = 95;
 /// Time for which a higher cap must have been possible before it is applied.
 const RAISE_DELAY_NS: u64 = 10 * NS_PER_S;
-/// A higher cap is applied only if it is higher by at least one part in this many.
+/// A higher cap is applied only if it exceeds the current cap by more than 1 / `RISE_PART` of the
+/// current cap.
 const RISE_PART: u64 = 20;
-/// If the sources use at most one part in this many of the overhead, throttling them does not help.
+/// If the sources use at most 1 / `NEGLIGIBLE_PART` of the overhead, throttling them does not help.
 const NEGLIGIBLE_PART: u64 = 20;
 
-/// Accumulated CPU usage at one time.
+/// CPU usage accumulated up to one point in time.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_field_names, reason = "the unit")]
 pub struct CpuUsage {
@@ -84,7 +85,7 @@ impl CpuGovernor {
         }
     }
 
-    /// Sets the budget, in basis points of a core. The cap stays until the next updates.
+    /// Sets the budget, in basis points of a core. The cap itself changes only at later updates.
     pub fn set_budget(&mut self, basis_points: u32) {
         self.budget = u64::from(basis_points).max(1) * (NS_PER_S / 10_000);
         self.raise_since = None;
@@ -103,8 +104,9 @@ impl CpuGovernor {
         self.last_interval = None;
     }
 
-    /// Evaluates the CPU time used since the last call. `demands` is the cost of each source per
-    /// second at the rate that its own budget allows. Returns the new allowance of the sources.
+    /// Compares the CPU time used since the last call with the budget. `demands` is the cost of
+    /// each source per second at the rate that its own budget allows. Returns the new allowance of
+    /// the sources.
     pub fn update(&mut self, spent: CpuUsage, demands: impl Iterator<Item = u64>) -> Allowance {
         let Some(before) = self.before.replace(spent) else { return self.allowance };
         let elapsed_ns = spent.now_ns.saturating_sub(before.now_ns).max(1);
@@ -144,10 +146,10 @@ impl CpuGovernor {
         allowance
     }
 
-    /// Lowers the cap after the budget was exceeded. For each value, `usage` has the lower one of
-    /// the last two intervals. The function first assumes that the overhead shrinks with the
-    /// sources. If usage is still too high two seconds later, it uses the reduction measured since
-    /// then.
+    /// Lowers the cap after the budget was exceeded. Each value of `usage` is the lower of its
+    /// values in the last two intervals. The function first assumes that the overhead shrinks with
+    /// the sources. If usage is still too high two seconds later, the function uses the reduction
+    /// that it has measured since then.
     fn lower_cap(&mut self, usage: IntervalUsage) -> Allowance {
         let now = BudgetExcess { sources: total_usage(&self.demands, self.allowance), used: usage.used };
         let before = self.excess.replace(now);
@@ -165,9 +167,9 @@ impl CpuGovernor {
         .min(self.allowance)
     }
 
-    /// Raises the cap, if possible, while the budget is kept. For each value, `usage` has the
-    /// higher one of the last two intervals. The function assumes that the overhead stays constant
-    /// or grows with the sources, whichever leaves less CPU time.
+    /// Raises the cap, if possible, while the process stays within its budget. Each value of
+    /// `usage` is the higher of its values in the last two intervals. The function assumes that the
+    /// overhead either stays constant or grows with the sources, whichever leaves less CPU time.
     fn raise_cap(&mut self, usage: IntervalUsage, now_ns: u64) -> Allowance {
         let taken = total_usage(&self.demands, self.allowance);
         let mut available = self.target().saturating_sub(usage.overhead);
@@ -259,7 +261,7 @@ mod tests {
 
     const PERCENT: u64 = NS_PER_S / 100;
 
-    /// A simulated process whose sources use what they are allowed, second by second.
+    /// A simulated process whose sources use as much CPU time as they are allowed in each second.
     struct SimulatedProcess {
         governor: CpuGovernor,
         spent: CpuUsage,

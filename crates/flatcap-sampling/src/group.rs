@@ -1,8 +1,8 @@
 //! The thread of one group. The thread sleeps until a source is due, reads it, builds its frame in
 //! the open slab, and queues slabs for the recorder.
 //!
-//! There are two clock reads per sample, before and after the read. Everything else that needs a
-//! time uses the result of one of these reads.
+//! The thread reads the clock twice per sample, before and after it reads the source. Everything
+//! else that needs a time uses the result of one of these reads.
 
 use std::io;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use super::schedule::{Due, Schedule};
 use super::thread_settings::{GroupName, ThreadSettings};
 use super::wait::Waiter;
 
-/// One build in this number is timed per source, because two clock reads cost more than a small
-/// build.
+/// For each source, the group times one payload build in this many, because two clock reads cost
+/// more than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
-/// Poll interval for offloaded reads. Polling delays only the frame of a sample, because the sample
-/// carries its own times.
+/// Poll interval for offloaded reads. Polling delays only the frame of a sample. The times in the
+/// sample are those of the read itself.
 const OFFLOADED_POLL_NS: u64 = 10_000_000;
-/// Maximum time that the end of a run, or of a source, waits for reads in flight. Most reads return
-/// by then and are recorded.
+/// Limit on the time that the group waits for reads in flight when a run ends or a source is
+/// removed. Most reads return within this time, so their samples are recorded.
 pub(super) const OFFLOADED_END_NS: u64 = NS_PER_S;
-/// After that wait, maximum time to wait for the commands that were killed.
+/// Limit on the additional wait for commands that the group killed after `OFFLOADED_END_NS`.
 const OFFLOADED_KILL_NS: u64 = NS_PER_S / 10;
-/// Poll interval during these two waits.
+/// Poll interval while the group waits for reads in flight or for killed commands.
 const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
 /// Interval at which latencies are made visible to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
@@ -132,7 +132,8 @@ impl SamplerGroup {
         })
     }
 
-    /// Samples until the group is stopped, then queues the open slab and drops its sender.
+    /// Samples until the group is stopped. Then queues the open slab and drops the sender of the
+    /// queue.
     pub fn run(mut self) {
         privileges::apply(self.name, &self.thread);
         let mut now = 0;
@@ -299,8 +300,8 @@ impl SamplerGroup {
         }
     }
 
-    /// Applies a changed cap to all sources now and not only at the next read of each source,
-    /// because that read may be hours away.
+    /// Applies a changed cap to all sources at once. The next read of a source, which would also
+    /// apply the cap, may be hours away.
     #[cold]
     fn apply_cap(&mut self, now_ns: u64) {
         let cap = cap(&self.metrics);
@@ -420,7 +421,7 @@ impl SamplerGroup {
         now
     }
 
-    /// Collects reads in flight at the end of the run until the deadline.
+    /// At the end of the run, collects reads in flight until the deadline.
     fn await_offloaded(&mut self, deadline_ns: u64) {
         let never = WakeEvent::new();
         let mut now = 0;

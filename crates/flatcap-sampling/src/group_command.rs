@@ -1,7 +1,8 @@
-//! Commands of the daemon to a running group. They are handled one at a time, between two ticks.
+//! Commands of the daemon to a running group. The group handles commands one at a time, between two
+//! ticks.
 //!
-//! The wake-up event is the one that the group sleeps on anyway. The group checks for a command
-//! only when the event is set, so that commands add no cost to a tick.
+//! A command sets the wake-up event on which the group sleeps anyway. The group checks for a
+//! command only when the event is set, so that commands add no cost to a tick.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ pub struct GroupHandle {
     wake: Arc<WakeEvent>,
 }
 
-/// The group's side of the channel. The group stops when first the stop event and then the wake-up
-/// event is set.
+/// The group's side of the channel. To stop the group, the daemon sets first the stop event and
+/// then the wake-up event.
 #[derive(Debug)]
 pub struct CommandReceiver {
     commands: Receiver<GroupCommand>,
@@ -100,7 +101,7 @@ impl CommandReceiver {
 pub(super) enum ReceivedCommand {
     /// The group must end.
     Stop,
-    /// There is no command, because it has already been handled.
+    /// There is no command, because the group has already handled the command that set the event.
     Nothing,
     /// A command.
     Command(GroupCommand),

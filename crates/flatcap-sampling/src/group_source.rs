@@ -25,8 +25,8 @@ pub struct GroupSource {
     pub budget: u32,
     /// Reads the source and builds its payloads.
     pub sampler: OpenedSampler,
-    /// Set for a source whose reads may block. Contains the name of the thread that reads it, and
-    /// the timeout of a read in nanoseconds.
+    /// Set for a source whose reads may block. Contains the name of the thread that reads the
+    /// source, and the timeout of a read in nanoseconds.
     pub offloaded: Option<(String, u64)>,
     /// The source's counters.
     pub metrics: Arc<SourceMetrics>,

@@ -1,9 +1,10 @@
 //! Updates of a running group. An update adds, removes or replaces sources, and changes the
 //! thread's settings.
 //!
-//! The daemon prepares everything beforehand. The group swaps its parts and sends back the parts
-//! that it no longer needs, so that nothing is opened, started or closed on its thread. Sources
-//! that stay keep their deadlines, sequence numbers, budgets and files.
+//! The daemon opens the new sources and starts their threads before it sends the update. The group
+//! swaps its parts and sends back the parts that it no longer needs, so that nothing is opened,
+//! started or closed on its thread. Sources that the update does not change keep their deadlines,
+//! sequence numbers, budgets and files.
 
 use crossbeam_channel::Sender;
 use flatcap_metrics::{GroupLatencies, Producer};
@@ -22,7 +23,7 @@ pub struct GroupUpdate {
     pub sources: Vec<SourceUpdate>,
     /// The settings of the group's thread.
     pub thread: ThreadSettings,
-    /// The policy for a slab if its queue is full.
+    /// The policy that applies to a slab if its queue is full.
     pub on_full: OnFull,
     /// Latencies of the new sources, in the same order.
     pub latencies: Producer<GroupLatencies>,
@@ -43,8 +44,8 @@ pub enum SourceUpdate {
     Open(Box<ReadySource>),
 }
 
-/// Sources that a group no longer needs. Dropping this closes their files and ends their threads
-/// after pending reads have returned.
+/// Sources that a group no longer needs. Dropping this value closes the files of the sources, and
+/// ends their threads after pending reads have returned.
 #[derive(Debug)]
 #[allow(dead_code, reason = "held only to be dropped on another thread")]
 pub struct RetiredSources(pub(super) Vec<ActiveSource>);
@@ -61,7 +62,7 @@ pub(super) struct PendingUpdate {
 #[derive(Debug)]
 pub(super) struct UpdatedSources {
     pub(super) active: Vec<ActiveSource>,
-    /// The next ticks of the sources, in the same order.
+    /// The next ticks of the sources, in the order of `active`.
     pub(super) ticks: Vec<Tick>,
     /// Positions of the sources whose budget is reset.
     pub(super) reset_budgets: Vec<usize>,
@@ -77,9 +78,10 @@ impl GroupUpdate {
 }
 
 impl UpdatedSources {
-    /// Applies updates to the sources of a group, whose ticks are in `schedule`, at `now_ns`. New
-    /// sources are due on the grid that begins at `start_ns`. If a source is removed or its period
-    /// changes, a tick of this source that is due but not yet served counts as missed.
+    /// Applies updates to the sources of a group at `now_ns`. The ticks of the sources are in
+    /// `schedule`. New sources are due on the grid that begins at `start_ns`. If a source is
+    /// removed or its period changes, a tick of this source that is due but not yet served counts
+    /// as missed.
     pub(super) fn new(
         old_sources: Vec<ActiveSource>,
         updates: Vec<SourceUpdate>,

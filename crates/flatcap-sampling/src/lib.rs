@@ -1,9 +1,9 @@
-//! Sampling. Samplers read the host, a schedule decides when, and the single thread of each group
-//! does both.
+//! Sampling. Samplers read the host, and a schedule determines when. Each group has a single
+//! thread, which runs the schedule and the samplers.
 //!
-//! A sampler thread never waits for the disk, allocates in steady state, or depends on the file
-//! format. It does not log between two ticks, except one time for each reason why values are
-//! missing, for an element that hangs, and when switches stop.
+//! A sampler thread never waits for the disk, never allocates in steady state, and does not depend
+//! on the file format. Between two ticks, the thread logs only new reasons for missing values,
+//! hanging elements, and pauses in the recording of context switches.
 
 mod budget;
 mod cpu_governor;

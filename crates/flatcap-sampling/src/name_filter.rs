@@ -40,8 +40,8 @@ impl NameFilter {
     }
 }
 
-/// A name filter that caches its result for each position of a file. As long as the kernel keeps
-/// the order of its lines, a line costs one comparison.
+/// A name filter that caches its result for each position of a file. While the kernel lists the
+/// lines in the same order, the filter needs only one comparison per line.
 #[derive(Debug, Default)]
 pub struct CachedNameFilter {
     filter: NameFilter,
@@ -54,8 +54,8 @@ impl CachedNameFilter {
         Self { filter: selection, cache: Vec::new() }
     }
 
-    /// Returns whether `include` names what is recorded. If it does, nothing that it names is left
-    /// out by default.
+    /// Returns whether `include` has any pattern. If `include` has any pattern, items that match it
+    /// are recorded even if they are omitted by default.
     pub(crate) fn has_include(&self) -> bool {
         !self.filter.include.is_empty()
     }

@@ -1,18 +1,18 @@
-//! The unreadable text that made a value of a sample missing, and the place of this text. Both are
-//! kept for the log and for `flatcap status`.
+//! The unreadable text that caused a missing value in a sample, and the place of this text. The log
+//! and `flatcap status` show the text and its place.
 //!
-//! A parser notes the text when it gives up a value, and a source notes the file that contains the
-//! text. Unreadable text is rare, so parsing good text should not cost more because of the note.
-//! The note belongs to the sample that the thread is building.
+//! A parser notes the text when it cannot read a value. The source then notes the file that
+//! contains the text. Unreadable text is rare, so the notes should not make the parsing of good
+//! text slower. The note belongs to the sample that the thread is building.
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 
 use super::Incomplete;
 
-/// Number of bytes of a text that are kept, which are enough to find the text.
+/// Limit on the length of a noted text. This length is enough to find the text in its file.
 const TEXT_BYTES_MAX: usize = 64;
-/// Maximum number of bytes of a file's path or an element's name that are kept.
+/// Limit on the noted bytes of a file's path or an element's name.
 const FILE_BYTES_MAX: usize = 160;
 
 /// The beginning of an unreadable text, and its place.
@@ -57,8 +57,8 @@ thread_local! {
     static FIRST: Cell<Option<OddText>> = const { Cell::new(None) };
 }
 
-/// Notes the text of a value that cannot be read, and its line in the file, counted from 1, or 0 if
-/// the line is not known. Keeps the first text until [`take`] is called. Does not allocate.
+/// Notes the text of a value that cannot be read. `line` is the number of its line, counted from 1,
+/// or 0 if the line is not known. Keeps the first text until [`take`] is called. Does not allocate.
 #[cold]
 pub(super) fn note(text: &[u8], line: usize) {
     FIRST.with(|first| {
@@ -89,7 +89,7 @@ pub(super) fn in_file(incomplete: Incomplete, content: &[u8], file: fmt::Argumen
     incomplete
 }
 
-/// Does the same for an element, such as a sensor, whose files have one value each.
+/// Does the same as [`in_file`] for an element, such as a sensor, whose files have one value each.
 #[inline]
 pub(super) fn of_element(incomplete: Incomplete, name: impl FnOnce() -> String) -> Incomplete {
     if !incomplete.is_none() {
@@ -134,7 +134,7 @@ pub(super) fn take() -> Option<OddText> {
     FIRST.with(Cell::take)
 }
 
-/// Notes a returned text again, unless another text was noted since.
+/// Notes again a text that [`take`] has returned, unless another text was noted since then.
 pub(super) fn restore(odd: Option<&OddText>) {
     if let Some(odd) = odd {
         FIRST.with(|first| first.set(first.get().or(Some(*odd))));

@@ -137,12 +137,12 @@ impl OffloadedRead {
         self.is_retired = true;
     }
 
-    /// Returns whether the last read of a retired source is still awaited.
+    /// Returns whether a retired source still has a read in flight that has not timed out.
     pub(super) fn is_retiring(&self) -> bool {
         self.is_retired && self.is_awaited()
     }
 
-    /// Begins a read. Returns false if one is already in flight.
+    /// Begins a read. Returns false if a read is already in flight.
     ///
     /// # Panics
     /// Panics if the thread has panicked.
@@ -183,9 +183,9 @@ impl OffloadedRead {
         ReadPoll::Nothing
     }
 
-    /// Raises the panic of the reading thread again on the caller's thread, because the end of the
-    /// caller's thread is noticed. Only a panic ends the reading thread before its channel is
-    /// closed.
+    /// Raises the panic of the reading thread again on the caller's thread, because the recorder
+    /// notices only the end of the caller's thread. Only a panic ends the reading thread before its
+    /// channel is closed.
     #[cold]
     fn propagate_panic(&mut self) {
         if let Some(thread) = self.thread.take()
@@ -246,7 +246,7 @@ mod tests {
         SampleMeta { source: 0, seq, mono_ns: 5_000, wall_offset_ns: 0 }
     }
 
-    /// Polls before the deadline until the read has finished.
+    /// Polls with a time before the deadline until the read has finished.
     fn poll_until_finished(read: &mut OffloadedRead) -> ReadPoll {
         loop {
             match read.poll(5_000) {

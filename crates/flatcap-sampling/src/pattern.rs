@@ -17,8 +17,8 @@ impl Pattern {
     /// Parses a pattern.
     ///
     /// # Errors
-    /// Returns the reason, such as an unclosed bracket, an empty pattern, or a pattern that is too
-    /// long.
+    /// Returns the reason why the pattern is invalid, such as an unclosed bracket, an empty
+    /// pattern, or a pattern that is too long.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));

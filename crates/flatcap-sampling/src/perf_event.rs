@@ -2,7 +2,7 @@
 
 use flatcap_os::keywords;
 
-/// Maximum number of processes that are counted one by one.
+/// Maximum number of processes whose events are counted individually.
 pub const PROCESSES_MAX: usize = 16;
 
 keywords! {
@@ -70,7 +70,7 @@ keywords! {
 pub struct PerfConfig {
     /// The counted events. The list is never empty and has no duplicates.
     pub events: Vec<PerfEvent>,
-    /// Processes that are also counted one by one, given as process ids or as names as in
-    /// /proc/PID/comm.
+    /// Processes whose events are also counted individually. They are given as process ids, or as
+    /// names in the form of /proc/PID/comm.
     pub processes: Vec<String>,
 }

@@ -21,8 +21,10 @@ pub trait Sampler: Debug + Send {
     fn read(&mut self) -> Result<(), ReadError>;
 
     /// Parses the data of the last [`read`](Self::read) and finishes the source's FlatBuffer in
-    /// `builder`, which is empty and forces defaults. `seq` is the number of this sample. Returns
-    /// the reasons why values are missing. Missing values are marked absent in the payload.
+    /// `builder`. The builder is empty, and writes fields even if they have the default value.
+    /// `seq` is the sequence number of this sample. The group copies the template to the frame's
+    /// final location, and the sampler writes the values there. So nothing is built and nothing is
+    /// copied twice. Missing values are marked absent in the payload.
     fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete;
 
     /// Returns the CPU time in nanoseconds that the last [`read`](Self::read) took in threads other
@@ -31,8 +33,8 @@ pub trait Sampler: Debug + Send {
         0
     }
 
-    /// Returns a handle by which another thread can interrupt a read that would outlast the run, if
-    /// the source supports that.
+    /// Returns a handle with which another thread can interrupt a read that would last longer than
+    /// the run, if the source supports that.
     fn kill_handle(&self) -> Option<KillHandle> {
         None
     }
@@ -54,8 +56,8 @@ pub trait FixedSampler: Debug + Send {
     fn template(&self) -> &FrameTemplate;
 
     /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.
-    /// `seq` is the number of this sample. Returns the reasons why values are missing. Missing
-    /// values are marked absent in the payload.
+    /// `seq` is the sequence number of this sample. Returns the reasons why values are missing.
+    /// Missing values are marked absent in the payload.
     fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Incomplete;
 }
 
@@ -108,7 +110,8 @@ impl OpenedSampler {
     }
 
     /// Returns the payload of the last read in newly allocated memory, for callers that are not
-    /// time-critical. The payload is built in `builder`, which is empty and forces defaults.
+    /// time-critical. The payload is built in `builder`, which is empty and writes fields even if
+    /// they have the default value.
     pub fn payload(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> (Vec<u8>, Incomplete) {
         match self {
             Self::Built(sampler) => {

@@ -1,8 +1,7 @@
-//! The schedule of a group. The schedule determines the source that is due, the lateness of this
-//! source (its jitter), and the number of ticks that it missed. The code is pure, since time is
-//! passed in.
+//! The schedule of a group. The schedule determines which source is due, how late it is (its
+//! jitter), and how many ticks it has missed. The code is pure, since time is passed in.
 
-/// The ticks of a group's sources. They are absolute deadlines on a fixed grid, so that lateness
+/// The ticks of a group's sources. Ticks are absolute deadlines on a fixed grid, so that lateness
 /// never accumulates.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -26,8 +25,8 @@ pub struct Due {
     pub index: usize,
     /// Time since the source's oldest unserved tick, in nanoseconds.
     pub lateness_ns: u64,
-    /// Number of ticks that passed since the last sample. They are counted and never caught up in a
-    /// burst.
+    /// Number of ticks that were missed since the last sample. Missed ticks are counted, but never
+    /// served later in a burst.
     pub missed: u64,
 }
 
@@ -82,9 +81,9 @@ impl Schedule {
         Some(Due { index, lateness_ns, missed })
     }
 
-    /// Returns, in the group's order, the number of ticks of each source that were skipped on
-    /// purpose before `now_ns` and not yet returned. These ticks count as missed now, and not only
-    /// when the next sample comes.
+    /// Returns, in the group's order, the number of ticks that each source skipped on purpose
+    /// before `now_ns`. Ticks that an earlier call returned are not included. These ticks count as
+    /// missed now, and not only at the next sample.
     pub(super) fn take_passed(&mut self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter_mut().map(move |tick| {
             let first_ns = tick.next_ns.saturating_sub(tick.skipped.saturating_mul(tick.period_ns));
@@ -121,10 +120,10 @@ impl Schedule {
         self.ticks = ticks;
     }
 
-    /// Serves only one in `stride` (at least 1) ticks of a source from its next sample on. The
-    /// ticks in between count as missed when they have passed. If the new stride is shorter, the
-    /// next sample is moved to the time that the new stride requires, but not before `now_ns`. With
-    /// the old stride, this sample may have been hours away.
+    /// From the next sample of a source on, serves only one tick out of `stride` ticks, where
+    /// `stride` is at least 1. The ticks in between count as missed when they have passed. If the
+    /// new stride is shorter, the next sample is moved to the time that the new stride requires,
+    /// but not before `now_ns`. With the old stride, the next sample may have been hours away.
     pub fn set_stride(&mut self, index: usize, stride: u64, now_ns: u64) {
         let Some(tick) = self.ticks.get_mut(index) else { return };
         tick.stride = stride.max(1);

@@ -18,7 +18,7 @@ pub struct SourceSettings<'a> {
     pub budget: u32,
     /// Patterns of the items to record. Empty for all items.
     pub include: &'a [Pattern],
-    /// Patterns of items not to record, even if included.
+    /// Patterns of items that are never recorded, even if an `include` pattern matches them.
     pub exclude: &'a [Pattern],
     /// Settings that only this source has.
     pub own: OwnSettings<'a>,
@@ -80,21 +80,21 @@ keywords! {
 /// Settings of the `process` source, besides `include` and `exclude` for process names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
-    /// Patterns of user names or numbers. Empty for all users.
+    /// Patterns of user names or user ids. Empty for all users.
     pub users: Vec<Pattern>,
     /// Patterns of control group paths. Empty for all control groups.
     pub cgroups: Vec<Pattern>,
     /// Interval at which all processes are read.
     pub full_interval: Duration,
-    /// Number of processes to read between two full passes. This many are chosen by CPU time, and
-    /// as many by I/O.
+    /// Number of processes per criterion that are read between two full passes. The source chooses
+    /// this many processes by CPU time, and this many by I/O.
     pub busiest: u32,
-    /// Number of processes to record, which are the top ones by `by`. 0 means all, but at most
-    /// 16,384 processes are recorded.
+    /// Number of processes to record, namely the top ones in the ranking by `by`. The value 0 means
+    /// all, but at most 16,384 processes are recorded.
     pub top: u32,
-    /// The rank that `top` uses.
+    /// The value by which `top` ranks the processes.
     pub by: ProcessRank,
-    /// Whether command lines are recorded, which may contain secrets.
+    /// Whether command lines are recorded. They may contain secrets.
     pub command_lines: bool,
     /// Whether the paths of control groups are recorded.
     pub cgroup_paths: bool,

@@ -10,8 +10,8 @@ use super::name_filter::NameFilter;
 use super::sampler::OpenedSampler;
 use super::source_settings::SourceSettings;
 
-/// Everything that is known of a source before it is opened. Each source states its description in
-/// its own file, from which configuration, documents and commands use it.
+/// Everything that is known of a source before it is opened. The Rust file of each source contains
+/// its description. The configuration, the documents and the commands use these descriptions.
 pub struct SourceSpec {
     /// Name of the source, which is also the name of its table in the configuration.
     pub name: &'static str,
@@ -29,12 +29,12 @@ pub struct SourceSpec {
     /// Whether the source is read by default. This is true for sources that are useful on any host
     /// at a small cost, and for instances, which exist only if configured.
     pub is_on_by_default: bool,
-    /// Whether something other than the kernel may delay a sample, such as a server, a device's
-    /// firmware or a bus. The source then belongs to group `blocking`. For example, the temperature
-    /// sensor of a hanging disk queries that disk.
+    /// Whether anything besides the kernel may delay a sample, such as a server, a device's
+    /// firmware or a bus. The source then belongs to group `blocking`. For example, a read of a
+    /// disk's temperature sensor queries the disk, which may hang.
     pub may_block: bool,
-    /// Interval at which the kernel updates the values. A period that is shorter than this gains
-    /// nothing.
+    /// Interval at which the kernel updates the values. A period that is shorter than this interval
+    /// yields no more information.
     pub refresh: &'static str,
     /// The things that `include` and `exclude` match. Empty if there is nothing to select.
     pub selects: &'static str,
@@ -42,13 +42,13 @@ pub struct SourceSpec {
     pub needs: &'static [&'static str],
     /// Usual cause or remedy if a host lacks the source, appended to the error. May be empty.
     pub hint: &'static str,
-    /// The keys of the source's table in addition to the keys of all sources.
+    /// The keys of the source's table that not all sources have.
     pub keys: OwnKeys,
     /// The function that opens the source.
     pub opener: SourceOpener,
 }
 
-/// The keys of a source's table in addition to the keys of all sources.
+/// The keys of a source's table that not all sources have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKeys {
     /// The table has no keys of its own.
@@ -122,8 +122,8 @@ impl SourceSpec {
     /// Opens the source.
     ///
     /// # Errors
-    /// Returns the reason why this host lacks the source. A source of the recorder's own counters
-    /// always returns an error.
+    /// Returns the reason why this host lacks the source. For a source of the recorder's own
+    /// counters, always returns an error.
     #[cfg(any(test, feature = "testing"))]
     pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match self.opener {
@@ -185,7 +185,7 @@ impl Unavailable {
     }
 }
 
-/// Message of `expect` for flatcap's own schemas and paths, which are valid because tests open
+/// Message of `expect` for flatcap's own schemas and paths. They are valid, because tests open
 /// every source.
 pub(super) const OWN_SCHEMA: &str = "flatcap's own schema and paths";
 

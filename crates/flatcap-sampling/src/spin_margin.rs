@@ -1,26 +1,28 @@
-//! The spin margin, which is the time before a deadline at which a thread must be awake to meet the
-//! deadline in spite of the jitter of wake-ups. The code is pure, since measurements are passed in.
+//! The spin margin is the time before a deadline at which a thread must be awake. With this margin,
+//! the thread meets the deadline in spite of jitter in its wake-ups. The code is pure, since
+//! measurements are passed in.
 
-/// One sleep in this number may end later than the margin allows. This is less than half of the
-/// late sleeps that the 99th percentile permits. The rest is left for delays that no margin
-/// compensates.
+/// One sleep in this many may end later than the margin allows. A limit on the 99th percentile
+/// permits more than twice this share of late sleeps. The other late sleeps that the percentile
+/// permits are reserved for delays that no margin compensates.
 const LATE_ONE_IN: u64 = 250;
-/// A sleep that ended too late lengthens the margin by one part in this many of the margin. Any
-/// other sleep shortens the margin by this part divided by `LATE_ONE_IN - 1`. The two effects
-/// balance when exactly one sleep in `LATE_ONE_IN` is too late. A single long sleep changes the
-/// margin only little.
+/// A sleep that ended too late lengthens the margin by 1 / `STEP_PART` of the margin. Any other
+/// sleep shortens the margin by 1 / (`LATE_ONE_IN - 1`) of that step. The two effects balance when
+/// exactly one sleep in `LATE_ONE_IN` is too late. A single long sleep changes the margin only
+/// little.
 const STEP_PART: u64 = 32;
-/// Time that is added to the lateness of sleeps, for reading the clock and leaving the spin loop.
+/// Time that is added to the lateness of each sleep, for reading the clock and leaving the spin
+/// loop.
 const OVERHEAD_NS: u64 = 1_000;
 /// Lower limit of the margin. No kernel wakes a thread faster.
 const MARGIN_MIN_NS: u64 = 3_000;
-/// Upper limit of the margin, with which spinning at 1 kHz takes at most 12 % of a core. Sleeps
-/// that end even later are ignored, because no margin compensates such delays.
+/// Upper limit of the margin. With this margin, spinning at 1 kHz takes at most 12 % of a core.
+/// Sleeps that end later than this are ignored, because no margin compensates such delays.
 const MARGIN_MAX_NS: u64 = 120_000;
 /// Initial margin, which is the margin that an idle virtual machine needs.
 const MARGIN_START_NS: u64 = 100_000;
-/// Number of fractions per nanosecond in which the margin is stored. In whole nanoseconds, a short
-/// margin could never become shorter.
+/// The margin is stored in units of 1 / `FRACTIONS_PER_NS` of a nanosecond. If it were stored in
+/// whole nanoseconds, a short margin could never become shorter.
 const FRACTIONS_PER_NS: u64 = 1 << 10;
 
 /// Tracks a high quantile of the lateness of sleeps, with exponential decay.

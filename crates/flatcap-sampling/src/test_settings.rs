@@ -39,7 +39,8 @@ enum OwnedSettings {
 }
 
 impl TestSettings {
-    /// Parses the lines of a source's table. Settings without a line have the program's defaults.
+    /// Parses the lines of a source's table. Settings that no line sets have the program's
+    /// defaults.
     pub(crate) fn new(spec: &SourceSpec, keys: &str) -> Self {
         assert!(CATALOG.contains(spec));
         let mut settings = Self {

@@ -13,8 +13,8 @@ pub const EXPRESSION_BYTES_MAX: usize = 1024;
 pub const ARGV_MAX: usize = 64;
 /// Maximum length of one element of a command, in bytes.
 pub const ARG_BYTES_MAX: usize = 4096;
-/// Maximum memory of a compiled expression, in bytes. It is far more than 1 KiB of plain text
-/// needs, and less than nested repetitions such as `{1000}` in `{1000}` need.
+/// Maximum memory of a compiled expression, in bytes. This limit is far above what 1 KiB of plain
+/// text needs, and below what nested repetitions such as `{1000}` in `{1000}` need.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// The text that an instance reads and the format of its values.
@@ -84,7 +84,7 @@ impl Expression {
     /// Compiles an expression that matches bytes. `^` and `$` match at the start and end of a line.
     ///
     /// # Errors
-    /// Returns the reason, which is that the text is not an expression, is too long, is too large
+    /// Returns the reason. Fails if the text is not a valid expression, is too long, is too large
     /// when compiled, or has no group for the value.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > EXPRESSION_BYTES_MAX {
@@ -128,12 +128,13 @@ impl Expression {
         &self.regex
     }
 
-    /// Returns the group of the value's name, or `None` if the value gets the name of the instance.
+    /// Returns the capture group with the value's name, or `None` if the value gets the name of the
+    /// instance.
     pub fn name_group(&self) -> Option<usize> {
         self.name
     }
 
-    /// Returns the group of the value.
+    /// Returns the capture group with the value.
     pub(crate) fn value_group(&self) -> usize {
         self.value
     }

@@ -9,8 +9,8 @@ keywords! {
         Fast = "fast",
         /// All other sources that do not block.
         Slow = "slow",
-        /// Sources that something other than the kernel may delay. Each of these sources is read by
-        /// a thread of its own, with a timeout.
+        /// Sources that a server, a device or anything else besides the kernel may delay. Each of
+        /// these sources is read by a thread of its own, with a timeout.
         Blocking = "blocking",
     }
 }
@@ -20,11 +20,12 @@ keywords! {
     pub enum Timing {
         /// The kernel may wake the thread about 50 us late, which saves power.
         Relaxed = "relaxed",
-        /// Timer slack of 1 ns, with which the thread is half as late, at the cost of more
-        /// wake-ups.
+        /// The thread has a timer slack of 1 ns. The thread is half as late as with `Relaxed`, at
+        /// the cost of more wake-ups.
         Precise = "precise",
-        /// As `Precise`, but the thread wakes up early and spins on the clock until the tick. The
-        /// thread is less than 1 us late, at the cost of the CPU time of the spinning.
+        /// The thread has the same timer slack as with `Precise`, but it wakes up early and spins
+        /// on the clock until the tick. The thread is less than 1 us late, at the cost of the CPU
+        /// time of the spinning.
         Spin = "spin",
     }
 }

@@ -1,5 +1,5 @@
-//! Waiting from one tick to the next. The thread sleeps, or sleeps and then spins, which reduces
-//! the jitter of the samples.
+//! Waiting from one tick to the next. The thread either only sleeps, or sleeps and then spins.
+//! Spinning reduces the jitter of the samples.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Creates a waiter with this timing, whose waits also end when `wake` is set. The thread must
+    /// Creates a waiter with this timing. Its waits also end when `wake` is set. The thread must
     /// set its timer slack itself ([`flatcap_os::thread::wake_precisely`]).
     pub(super) fn new(timing: Timing, wake: Arc<WakeEvent>) -> Self {
         Self { timing, spin_margin: SpinMargin::default(), wake }
@@ -31,7 +31,8 @@ impl Waiter {
     }
 
     /// Waits until the deadline, in monotonic nanoseconds, or until the wake-up event is set.
-    /// `now_ns` is a recent time. Returns at once if the deadline has passed.
+    /// `now_ns` is a recent reading of the monotonic clock. Returns at once if the deadline has
+    /// passed.
     #[inline]
     pub(super) fn until(&mut self, deadline_ns: u64, now_ns: u64) -> WakeReason {
         if deadline_ns <= now_ns {

@@ -1,4 +1,4 @@
-//! The files of a data directory that are shipped, which are sealed segments and snapshots.
+//! The files of a data directory that are shipped: sealed segments and snapshots.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -42,7 +42,7 @@ struct BoundedBody {
     bytes_max: u64,
 }
 
-/// The error that the response is too long.
+/// The error for a response that is too long.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the answer has more than {bytes_max} bytes, the limit for such a request; check the URL of the store"
@@ -51,8 +51,8 @@ struct TooLong {
     bytes_max: u64,
 }
 
-/// The error that the store refuses to list. The library would report this like a temporary
-/// failure.
+/// The error of a store that refuses list requests. The library would report such a refusal like a
+/// temporary failure.
 #[derive(Debug, thiserror::Error)]
 #[error("the store refuses the list request with {status}: {text}; check the credentials and the URL")]
 struct ListRefused {

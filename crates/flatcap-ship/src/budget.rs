@@ -7,8 +7,7 @@ use crate::environment::{cpu_ns, monotonic_ns};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Computes the pauses with which work stays within an amount per second. Unused budget does not
-/// accumulate.
+/// Computes pauses that limit work to an amount per second. Unused budget does not accumulate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RateBudget {
     per_second: u64, // > 0
@@ -20,7 +19,8 @@ impl RateBudget {
         Self { per_second: per_second.max(1), paid_ns: 0 }
     }
 
-    /// Charges work that began at `began_ns`. The duration of the work counts toward paying for it.
+    /// Charges work that began at `began_ns`. The duration of the work itself counts as a part of
+    /// the required pause.
     pub(crate) fn charge(&mut self, began_ns: u64, amount: u64) {
         // From 18 GB on, the product exceeds 64 bits.
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(self.per_second);

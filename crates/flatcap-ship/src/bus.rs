@@ -1,4 +1,5 @@
-//! A bus that accepts messages, the messages, and the errors that show whether to try again.
+//! The message bus, its messages, and its errors. An error shows whether another attempt can
+//! succeed.
 
 use bytes::Bytes;
 
@@ -30,7 +31,8 @@ impl BusMessage {
 /// The reason why a message is not acknowledged. The strings contain no secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BusError {
-    /// The bus did not accept the message, or its response is lost. Another attempt may succeed.
+    /// The bus did not accept the message, or the bus's response was lost. Another attempt may
+    /// succeed.
     #[error("{0}")]
     Failed(String),
     /// The bus accepts other messages, but never this one.
@@ -57,7 +59,7 @@ pub(crate) trait MessageBus: Send {
     /// is no connection. A message whose id the bus already knows is acknowledged too.
     ///
     /// # Errors
-    /// Any [`BusError`]. The bus may have the message in spite of the error.
+    /// Any [`BusError`]. The bus may have received the message in spite of the error.
     fn send(&mut self, message: &BusMessage) -> Result<(), BusError>;
 
     /// Ends the connection, if there is one.

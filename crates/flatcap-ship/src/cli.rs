@@ -32,7 +32,7 @@ use crate::store::{StoreAccess, open_store};
 const FAILED: u8 = 1;
 /// Exit status of wrong usage or configuration.
 const USAGE: u8 = 2;
-/// Exit status of a call that succeeds, but misses data that was recorded.
+/// Exit status of a call that succeeds, but reports missing data or other problems.
 const DATA_LOSS: u8 = 3;
 /// Number of attempts of `once` to send messages.
 // A few seconds are enough, because the next call sends the remaining messages.
@@ -309,8 +309,8 @@ fn check_sent(messages: &MessageCounts) -> Result<(), ShipError> {
     Err(ShipError::Messages(parts.join(", ") + &reason))
 }
 
-/// Prints an event. Shipped segments go to standard output, unless that is used for a report.
-/// Problems go to standard error.
+/// Prints an event. Events about shipped segments go to standard output, unless standard output is
+/// used for a report. Problems go to standard error.
 fn report(event: &ShipEvent<'_>, is_silent: bool) -> io::Result<()> {
     match event {
         ShipEvent::Shipped(shipped) => {

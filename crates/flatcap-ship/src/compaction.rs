@@ -19,7 +19,7 @@ use crate::names::{ObjectGroup, Partition, Tier, manifests, tables};
 pub(crate) struct CompactOptions {
     /// Time without new segments after which an hour is complete.
     pub(crate) settle: Duration,
-    /// Time for which hot objects stay after the manifest of their hour was put.
+    /// Time for which hot objects stay after the manifest of their hour was stored.
     pub(crate) grace: Duration,
     /// The current time, in seconds since 1970.
     pub(crate) now_s: i64,
@@ -103,7 +103,7 @@ fn remove_merged(
     Ok(())
 }
 
-/// Removes the objects of a segment. Starts with the last parts.
+/// Removes the objects of a segment. Removes the last parts first.
 fn remove_parts(lake: &Lake, names: &[String], report: &mut CompactReport) -> Result<(), ShipError> {
     let parsed = names.iter().filter_map(|name| ObjectGroup::parse_table(name)).collect();
     // In this order, an interruption leaves the parts with the first rows of each table. The next
@@ -176,7 +176,7 @@ struct LakeState {
 struct MergedHour {
     run_id: u64,
     manifest: Manifest,
-    /// Time at which the manifest was put, by the clock of the store, in seconds since 1970.
+    /// Time at which the manifest was stored, by the clock of the store, in seconds since 1970.
     put_s: i64,
 }
 
@@ -239,7 +239,7 @@ impl LakeState {
     }
 }
 
-/// Returns the manifests of a partition by name, each with the time at which it was put.
+/// Returns the manifests of a partition by name, each with the time at which it was stored.
 fn manifests_of(
     lake: &Lake,
     tier: Tier,

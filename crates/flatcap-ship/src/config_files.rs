@@ -35,8 +35,8 @@ struct ShipConfigFile {
     ship: FileSettings,
 }
 
-/// The table `[ship]`. `None` is a key that is not set, and `Some(None)` is a key that is set to
-/// nothing.
+/// The table `[ship]`. `None` means that the key is not set, and `Some(None)` means that the key is
+/// set to nothing.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::option_option, reason = "a drop-in can take a value back")]
@@ -92,8 +92,8 @@ impl ConfigFiles {
     /// order of their names, without hidden files. Later files override keys and add labels.
     ///
     /// # Errors
-    /// `Read`, also if a file that is not optional is missing. `Parse`, which names the line.
-    /// `TooLong` and `TooMany`.
+    /// `Read` if a file cannot be read, or if a file that is not optional is missing. `Parse` if a
+    /// file is malformed. The error names the line. `TooLong` and `TooMany`.
     pub(crate) fn read(path: &Path, is_optional: bool) -> Result<Self, ShipConfigError> {
         let mut read = Self::default();
         let mut bytes_left = FILE_BYTES_MAX;
@@ -158,8 +158,8 @@ impl FileSettings {
     }
 }
 
-/// Returns the line and the column of an offset in a text. The form is the one that follows a path,
-/// as in `:3:1`.
+/// Returns the line and the column of an offset in a text. The result has the form that follows a
+/// path in messages, as in `:3:1`.
 fn place(text: &str, offset: usize) -> String {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or_default();

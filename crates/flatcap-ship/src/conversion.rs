@@ -1,4 +1,4 @@
-//! Makes the objects of a segment. There is a table for each source, and one each for gaps, marks
+//! Converts a segment into objects. There is a table for each source, and one each for gaps, marks
 //! and sources.
 //!
 //! A few sources are read at a time, so that memory is bounded whatever the segment contains.
@@ -25,7 +25,7 @@ use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
-/// Maximum size of the sources that are read at once, in bytes before compression.
+/// Limit on the total size of sources that are read at the same time, in bytes before compression.
 // Their encoded form in memory is smaller than that.
 const PASS_BYTES: u64 = 32 << 20;
 
@@ -37,7 +37,7 @@ pub(crate) trait ObjectSink {
     /// Any error ends the conversion.
     fn put(&mut self, table: &str, part: u32, object: WrittenObject) -> Result<(), ShipError>;
 
-    /// Is called between batches of rows, and may pause.
+    /// The conversion calls this function between batches of rows. The function may pause.
     ///
     /// # Errors
     /// The stop signal was set.
@@ -293,7 +293,7 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Adds gaps for the numbers that the footer accounts for and that were not read. Then sorts
+    /// Adds gaps for sequence numbers that the footer counts but that could not be read. Then sorts
     /// all gaps.
     fn add_unreadable(&mut self) {
         for info in &self.segment.header.sources {
@@ -319,7 +319,7 @@ impl<'s> Conversion<'s> {
         });
     }
 
-    /// Returns the number after the last number of a source.
+    /// Returns the sequence number after the last one of a source.
     fn next_seq(&self, info: &SourceInfo) -> u64 {
         match self.segment.totals(info.id) {
             Some(totals) => [totals.recorded, totals.lost, totals.thinned]
@@ -329,8 +329,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Returns whether another source of the segment has the same name. If so, a number does not
-    /// identify its source.
+    /// Returns whether another source of the segment has the same name. If so, a sequence number
+    /// does not show which of these sources it belongs to.
     fn is_ambiguous(&self, info: &SourceInfo) -> bool {
         self.segment.header.sources.iter().filter(|other| other.name == info.name).count() > 1
     }
@@ -409,7 +409,7 @@ impl<'s> Conversion<'s> {
 }
 
 impl ReadSource {
-    /// Adds the numbers and times of samples.
+    /// Adds the sequence numbers and times of samples.
     fn add(&mut self, times: &BatchTimes) {
         self.rows += times.len() as u64;
         times.seq.iter().for_each(|seq| self.add_numbers(*seq, 1));

@@ -1,5 +1,5 @@
-//! Tests shipping and merging with a store that fails and a process that ends at any request. The
-//! store is compared, row by row, with the result of an undisturbed process.
+//! Tests shipping and merging if the store fails, or the process ends, at any request. The store is
+//! compared, row by row, with the result of an undisturbed process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::stop::StopSignal;
 
 /// The objects of a store by name.
 pub(crate) type Objects = BTreeMap<String, Bytes>;
-/// The rows of each table, as the segment and the number of each row.
+/// The rows of each table. Each row is given as its segment and its sequence number.
 pub(crate) type Rows = BTreeMap<String, Vec<(i64, i64)>>;
 
 pub(crate) fn lake(store: &FailingStore) -> Lake {
@@ -60,9 +60,8 @@ pub(crate) fn manifests(objects: &Objects, kind: ManifestKind) -> Vec<(ObjectGro
     parsed.collect()
 }
 
-/// Returns the rows that the views of deploy/lake show. The views show hot rows of segments that
-/// have a manifest and are in no merged hour, and hourly rows of segments that are in a merged
-/// hour.
+/// Returns the rows that the views of deploy/lake show. For a segment in a merged hour, the views
+/// show the rows of that hour. For any other segment with a manifest, the views show the hot rows.
 pub(crate) fn visible(objects: &Objects) -> Rows {
     let run = |group: &ObjectGroup| group.stem().split('-').next().unwrap().to_owned();
     let segments = |kind| -> BTreeSet<(String, u64)> {
@@ -95,7 +94,8 @@ pub(crate) fn visible(objects: &Objects) -> Rows {
     rows
 }
 
-/// Returns the segment and the number of each row. The number is 0 in tables without numbers.
+/// Returns the segment and the sequence number of each row. The sequence number is 0 in tables
+/// without sequence numbers.
 pub(crate) fn rows_of(bytes: &Bytes) -> Vec<(i64, i64)> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(bytes.clone()).unwrap().build().unwrap();
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! Errors that end a call, or the shipping of one segment.
+//! Errors that end either a call or the shipping of one segment.
 
 use std::io;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub(crate) enum ShipError {
     /// Two hosts have the same identity.
     #[error(transparent)]
     SameIdentity(Box<IdentityConflict>),
-    /// A table has more objects than there are part numbers for their names.
+    /// A table needs more objects than the largest allowed part number.
     #[error("{}: more than {limit} objects of {table}", path.display())]
     Parts { path: PathBuf, table: String, limit: u32 },
     /// Standard output or standard error cannot be written.
@@ -71,7 +71,7 @@ pub(crate) enum ShipError {
     Output(#[from] io::Error),
 }
 
-/// The error that a host uses the identity of another host.
+/// The error for a host that uses the identity of another host.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}: the host \"{own}\" (boot {own_boot}) has the identity {id}, which in the lake belongs to \"{known}\" (boot {known_boot}); copied systems share /etc/machine-id: give this one an id of its own, or `host` in the configuration; after renaming the host, remove {object}",
@@ -96,7 +96,7 @@ impl From<ArrowError> for ShipError {
 }
 
 impl ShipError {
-    /// Returns whether the segment no longer exists because retention has removed it.
+    /// Returns whether the segment file no longer exists. Retention may have removed it.
     pub(crate) fn is_gone(&self) -> bool {
         let (Self::Segment(SegmentError::Io { error, .. }) | Self::Directory { error, .. }) = self else {
             return false;
@@ -104,7 +104,7 @@ impl ShipError {
         error.kind() == io::ErrorKind::NotFound
     }
 
-    /// Returns whether this is the error of the stop signal.
+    /// Returns whether the stop signal caused this error.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(self, Self::Lake(LakeError::Stopped))
     }
@@ -123,7 +123,8 @@ impl ShipError {
         )
     }
 
-    /// Returns whether the error may be temporary. In that case the segment itself may be valid.
+    /// Returns whether the error may be temporary. If the error is temporary, the segment itself
+    /// may be valid.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Segment(SegmentError::Io { .. }) | Self::Lake(LakeError::File { .. }))
     }

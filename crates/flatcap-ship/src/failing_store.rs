@@ -1,5 +1,5 @@
-//! A store in memory that fails, for tests. At any request it refuses, loses the response, never
-//! responds, or ends.
+//! A store in memory that fails, for tests. On any request, the store can refuse the request, lose
+//! the response, never respond, or fail permanently.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,12 +36,15 @@ pub(crate) enum Fault {
 pub(crate) enum FaultPlan {
     /// No request fails.
     Healthy,
-    /// From this request on, all requests fail permanently, as if the process was killed. If the
-    /// flag is true, the first of these requests is executed before it fails.
+    /// From the request with this index on, all requests fail permanently, as if the process had
+    /// been killed. If the flag is true, the first of the failing requests is executed before it
+    /// fails.
     EndsAt(u64, bool),
-    /// One in `one_in` requests fails. A random generator with this seed selects it.
+    /// One in `one_in` requests fails. A random generator with this seed selects the requests that
+    /// fail.
     Random { seed: u64, one_in: u64 },
-    /// One in `one_in` puts is dropped. A random generator with this seed selects it.
+    /// One in `one_in` puts is dropped. A random generator with this seed selects the puts that are
+    /// dropped.
     Forgets { seed: u64, one_in: u64 },
 }
 
@@ -64,7 +67,7 @@ impl MultipartUpload for ForgottenUpload {
     }
 }
 
-/// A store of objects in memory. The objects survive its clients.
+/// A store of objects in memory. The objects outlive the clients of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct FailingStore {
     inner: Arc<InMemory>,
@@ -90,7 +93,7 @@ impl FailingStore {
         store
     }
 
-    /// Returns another client of the same objects, which fails according to this plan.
+    /// Returns another client of the same objects. Its requests fail according to `plan`.
     pub(crate) fn with(&self, plan: FaultPlan) -> Self {
         Self { inner: Arc::clone(&self.inner), plan, requests: Arc::default() }
     }
@@ -157,7 +160,7 @@ impl FailingStore {
     }
 }
 
-/// Returns the number at index `place` of the random generator with this seed.
+/// Returns number `place` of the random sequence that this seed determines.
 pub(crate) fn generated(seed: u64, place: u64) -> u64 {
     mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place))
 }

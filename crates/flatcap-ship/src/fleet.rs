@@ -1,5 +1,5 @@
-//! All hosts of a store. The hosts are found by the manifests of the last days and the rows in
-//! their objects.
+//! All hosts of a store. The program finds the hosts in the manifests of the last days and counts
+//! the rows in their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,20 +21,19 @@ pub(crate) struct FleetHost {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Versions of the recorder and the converter of the last segment.
+    /// Versions of the recorder and of the converter that made the host's last segment.
     pub(crate) agent_version: String,
     pub(crate) converter: String,
     pub(crate) segments: u64,
-    /// Number of rows in the objects of these segments, and of the hours into which these segments
-    /// were merged.
+    /// Number of rows in the objects of the host's segments and of the host's merged hours.
     pub(crate) rows: u64,
-    /// Number of rows that manifests state but no object has.
+    /// Number of rows that the manifests state but the objects do not contain.
     pub(crate) missing_rows: u64,
     pub(crate) lost: u64,
     pub(crate) unreadable: u64,
     /// Number of segments that are missing between other segments of the same run.
     pub(crate) missing_segments: u64,
-    /// The last segment, and the time of its last sample in the form of RFC 3339, in UTC.
+    /// The last segment, and the time of its last sample in RFC 3339 form (UTC).
     pub(crate) last_segment: String,
     pub(crate) last_sample: Option<String>,
     /// Time since the last sample, in seconds.
@@ -49,8 +48,8 @@ pub(crate) struct Fleet {
     pub(crate) hosts: Vec<FleetHost>,
     /// Number of objects in the manifests' folders that are not manifests.
     pub(crate) foreign: u64,
-    /// Manifests whose number of rows differs from their objects, and damaged objects. At most 100
-    /// are listed.
+    /// Descriptions of damaged objects, and of manifests that state a different number of rows than
+    /// their objects contain. At most 100 are listed.
     pub(crate) problems: Vec<String>,
 }
 
@@ -65,13 +64,13 @@ struct FleetReader {
     problems: Vec<String>,
     /// Time of the last sample of each host.
     last_ns: BTreeMap<String, i64>,
-    /// Numbers of the segments, by host and run.
+    /// The segment numbers that exist for each host and run.
     numbers: BTreeMap<(String, String), BTreeSet<u64>>,
     foreign: u64,
 }
 
 impl Fleet {
-    /// Reads the manifests of the last days that have any.
+    /// Reads the manifests of the latest days that have manifests.
     ///
     /// # Errors
     /// The store fails.
@@ -99,7 +98,8 @@ impl Fleet {
         Ok(reader.fleet(lake.url().to_owned(), days, now_ns))
     }
 
-    /// Returns whether rows are missing or whether manifests or objects are invalid.
+    /// Returns whether there are problems, such as missing rows, invalid manifests or invalid
+    /// objects.
     pub(crate) fn has_problems(&self) -> bool {
         !self.problems.is_empty()
     }

@@ -16,10 +16,10 @@ use crate::names::{ObjectGroup, Tier};
 use crate::recordings::{TestSegment, write_run};
 use crate::shipper::ShipOptions;
 
-/// Number of days that are read, which is all of them.
+/// Number of days that the tests read. It covers all days of the test data.
 const DAYS: usize = 10;
 
-/// Returns the table, the segment and the number of each row that is in some object.
+/// Returns the table, the segment and the sequence number of each row in the objects.
 fn rows(objects: &Objects) -> BTreeSet<(String, i64, i64)> {
     let tables = objects.iter().filter_map(|(name, bytes)| Some((ObjectGroup::parse_table(name)?.1, bytes)));
     let rows = |(table, bytes): (&str, &Bytes)| {
@@ -36,7 +36,7 @@ fn fleet(store: &FailingStore) -> Fleet {
     Fleet::read(&lake(store), DAYS, 0).unwrap()
 }
 
-/// Returns a store with three segments of two hours, and its objects.
+/// Returns a store with three segments in two hours, and the objects of this store.
 fn shipped() -> (FailingStore, Objects) {
     let folder = tempfile::tempdir().unwrap();
     let run = TestSegment { samples: 20, spacing_s: 1500, ..TestSegment::default() };

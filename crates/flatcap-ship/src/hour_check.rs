@@ -1,6 +1,6 @@
 //! Compares the objects of an hour with the objects of its segments, row by row, before the objects
-//! of the segments are removed. The manifest of the hour is no proof, because every client that can
-//! write objects can replace it.
+//! of the segments are removed. The manifest of the hour does not prove that rows are complete,
+//! because every client that can write objects can replace it.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +20,14 @@ const SEGMENT: &str = "segment";
 /// The objects of a table, in the order of their parts.
 #[derive(Debug, Default)]
 struct TableObjects {
-    /// The objects of each segment, by its number.
+    /// The names of the objects of each segment, by segment number.
     of_segments: BTreeMap<i64, Vec<String>>,
     of_hour: Vec<String>,
 }
 
-/// Checks the objects of an hour. For each of these segments and each table, the rows of the hour
-/// must begin with the rows of the segment's objects. `hot` has the objects of each segment, by its
-/// number. The hour may have more rows.
+/// Checks the objects of an hour. For each merged segment and each table, the rows of the hour must
+/// begin with the rows of the segment's objects. `hot` maps each segment number to the names of the
+/// segment's objects. The hour may have more rows.
 ///
 /// # Errors
 /// `Object` if a row is missing or differs, or if an object is missing or damaged. Errors of the
@@ -78,8 +78,8 @@ pub(crate) fn check_hour(
     Ok(())
 }
 
-/// Returns the segment of the first row, and the number of consecutive rows from there that have
-/// the same segment. Returns `None` if there is no column with the segment.
+/// Returns the segment of the first row, and the number of consecutive rows of this segment at the
+/// start of the batch. Returns `None` if the batch has no column `segment`.
 fn first_run(rows: &RecordBatch) -> Option<(i64, usize)> {
     let numbers = rows.column_by_name(SEGMENT)?.as_primitive_opt::<Int64Type>()?.values();
     let first = *numbers.first()?;

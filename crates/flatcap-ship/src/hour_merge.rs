@@ -12,8 +12,8 @@ use crate::object_rows::{damaged, open_object};
 use crate::object_writer::{ObjectWriter, WrittenObject};
 use crate::shipper::put_object;
 
-/// Puts the objects of an hour, and returns its manifest. `segments` must be in the order of their
-/// numbers, and each object of a segment must have a name of the segment's group.
+/// Puts the objects of an hour, and returns its manifest. `segments` must be sorted by segment
+/// number, and the name of each object must contain the group of its segment.
 ///
 /// # Errors
 /// `Object` for an object that is missing, damaged, or named by the manifest of another segment.

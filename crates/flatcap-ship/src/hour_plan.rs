@@ -34,7 +34,7 @@ impl RunHour {
         Self { partition: segment.partition.clone(), run_id: segment.run_id, hour }
     }
 
-    /// Returns the group by which the objects of the hour are named.
+    /// Returns the group that determines the names of the hour's objects.
     pub(crate) fn group(&self) -> ObjectGroup {
         // The hour of the day, from 0 to 23.
         let hour = u8::try_from(self.hour.rem_euclid(24)).unwrap_or_default();
@@ -42,8 +42,9 @@ impl RunHour {
     }
 }
 
-/// Returns the complete hours, with the numbers of their segments in order. An hour is complete if
-/// its run has a later segment in another hour, or if nothing was put for `settle_s` seconds.
+/// Returns the complete hours, each with its segment numbers in ascending order. An hour is
+/// complete if its run has a later segment in another hour, or if its last put was at least
+/// `settle_s` seconds ago.
 pub(crate) fn complete_hours(
     segments: &[HotSegment],
     now_s: i64,

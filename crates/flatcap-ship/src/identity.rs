@@ -6,16 +6,16 @@ use flatcap_format::consumer_names::file_stem;
 use flatcap_format::host::HostName;
 use ring::hmac;
 
-/// The constant that is combined with the machine id, so that the identity differs from the ones
-/// that other programs derive.
+/// The constant that is hashed with the machine id, so that the identity differs from other
+/// identities that are derived from the machine id.
 const PURPOSE: &[u8] = b"flatcap lake host identity v1";
 /// Length of an identity, in bytes.
 // A machine id has the same length.
 const IDENTITY_BYTES: usize = 16;
 
-/// Returns the identity of the host that recorded a segment. The identity is the configured one, or
-/// else derived from the machine id, or else the host's name. Returns `None` if the host has no
-/// identity.
+/// Returns the identity of the host that recorded a segment. The identity is the configured one.
+/// Without one, it is derived from the machine id. Without a machine id, it is the host's name.
+/// Returns `None` if the host has no identity.
 pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());

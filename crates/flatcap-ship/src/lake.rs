@@ -1,5 +1,6 @@
-//! The store. This module puts, reads, lists and removes objects. It repeats failed requests with
-//! exponential backoff and jitter, within the budget of bytes, until the stop signal is set.
+//! The store. This module puts, reads, lists and removes objects. The lake retries failed requests
+//! with exponential backoff and jitter until the stop signal is set. A budget limits the bytes that
+//! it puts.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,17 +25,17 @@ use crate::lake_error::LakeError;
 use crate::stop::StopSignal;
 use crate::store::{REQUEST_TIMEOUT, StoreAccess, open_store};
 
-/// Time before the first repetition. The time doubles with each further repetition.
+/// Time before the first retry. The time doubles with each further retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum time between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Number of attempts per request by `once` and the other verbs that end.
+/// Number of attempts per request, for `once` and the other subcommands that end by themselves.
 pub(crate) const ATTEMPTS: u32 = 8;
 /// Maximum number of concurrent requests when many objects are read.
 const CONCURRENT_READS: usize = 16;
 /// Number of bytes per request when a file is uploaded in parts.
 const PART_BYTES: usize = 8 << 20;
-/// Maximum number of objects in a list. Each of them needs about 200 bytes.
+/// Maximum number of objects in a listing. Each listed object needs about 200 bytes of memory.
 const LISTED_MAX: usize = 1 << 20;
 
 /// The result of a put.
@@ -55,12 +56,12 @@ pub(crate) struct ListedObject {
     pub(crate) put_s: i64,
 }
 
-/// Settings for the repetition of failed requests.
+/// Settings for retries of failed requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Patience {
     /// Maximum number of attempts per request, including the first one.
     pub(crate) attempts: u32,
-    /// Time before the first repetition.
+    /// Time before the first retry.
     pub(crate) first_pause: Duration,
     /// Maximum time to wait for a response.
     pub(crate) timeout: Duration,
@@ -74,8 +75,8 @@ impl Default for Patience {
 
 impl Patience {
     /// Returns the time to wait after a failed attempt. The first attempt is number 0. The time is
-    /// random. The maximum of the time doubles with each attempt, and the minimum is half of this
-    /// maximum.
+    /// random. The time is random, at most a maximum that doubles with each attempt, and at least
+    /// half of this maximum.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
         // A larger shift would overflow. The pause has reached its maximum long before that.
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
@@ -131,7 +132,7 @@ impl Lake {
         Ok(Self { store, url: url.to_owned(), runtime, stop, patience, bandwidth: None })
     }
 
-    /// Makes each request only once. The caller must repeat failed requests.
+    /// Returns this lake with retries turned off. The caller must retry failed requests.
     pub(crate) fn without_repetitions(self) -> Self {
         Self { patience: Patience { attempts: 1, ..self.patience }, ..self }
     }
@@ -235,7 +236,7 @@ impl Lake {
         uploaded
     }
 
-    /// Waits for the budget of bytes, and charges it.
+    /// Waits until the budget of bytes allows a put, and charges the budget for it.
     fn spend(&self, bytes: usize) -> Result<(), LakeError> {
         if let Some(bandwidth) = &self.bandwidth {
             let wait = bandwidth.borrow().wait(monotonic_ns());
@@ -257,14 +258,14 @@ impl Lake {
     /// no such object.
     ///
     /// # Errors
-    /// `Request`, also if the object is longer. `Timeout` and `Stopped`.
+    /// `Request`, also if the object is longer than `bytes_max`. `Timeout` and `Stopped`.
     pub(crate) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Bytes>, LakeError> {
         let read = self.retried(name, |store, path| read_object(store, path, bytes_max));
         found(read)
     }
 
-    /// Reads many objects of at most this number of bytes. Passes each object that exists to
-    /// `take`, in any order.
+    /// Reads many objects of at most `bytes_max` bytes. Passes each existing object to `take`, in
+    /// any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`, and the errors of `take`.
@@ -280,7 +281,7 @@ impl Lake {
     }
 
     /// Reads many objects, each from an offset on. The offset must be less than the length of the
-    /// object. Passes the bytes of each object that exists to `take`, in any order.
+    /// object. Passes the bytes of each existing object to `take`, in any order.
     ///
     /// # Errors
     /// `Request`, `Timeout` and `Stopped`, and the errors of `take`.
@@ -292,8 +293,8 @@ impl Lake {
         self.read_many(names, read_from, |name, offset| self.read_end(name, offset), take)
     }
 
-    /// Reads many objects. First reads several at a time (`at_once`), and then reads those that
-    /// failed one by one (`again`).
+    /// Reads many objects. First reads several objects concurrently with `at_once`. Then uses
+    /// `again` to read the failed objects one by one.
     fn read_many<E: From<LakeError>, F>(
         &self,
         names: &[(String, u64)],
@@ -475,7 +476,7 @@ async fn read_from(store: Arc<dyn ObjectStore>, path: Path, offset: u64) -> obje
     object.bytes().await
 }
 
-/// Returns `None` instead of the error that there is no such object.
+/// Converts the error for a missing object to `None`.
 fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
     match result {
         Err(LakeError::Request { error: Error::NotFound { .. }, .. }) => Ok(None),
@@ -483,7 +484,7 @@ fn found<T>(result: Result<T, LakeError>) -> Result<Option<T>, LakeError> {
     }
 }
 
-/// Returns whether the same request may succeed later.
+/// Returns whether the same request may succeed on a later attempt.
 fn can_pass(error: &Error) -> bool {
     // All other errors are responses that the store would repeat.
     matches!(error, Error::Generic { .. } | Error::JoinError { .. }) && !is_final(error)

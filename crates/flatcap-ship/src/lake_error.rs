@@ -25,7 +25,7 @@ pub(crate) enum LakeError {
         #[source]
         error: Error,
     },
-    /// There was no response in all of the attempts.
+    /// All attempts of a request ended without a response.
     #[error("{name}: no answer within {seconds} s")]
     Timeout { name: String, seconds: u64 },
     /// There are more objects than a list may contain.
@@ -47,7 +47,8 @@ pub(crate) enum LakeError {
 }
 
 /// Returns the message of an error. The messages of its causes follow, unless the first message
-/// contains them. For example, the message that a URL is not allowed is the third cause.
+/// contains them. For example, the reason that a URL is not allowed is the third cause in the
+/// chain.
 fn with_causes(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -65,7 +66,8 @@ fn with_causes(error: &Error) -> String {
 mod tests {
     use super::*;
 
-    /// An error that does not repeat its cause, like the errors of the HTTP client.
+    /// An error whose message does not repeat the message of its cause, like the errors of the HTTP
+    /// client.
     #[derive(Debug, thiserror::Error)]
     #[error("builder error")]
     struct Hidden(#[source] io::Error);

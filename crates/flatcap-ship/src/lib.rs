@@ -13,8 +13,8 @@
 //! | know what is not announced | `outbox` |
 //! | talk to a bus | `nats` |
 //!
-//! This program never changes a segment, and never removes an object unless a manifest accounts for
-//! it. The program keeps no state on the host except the names of unsent messages. docs/LAKE.md
+//! This program never changes a segment, and removes an object only if a manifest accounts for it.
+//! The program keeps no state on the host except the names of unsent messages. docs/LAKE.md
 //! describes objects and guarantees.
 
 mod backlog;

@@ -1,5 +1,5 @@
-//! Manifests. A manifest states what is complete in the store, and what it accounts for. Fields are
-//! only ever added.
+//! Manifests. A manifest states which objects are complete in the store, and which samples they
+//! account for. New versions of the format add fields but never remove fields.
 
 use std::collections::BTreeMap;
 
@@ -39,11 +39,11 @@ pub(crate) struct Manifest {
     /// Version of the program that made the objects.
     pub(crate) converter: String,
     pub(crate) run: String,
-    /// Number of the segment, or 0 in a manifest of another kind.
+    /// The segment number, or 0 in a manifest of another kind.
     pub(crate) segment: u64,
     /// Name of the snapshot's directory, or empty in a manifest of another kind.
     pub(crate) snapshot: String,
-    /// Numbers of the segments of an hour. The list is empty in a manifest of another kind.
+    /// The segment numbers of an hour. The list is empty in a manifest of another kind.
     pub(crate) segments: Vec<u64>,
     /// File name of the segment.
     pub(crate) file: String,
@@ -57,8 +57,8 @@ pub(crate) struct Manifest {
     /// The time at which the segment was created, according to its file name. The form is RFC 3339,
     /// in UTC.
     pub(crate) created: String,
-    /// The clocks at the time when the segment was created. Monotonic and boot time are right even
-    /// if the time of day of the host is wrong.
+    /// The clocks at the time when the segment was created. The monotonic and boot times are right
+    /// even if the host's time of day is wrong.
     pub(crate) clocks: ManifestClocks,
     /// Times of the first and the last sample, or `None` if there are no samples.
     pub(crate) first_wall_ns: Option<i64>,
@@ -81,9 +81,9 @@ pub(crate) struct Manifest {
 }
 
 impl Manifest {
-    /// Returns the file that this manifest describes. Returns `None` if the file belongs to a
-    /// segment other than `group`, which is the group in the manifest's name. Such a manifest is
-    /// possible because anyone who may put objects can put a manifest.
+    /// Returns the file that this manifest describes. Returns `None` if the file does not belong to
+    /// `group`, which is the group in the manifest's name. A client that may put objects can put a
+    /// manifest that describes the file of another segment.
     pub(crate) fn file_of(&self, group: &ObjectGroup) -> Option<SegmentName> {
         let file = SegmentName::parse(&self.file)?;
         let partition = Partition::new(file.created_s, group.partition.host());
@@ -122,8 +122,8 @@ pub(crate) struct ManifestSource {
     /// has characters that are not allowed.
     pub(crate) table: String,
     pub(crate) period_ns: u64,
-    /// The first number, and the number after the last one. Rows and gaps account for all numbers
-    /// in between.
+    /// The sequence number of the first sample, and the sequence number after the last sample. Rows
+    /// and gaps account for all sequence numbers from the first to the last.
     pub(crate) first_seq: u64,
     pub(crate) next_seq: u64,
     pub(crate) rows: u64,
@@ -140,8 +140,8 @@ pub(crate) struct ManifestSource {
     pub(crate) left_out: u64,
     pub(crate) first_wall_ns: Option<i64>,
     pub(crate) last_wall_ns: Option<i64>,
-    /// The reason why the source has no rows, why rows are left out, or why rows are not accounted
-    /// for. The string is empty if all rows are there.
+    /// The reason why the source has no rows, why rows are missing, or why some samples are in
+    /// neither rows nor gaps. The string is empty if all rows of the source are in the store.
     pub(crate) problem: String,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct ManifestDamage {
     pub(crate) what: String,
 }
 
-/// The segments of an hour that the first compactor found.
+/// The segments of one hour, as the first compactor found them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct HourPlan {

@@ -1,5 +1,5 @@
-//! Announces manifests on a bus that fails, with a process that ends at any request to the store.
-//! The messages of the bus are compared with the manifests of the store.
+//! Tests the announcement of manifests on a failing bus, by a process that may end during any
+//! request to the store. The messages of the bus are compared with the manifests of the store.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,8 +41,8 @@ fn options() -> ShipOptions {
     ShipOptions { host: Some(HOST.to_owned()), ..ShipOptions::default() }
 }
 
-/// The messages that a stream has accepted, in order, and the number of messages that it received
-/// more than once.
+/// The messages that a stream has accepted, in order, and the number of duplicates that it
+/// received.
 #[derive(Debug, Default)]
 struct Stream {
     messages: Vec<BusMessage>,
@@ -55,7 +55,7 @@ struct Stream {
 #[derive(Clone)]
 struct FakeBus {
     stream: Arc<Mutex<Stream>>,
-    /// The failure of an attempt, by the number of the attempt.
+    /// The function that maps the index of an attempt to its fault.
     plan: Arc<dyn Fn(u64) -> Option<Fault> + Send + Sync>,
     attempts: Arc<Mutex<u64>>,
     is_open: bool,
@@ -123,7 +123,7 @@ impl MessageBus for Picky {
     }
 }
 
-/// Ships and announces as `once` does in a separate process.
+/// Ships and announces like a separate process that runs `once`.
 fn once(
     store: &FailingStore,
     data_dir: &Path,
@@ -285,8 +285,7 @@ fn shipping_does_not_need_the_bus() {
     assert_eq!((messenger.outbox().counts().sent, problems), (3, 1));
 }
 
-/// Runs the service until a bus has accepted this number of messages and the shipper has put the
-/// same number of segments.
+/// Runs the service until the shipper has put three segments and a bus has accepted three messages.
 fn run_service(store: &FailingStore, folder: &Path, bus: impl MessageBus + 'static, mut watch: impl FnMut()) {
     let (sender, stop) = StopSignal::new();
     let shared = SharedOutbox::open(&folder.join("outbox"), STORE).unwrap();

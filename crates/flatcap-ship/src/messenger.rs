@@ -17,7 +17,7 @@ use crate::shared_outbox::SharedOutbox;
 /// An event that is reported to the log.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MessageEvent<'e> {
-    /// An attempt failed. The attempt is repeated later.
+    /// An attempt failed. The messenger repeats a failed attempt later.
     Failed { unsent: u64, error: &'e str },
     /// The message of a manifest will never be sent, because the bus does not accept it or the
     /// store has lost the manifest.
@@ -74,7 +74,7 @@ impl Messenger {
         Builder::new().name("messages".to_owned()).spawn(run)
     }
 
-    /// Sends all messages. Gives up after this number of consecutive failed attempts.
+    /// Sends all messages. Gives up after `attempts` consecutive failed attempts.
     ///
     /// # Errors
     /// `Stopped` if the stop signal was set.

@@ -1,5 +1,5 @@
 //! The content of the metrics file, in the text format of Prometheus, version 0.0.4. The textfile
-//! collector of `node_exporter` reads it.
+//! collector of `node_exporter` reads this file.
 
 use std::fmt::{Display, Write as _};
 

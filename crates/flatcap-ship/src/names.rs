@@ -1,12 +1,12 @@
-//! The names of objects (docs/LAKE.md, "What is in the store"). An object does not belong to this
-//! program unless its whole name can be parsed.
+//! The names of objects (docs/LAKE.md, "What is in the store"). An object belongs to this program
+//! only if its complete name can be parsed.
 
 use std::fmt;
 
 use flatcap_format::consumer_names::file_stem;
 use jiff::Timestamp;
 
-/// Version of the layout. Every name begins with it.
+/// Version of the layout. Every object name begins with this folder.
 const LAYOUT: &str = "v1";
 /// Suffix of the names of tables.
 const PARQUET: &str = ".parquet";
@@ -14,7 +14,7 @@ const PARQUET: &str = ".parquet";
 const JSON: &str = ".json";
 /// Maximum length of a part of a name, in bytes. File systems allow this length.
 const NAME_BYTES_MAX: usize = 200;
-/// Maximum part number of a table.
+/// Largest part number that an object of a table may have.
 // This is enough for about 16 GiB of one source in one segment.
 pub(crate) const PARTS_MAX: u32 = 1000;
 
@@ -25,7 +25,7 @@ pub(crate) const MARKS: &str = "_marks";
 /// Name of the table of sources.
 pub(crate) const SOURCES: &str = "_sources";
 
-/// The folder that the tables of a group are in.
+/// The folder that contains the tables of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     /// Objects of one segment.
@@ -56,7 +56,7 @@ impl Tier {
     }
 }
 
-/// The day and the host of a group. Engines read both as columns.
+/// The day and the host of a group. Query engines read the day and the host as columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Partition {
     date: String, // YYYY-MM-DD, UTC
@@ -91,7 +91,8 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The unit by which objects are named, which is a segment, a snapshot or an hour of a run.
+/// The unit that determines the names of objects, which is a segment, a snapshot or an hour of a
+/// run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectGroup {
     pub(crate) tier: Tier,
@@ -112,7 +113,7 @@ impl ObjectGroup {
         Self { tier: Tier::Snapshot, partition, stem: format!("{run_id:016x}-{name}") }
     }
 
-    /// Returns the group of an hour of the day, from 0 to 23.
+    /// Returns the group for one hour of a day, where the hour is from 0 to 23.
     pub(crate) fn of_hour(partition: Partition, run_id: u64, hour: u8) -> Self {
         Self { tier: Tier::Hour, partition, stem: format!("{run_id:016x}-H{hour:02}") }
     }
@@ -134,7 +135,7 @@ impl ObjectGroup {
         format!("{}/{}{JSON}", manifests(self.tier, &self.partition), self.stem)
     }
 
-    /// Returns the name of the plan of an hour.
+    /// Returns the name of the object with the plan of an hour.
     pub(crate) fn plan(&self) -> String {
         format!("{LAYOUT}/_plans/{}/{}{JSON}", self.partition, self.stem)
     }
@@ -196,7 +197,7 @@ pub(crate) fn host_object(host: &str) -> String {
     format!("{LAYOUT}/_hosts/{host}{JSON}")
 }
 
-/// Returns the name of the object that has the segment itself, unconverted.
+/// Returns the name of the object that contains the unconverted segment file.
 pub(crate) fn raw_object(partition: &Partition, file: &str) -> String {
     format!("{LAYOUT}/raw/{partition}/{file}")
 }
@@ -231,7 +232,8 @@ fn is_plain_stem(stem: &str) -> bool {
     is_plain(stem) && !stem.contains('.')
 }
 
-/// Splits a name into exactly `N` parts. Returns `None` if it has another number of parts.
+/// Splits a name into exactly `N` parts. Returns `None` if the name has a different number of
+/// parts.
 fn components<const N: usize>(name: &str) -> Option<[&str; N]> {
     name.split('/').collect::<Vec<_>>().try_into().ok()
 }

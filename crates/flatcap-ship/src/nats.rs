@@ -1,4 +1,4 @@
-//! Sends messages to NATS, whose `JetStream` stores them.
+//! Sends messages to NATS servers, where `JetStream` stores them.
 
 use std::error::Error as _;
 use std::fmt;
@@ -22,13 +22,13 @@ use crate::nats_settings::NatsSettings;
 use crate::stop::StopSignal;
 use crate::store::install_cryptography;
 
-/// Maximum time for connecting. The time includes resolving host names, trying all servers, and
-/// TLS.
+/// Maximum time for connecting. This time covers the resolution of host names, attempts on all
+/// servers, and TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum time for connecting to one address.
 // A name may have several addresses, some of which may be unreachable.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time for sending, and also for the acknowledgement after the sending.
+/// Maximum time for sending a message, and maximum time for waiting for its acknowledgement.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a file with credentials, in bytes.
 // No token is that long.
@@ -50,7 +50,7 @@ pub(crate) struct NatsBus {
 struct NatsConnection {
     runtime: Option<Runtime>, // none only while it is dropped
     context: jetstream::Context,
-    /// Errors that the server sends asynchronously, such as a missing right.
+    /// Errors that the server sends asynchronously, such as a missing permission.
     server_error: watch::Receiver<Option<String>>,
 }
 
@@ -129,8 +129,8 @@ impl NatsBus {
         Ok(NatsConnection { runtime: Some(runtime), context, server_error })
     }
 
-    /// Waits for some work to end, but at most for the given time and only until the stop signal is
-    /// set.
+    /// Waits for a future to complete, but at most for the given time and only until the stop
+    /// signal is set.
     fn bounded<T>(
         &self,
         runtime: &Runtime,
@@ -202,8 +202,8 @@ impl MessageBus for NatsBus {
     }
 }
 
-/// Returns whether the server refuses this message itself. If so, it is useless to send the message
-/// again.
+/// Returns whether the server refuses this message because of its size. If so, it is useless to
+/// send the message again.
 fn is_of_message(error: &PublishError) -> bool {
     let code = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     error.kind() == PublishErrorKind::MaxPayloadExceeded

@@ -1,20 +1,22 @@
-//! The settings for messages, which are in the table `nats` of the configuration.
+//! The settings for messages about shipped segments. They are in the table `nats` of the
+//! configuration.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-/// Default subject, without the host.
+/// Default subject, without the token of the host.
 const SUBJECT: &str = "flatcap.segments";
-/// Default directory of the outbox, which belongs to the unit flatcap-ship.service.
+/// Default directory of the outbox. It is in the state directory of the unit flatcap-ship.service.
 const OUTBOX: &str = "/var/lib/flatcap-ship/outbox";
-/// Maximum length of a subject without the host, in bytes.
+/// Maximum length of a subject without the token of the host, in bytes.
 // Servers accept about 4000 bytes in total.
 const SUBJECT_BYTES_MAX: usize = 200;
 /// Maximum number of servers in a URL.
 // Clusters have fewer servers.
 const SERVERS_MAX: usize = 16;
-/// The error of a program that was built without messages but finds the table.
+/// The error for a configuration with the table `nats` in a program that was built without support
+/// for messages.
 pub(crate) const NOT_BUILT_IN: &str = "this flatcap-ship is built without messages: build it with \
     `cargo build --release -p flatcap-ship --features nats`, or remove `nats`";
 
@@ -23,7 +25,7 @@ pub(crate) const NOT_BUILT_IN: &str = "this flatcap-ship is built without messag
 pub(crate) struct NatsSettings {
     /// The URLs of the servers, separated by commas. The URLs contain no credentials.
     pub(crate) url: String,
-    /// The subject without the host.
+    /// The subject without the token of the host.
     pub(crate) subject: String,
     /// The file with the credentials. The settings never contain the credentials themselves.
     pub(crate) credentials: Option<PathBuf>,
@@ -31,7 +33,7 @@ pub(crate) struct NatsSettings {
     pub(crate) outbox: PathBuf,
 }
 
-/// The table as it is in a file.
+/// The table `nats` as it is written in a configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NatsTable {
@@ -45,7 +47,8 @@ struct NatsTable {
     outbox: PathBuf,
 }
 
-/// Reads the table of a file. An empty URL cancels the table of an earlier file.
+/// Reads the table `nats` of a configuration file. An empty URL in a later configuration file
+/// cancels the table `nats` of an earlier file.
 #[expect(clippy::option_option, reason = "as in FileSettings")]
 pub(crate) fn nats<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -64,7 +67,7 @@ pub(crate) fn nats<'de, D: Deserializer<'de>>(
 
 /// Returns the last token of a host's subject, which is made of the host's identity. `_` replaces
 /// all characters other than letters, digits, `_` and `-`, for example the dots that separate
-/// tokens. In that case a checksum is added, so that the tokens of two hosts differ.
+/// tokens. If a character is replaced, a checksum is added, so that the tokens of two hosts differ.
 pub(crate) fn host_token(identity: &str) -> String {
     let token: String = identity.chars().map(|c| if is_of_token(c) { c } else { '_' }).collect();
     if token == identity && !token.is_empty() {

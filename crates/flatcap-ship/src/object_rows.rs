@@ -8,10 +8,10 @@ use crate::bounded_answers::OBJECT_BYTES_MAX;
 use crate::error::ShipError;
 use crate::lake::Lake;
 
-/// Number of rows that are decoded at once.
+/// Number of rows that are decoded in one batch.
 const BATCH_ROWS: usize = 256;
 
-/// Opens an object. Returns its columns and a reader of its rows.
+/// Opens an object. Returns the object's columns and a reader of its rows.
 ///
 /// # Errors
 /// `Object` for an object that is missing or damaged. Errors of the store.
@@ -36,7 +36,7 @@ pub(crate) struct ObjectRows<'l> {
     lake: &'l Lake,
     names: std::vec::IntoIter<String>,
     open: Option<(String, ParquetRecordBatchReader)>,
-    /// Rows that were read but not taken yet.
+    /// Rows that were read but that [`take`](Self::take) has not returned yet.
     rows: Option<RecordBatch>,
 }
 
@@ -45,8 +45,8 @@ impl<'l> ObjectRows<'l> {
         Self { lake, names: names.into_iter(), open: None, rows: None }
     }
 
-    /// Returns the next rows without taking them, or `None` at the end. If there are rows, there is
-    /// at least one.
+    /// Returns the next rows without taking them, or `None` at the end. A returned batch has at
+    /// least one row.
     ///
     /// # Errors
     /// The same errors as [`open_object`].

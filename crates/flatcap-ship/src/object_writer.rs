@@ -10,19 +10,20 @@ use arrow_select::concat::concat_batches;
 use flatcap_export::{GROUP_ROWS, ParquetOptions, RowGroups};
 use parquet::errors::ParquetError;
 
-/// Number of rows that are encoded at once, for a table without lists.
+/// Number of rows that are encoded in one step, for a table without lists.
 const CHUNK_ROWS: usize = 1024;
-/// Number of rows that are encoded at once, for a table with lists, because such a row may have
+/// Number of rows that are encoded in one step, for a table with lists. Such a row may have
 /// thousands of elements.
 // Pages end at the ends of chunks, so chunks must have a fixed size.
 const LIST_CHUNK_ROWS: usize = 64;
-/// Number of first rows by which the encodings of an object are chosen.
+/// Number of rows at the start of an object that determine its encodings.
 const TRIED_ROWS: usize = 1024;
-/// Size of the first rows in bytes at which the encodings are chosen even if there are fewer rows.
+/// If the first rows reach this size in bytes, they determine the encodings, even if there are
+/// fewer rows.
 const TRIED_BYTES: usize = 4 << 20;
 /// Size of the rows of a row group in bytes. These rows are held in memory.
 const GROUP_BYTES: usize = 16 << 20;
-/// Size of an encoded object in bytes, at which it ends.
+/// Size in bytes at which an encoded object is complete.
 // The object is held in memory, and one request puts it.
 const OBJECT_BYTES: usize = 16 << 20;
 
@@ -33,7 +34,7 @@ pub(crate) struct WrittenObject {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The error that rows cannot be encoded. Such an error is a defect of this program.
+/// The error for rows that cannot be encoded. Such an error is a defect of this program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ObjectWriterError {
     #[error("cannot encode the rows: {0}; please report it as a defect")]
@@ -125,7 +126,7 @@ impl ObjectWriter {
     }
 
     /// Begins an object with the first chunks, if there are any. All of these chunks except the
-    /// last one are together smaller than an object, so at most one object is complete after this
+    /// last one are smaller in total than an object. So at most one object is complete after this
     /// call.
     fn write_first(&mut self) -> Result<Option<WrittenObject>, ObjectWriterError> {
         self.first_bytes = 0;
@@ -170,7 +171,7 @@ fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
     Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
 }
 
-/// Returns the size of some rows in bytes. The size is always the same for the same rows.
+/// Returns the size of some rows in bytes. The same rows always have the same size.
 fn bytes_of(rows: &RecordBatch) -> usize {
     // Do not use the memory size of the columns, because their memory may also contain other rows.
     rows.columns().iter().map(|column| array_bytes(column)).sum()

@@ -1,41 +1,41 @@
-//! The manifests that are not announced yet. The outbox has their order, their maximum number, and
-//! the time of the next attempt after a failure.
+//! The manifests that are not announced yet. The outbox keeps the manifests in order, limits their
+//! number, and stores the time of the next attempt after a failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Maximum number of manifests that are kept. This number of manifests needs about 500 KB.
+/// Maximum number of manifests that are kept. A full outbox needs about 500 KB.
 // This is enough for almost three days with a segment per minute.
 pub(crate) const UNSENT_MAX: usize = 4096;
 
 /// The outcome of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageOutcome {
-    /// The bus has the message.
+    /// The bus has acknowledged the message.
     Acknowledged,
     /// The bus accepts other messages, but never this one.
     Refused,
-    /// The store has no such manifest, because the process that was about to put it ended before
-    /// that.
+    /// The store has no such manifest, because the process ended before it put the manifest.
     NoManifest,
 }
 
-/// A manifest whose message is not acknowledged. The manifest is in the store, or may be there.
+/// A manifest whose message is not acknowledged. The manifest is in the store, or it is unknown
+/// whether it is.
 #[derive(Debug)]
 struct UnsentMessage {
-    /// The number of this entry.
+    /// The identifier of this entry.
     // Entries have numbers because the same manifest may be removed and added again while its
     // message is being sent.
     ticket: u64,
     manifest: String,
-    /// Whether the store is known to have had the manifest.
+    /// Whether the put of the manifest is known to have succeeded.
     is_put: bool,
 }
 
-/// Prefix of the line of a manifest in the file if it is not known whether the manifest was put.
+/// Prefix of a manifest's line in the outbox file if it is unknown whether the manifest was put.
 const NOT_KNOWN: char = '?';
 
-/// The manifests to announce, by name and in the order in which they were shipped.
+/// The names of the manifests to announce, in the order in which their segments were shipped.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// The manifest that is about to be put.
@@ -60,8 +60,8 @@ impl Outbox {
         outbox
     }
 
-    /// Accepts a manifest that is about to be put. Returns whether the manifest is kept. A full
-    /// outbox does not keep the manifest.
+    /// Adds a manifest that is about to be put. Returns whether the outbox accepts the manifest. A
+    /// full outbox does not accept the manifest.
     pub(crate) fn prepare(&mut self, manifest: &str) -> bool {
         // An earlier attempt may have left the same manifest, so remove that entry.
         self.unsent.retain(|message| message.manifest != manifest);
@@ -70,8 +70,9 @@ impl Outbox {
         is_kept
     }
 
-    /// Makes the prepared manifest due. Must also be called if the manifest could not be put.
-    /// Returns false if the manifest was put but will not be announced.
+    /// Makes the message of the prepared manifest due. The caller must call this function even if
+    /// the put of the manifest failed. Returns false if the manifest was put but will not be
+    /// announced.
     pub(crate) fn post(&mut self, manifest: &str, is_put: bool) -> bool {
         // After a failed put, keep the manifest, because perhaps only the response of the store was
         // lost.
@@ -105,7 +106,8 @@ impl Outbox {
         self.unsent.front().map(|_| Duration::from_nanos(self.retry_ns.saturating_sub(now_ns)))
     }
 
-    /// Removes the entry with this ticket if it still exists. Returns whether the message is lost.
+    /// Removes the entry with this ticket if it still exists. Returns whether the message will
+    /// never be sent.
     pub(crate) fn settle(&mut self, ticket: u64, outcome: MessageOutcome) -> bool {
         let place = self.unsent.iter().position(|message| message.ticket == ticket);
         let was_put = place.and_then(|place| self.unsent.remove(place)).is_some_and(|message| message.is_put);
@@ -135,8 +137,8 @@ impl Outbox {
         }
     }
 
-    /// Returns a line for each manifest that may be unsent. The manifest that is about to be put is
-    /// the last one.
+    /// Returns a line for each manifest whose message may be unsent. The last line is for the
+    /// manifest that is about to be put.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let line = |manifest: &str, is_put: bool| {
             if is_put { manifest.to_owned() } else { format!("{NOT_KNOWN}{manifest}") }
@@ -155,8 +157,8 @@ impl Outbox {
         self.sent
     }
 
-    /// Returns the number of manifests that will not be announced. The reason is that the outbox
-    /// was full, the bus refused the message, or the store no longer has the manifest.
+    /// Returns the number of manifests that will not be announced. A manifest is not announced if
+    /// the outbox was full, the bus refused the message, or the store no longer has the manifest.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -167,7 +169,7 @@ impl Outbox {
     }
 }
 
-/// Returns the manifest in a line.
+/// Returns the name of the manifest in a line of the outbox file.
 pub(crate) fn manifest_of(line: &str) -> &str {
     line.strip_prefix(NOT_KNOWN).unwrap_or(line)
 }

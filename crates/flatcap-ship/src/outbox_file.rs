@@ -1,5 +1,5 @@
-//! The names of unsent messages on the disk, for the next process. The names are in a directory
-//! with one file.
+//! Stores the names of unsent messages on the disk for the next process. The names are in one file
+//! in the directory of the outbox.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read as _};
@@ -37,7 +37,7 @@ impl OutboxFile {
     ///
     /// # Errors
     /// `File` if the directory cannot be created, if another process uses it, or if it has unsent
-    /// messages about a store other than `store`. `Directory` if it cannot be read.
+    /// messages about another store than `store`. `Directory` if the directory cannot be read.
     pub(crate) fn open(folder: &Path, store: &str) -> Result<(Self, Vec<String>), ShipError> {
         let failed = |error| ShipError::File { path: folder.to_owned(), error };
         let directory = Directory::create(folder, MODES.0).map_err(failed)?;
@@ -75,10 +75,10 @@ impl OutboxFile {
         self.directory.put(STORE, store.as_bytes(), MODES.1)
     }
 
-    /// Replaces the lines. The lines are on the disk when this function returns.
+    /// Replaces the lines. When this function returns, the lines are synced to the disk.
     ///
     /// # Errors
-    /// `File`. In that case the file still has the previous lines.
+    /// `File`. After an error, the file still has the previous lines.
     pub(crate) fn write(&self, lines: impl Iterator<Item = String>) -> Result<(), ShipError> {
         let text: String = lines.flat_map(|line| [line, "\n".to_owned()]).collect();
         let put = self.directory.put(FILE, text.as_bytes(), MODES.1);
@@ -87,7 +87,7 @@ impl OutboxFile {
 }
 
 impl Drop for OutboxFile {
-    /// Unlocks the directory at once.
+    /// Unlocks the directory immediately.
     fn drop(&mut self) {
         // It is not enough to close the file, because a process that is being started has a copy of
         // it until it executes its program.

@@ -1,5 +1,5 @@
-//! Recordings for tests. The segments have a source `point`, one with an unusual name, and one
-//! without a schema.
+//! Recordings for tests. Each segment has a source `point`, a source with an unusual name, and a
+//! source without a schema.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) const SOURCES: [&str; 2] = ["point", "odd name/.."];
 const SCHEMA: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 const ROOT: &str = "flatcap.synthetic.Point";
 const PERIOD_NS: u64 = 10_000_000;
-/// Number of samples of the first source that each segment loses.
+/// Number of lost samples of the first source in each segment.
 pub(crate) const LOST: u64 = 3;
 
 /// A segment to write.
@@ -31,12 +31,12 @@ pub(crate) struct TestSegment {
     pub(crate) run_id: u64,
     /// The segment's number, from 0 in each run.
     pub(crate) number: u64,
-    /// Number of samples of each source, without the lost ones.
+    /// Number of recorded samples of each source.
     pub(crate) samples: u64,
-    /// Number of samples of the first source with a counter beyond INT64. The samples with such a
-    /// counter are the first samples of the source.
+    /// Number of samples of the first source whose counter is too large for INT64. The samples with
+    /// such a counter are the first samples of the source.
     pub(crate) large: u64,
-    /// Time between the begins of two segments, in seconds.
+    /// Time between the starts of two successive segments, in seconds.
     pub(crate) spacing_s: i64,
     /// Name and machine id of the host.
     pub(crate) host: (&'static str, Option<&'static str>),
@@ -69,7 +69,7 @@ impl TestSegment {
         BEGIN_S + i64::try_from(self.number).unwrap() * self.spacing_s
     }
 
-    /// Returns the first number of a source.
+    /// Returns the first sequence number of a source in the segment.
     pub(crate) fn first_seq(&self, source: u16) -> u64 {
         match source {
             0 => self.number * (self.samples + LOST),
@@ -207,9 +207,9 @@ fn framed(kind: ChecksumKind, source: u16, (seq, mono_ns, wall_ns): (u64, u64, i
     frame
 }
 
-/// Adds samples of the first source to a run whose last segment is sealed, as a recovery does with
-/// samples that were left in memory. There are `count` samples after that segment, and the first of
-/// them is missing.
+/// Adds samples of the first source that follow the last sealed segment of a run. A recovery does
+/// the same with samples that a crash left in memory. The samples have `count` sequence numbers
+/// after those of the segment, but the sample with the first number is missing.
 pub(crate) fn add_leftovers(folder: &Path, last: &TestSegment, count: u64) {
     let storage = Folder(folder.to_owned());
     let next = TestSegment { number: last.number + 1, ..last.clone() };

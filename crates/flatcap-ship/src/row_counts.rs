@@ -15,7 +15,7 @@ use crate::names::{GAPS, MARKS, ObjectGroup, SOURCES, Tier, table_of_day, tables
 // Most footers are shorter than this.
 const END_BYTES: u64 = 64 << 10;
 
-/// The number of rows of sources in the objects of a day.
+/// The number of source rows in the objects of each segment and each hour of a day.
 #[derive(Debug, Default)]
 pub(crate) struct RowCounts {
     rows: BTreeMap<ObjectGroup, u64>,
@@ -24,7 +24,7 @@ pub(crate) struct RowCounts {
 }
 
 impl RowCounts {
-    /// Reads the footers of all objects of a day, both of segments and of hours.
+    /// Reads the footers of all objects of a day, for both segments and hours.
     ///
     /// # Errors
     /// The store fails.
@@ -71,13 +71,13 @@ impl RowCounts {
         Ok(())
     }
 
-    /// Returns the number of rows of sources in the objects of a segment or an hour.
+    /// Returns the number of source rows in the objects of a segment or an hour.
     pub(crate) fn of(&self, group: &ObjectGroup) -> u64 {
         self.rows.get(group).copied().unwrap_or_default()
     }
 }
 
-/// Returns the number of rows that a footer states. `end` has the last bytes of the object.
+/// Returns the number of rows that a Parquet footer states. `end` has the last bytes of the object.
 fn row_count(end: &Bytes, object_bytes: u64) -> Result<u64, ParquetError> {
     let mut reader = ParquetMetaDataReader::new();
     reader.try_parse_sized(end, object_bytes)?;

@@ -1,8 +1,8 @@
-//! Tracks which sample numbers of a source are accounted for.
+//! Tracks for which sequence numbers of a source the segment has a sample or a gap.
 
 use std::ops::Range;
 
-/// The sample numbers that are accounted for.
+/// The sequence numbers for which the segment has a sample or a gap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SequenceNumbers {
     ranges: Vec<Range<u64>>, // in any order; may overlap
@@ -19,7 +19,7 @@ impl SequenceNumbers {
         }
     }
 
-    /// Returns the numbers within a range that were not added, in order.
+    /// Returns the sequence numbers in a range that were not added, in ascending order.
     pub(crate) fn missing(mut self, within: Range<u64>) -> Vec<Range<u64>> {
         self.ranges.sort_unstable_by_key(|range| range.start);
         let mut missing = Vec::new();

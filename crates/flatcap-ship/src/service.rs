@@ -21,7 +21,7 @@ use crate::shipper::{ShippedSegment, Shipper};
 
 /// Mode of a file that other programs read.
 const FILE_MODE: u32 = 0o644;
-/// Maximum number of refused segments that the written state names.
+/// Maximum number of refused segments that the status file names.
 const REFUSED_MAX: usize = 100;
 /// Interval between two writes of the state while a backlog is shipped, in nanoseconds.
 const REPORT_NS: u64 = 10_000_000_000;
@@ -35,16 +35,18 @@ pub(crate) enum ShipEvent<'e> {
     Refused(&'e Path, &'e ShipError),
     /// Retention removed a segment before it was shipped.
     Gone(&'e Path),
-    /// The store or a file of the service failed. The operation is tried again.
+    /// A request to the store failed, or a file could not be written. The service tries the failed
+    /// operation again.
     Failed(&'e ShipError),
-    /// A file was checked, and shipped if necessary.
+    /// A segment file was checked, and was shipped if the store did not have it.
     Progress(&'e ShipState, &'e Shipper<'e>),
 }
 
 /// The function that receives the events.
 pub(crate) type ShipWatch<'w> = dyn FnMut(ShipEvent<'_>) + 'w;
 
-/// The state of this process and the results so far. The service writes it to `status_file`.
+/// The state of this process and the results so far. The service writes this state to
+/// `status_file`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShipState {
@@ -56,7 +58,8 @@ pub(crate) struct ShipState {
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
     pub(crate) rows: u64,
-    /// Number of recorded samples that could not be read.
+    /// The times at which the process began and at which this state was written, in RFC 3339 form
+    /// (UTC).
     pub(crate) unreadable: u64,
     /// Number of values that are left out of their rows, because INT64 cannot represent them.
     pub(crate) left_out: u64,
@@ -66,8 +69,8 @@ pub(crate) struct ShipState {
     pub(crate) gone: u64,
     /// The name of the last manifest that was put.
     pub(crate) last: Option<String>,
-    /// The last time at which the store had all sealed segments except the refused ones, in the
-    /// form of RFC 3339, in UTC.
+    /// The last time at which the store had all sealed segments except the refused ones, in RFC
+    /// 3339 form (UTC).
     pub(crate) complete: Option<String>,
     /// The error of the last attempt, if it failed.
     pub(crate) error: Option<String>,
@@ -78,7 +81,7 @@ pub(crate) struct ShipState {
     /// Segments in the directory that cannot be shipped, with the reason. At most 100 are written.
     #[serde(serialize_with = "first_refused")]
     pub(crate) refused: BTreeMap<PathBuf, String>,
-    /// Files in the directory that the last check has left unshipped.
+    /// Files in the directory that were still unshipped after the last check.
     #[serde(skip)]
     waiting: BTreeSet<PathBuf>,
 }
@@ -97,7 +100,7 @@ impl ShipState {
             || !self.refused.is_empty()
     }
 
-    /// Counts the files that were removed since the last check before they were shipped.
+    /// Counts the unshipped files that were removed since the last check.
     fn note_removed(&mut self, files: &[SealedFile], watch: &mut ShipWatch<'_>) {
         let paths: BTreeSet<&Path> = files.iter().map(|file| file.path.as_path()).collect();
         let refused = std::mem::take(&mut self.refused);
@@ -174,14 +177,14 @@ impl ShipState {
     /// Reads the state that a service has written.
     ///
     /// # Errors
-    /// The file does not exist, cannot be read, or is not a state.
+    /// The file does not exist, cannot be read, or does not contain a state.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 }
 
-/// Writes the receipts of segments for the recorder ([storage] `keep_until_shipped`). There is one
-/// line per segment.
+/// Writes the receipts of segments for the recorder ([storage] `keep_until_shipped`). The file has
+/// one line per segment.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -199,8 +202,8 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Directory::open(folder.unwrap_or(Path::new(".")))?.put(name, bytes, FILE_MODE)
 }
 
-/// Ships all files that are not in the store. Returns the segments that are in the store after
-/// that.
+/// Ships all files that are not in the store. Returns the segments that are in the store
+/// afterwards.
 ///
 /// # Errors
 /// The directory cannot be read, the store fails, or the stop signal is set. Errors of a single
@@ -355,7 +358,7 @@ fn write_state(state: &ShipState, shipper: &Shipper<'_>, options: &ServiceOption
     })
 }
 
-/// Returns the files that the store is not known to have. Makes no request.
+/// Returns the segment files that may be missing in the store. Makes no request.
 fn known_backlog(shipper: &Shipper<'_>, data_dir: &Path, state: &ShipState) -> UnshippedFiles {
     let mut backlog = UnshippedFiles::default();
     // If the directory cannot be listed, this was already reported as the error of the attempt.
@@ -374,7 +377,7 @@ fn first_refused<S: Serializer>(
     serializer.collect_map(refused.iter().take(REFUSED_MAX))
 }
 
-/// Returns the seconds since 1970 of a time that [`now`] has returned.
+/// Converts a time that [`now`] has returned to seconds since 1970.
 fn seconds(time: &str) -> i64 {
     time.parse::<Timestamp>().map_or(0, Timestamp::as_second)
 }
@@ -404,7 +407,7 @@ mod tests {
         })
     }
 
-    /// Runs a program with this text as its input. Returns `None` if the program is not installed.
+    /// Runs a program with `text` as its input. Returns `None` if the program is not installed.
     fn judged(program: &str, args: &[&str], text: &str) -> Option<(bool, String)> {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
         let mut command = Command::new(program);

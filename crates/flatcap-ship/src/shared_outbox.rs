@@ -1,4 +1,5 @@
-//! The outbox of a process. The shipper fills it, and the messenger empties it on another thread.
+//! The outbox of a process. The shipper adds messages to the outbox, and the messenger sends and
+//! removes them on another thread.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,8 +12,8 @@ use crate::error::ShipError;
 use crate::outbox::{MessageOutcome, Outbox, UNSENT_MAX};
 use crate::outbox_file::OutboxFile;
 
-/// Maximum number of settled messages that are still on the disk as unsent. After a crash, these
-/// messages are sent again.
+/// Maximum number of settled messages that the file on the disk still lists as unsent. After a
+/// crash, the messages that the file still lists are sent again.
 const UNSAVED_MAX: u32 = 64;
 
 /// The message counts of this process, for its state and its metrics.
@@ -73,7 +74,7 @@ impl SharedOutbox {
         }
     }
 
-    /// Makes the prepared manifest due, and wakes the messenger.
+    /// Makes the message of the prepared manifest due, and wakes the messenger.
     pub(crate) fn post(&self, manifest: &str, is_put: bool) {
         let mut state = self.lock();
         if !state.outbox.post(manifest, is_put) {
@@ -85,8 +86,8 @@ impl SharedOutbox {
         self.posted.notify_one();
     }
 
-    /// Waits until a manifest is posted. Returns at once if a manifest was posted since the last
-    /// call.
+    /// Waits until a manifest is posted. Returns immediately if a manifest was posted since the
+    /// last call.
     pub(crate) async fn posted(&self) {
         self.posted.notified().await;
     }
@@ -101,7 +102,8 @@ impl SharedOutbox {
         self.lock().outbox.wait(now_ns)
     }
 
-    /// Removes a message that needs no further attempt. Returns whether the message is lost.
+    /// Removes a message that needs no further attempt. Returns whether the message will never be
+    /// sent.
     pub(crate) fn settle(&self, ticket: u64, outcome: MessageOutcome) -> bool {
         let mut state = self.lock();
         let is_lost = state.outbox.settle(ticket, outcome);

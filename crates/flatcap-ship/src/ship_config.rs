@@ -12,9 +12,9 @@ use crate::nats_settings::NatsSettings;
 use crate::shipper::ShipOptions;
 
 /// Default interval between two checks of the directory. A segment is complete in the lake at most
-/// a few seconds after this interval.
+/// a few seconds after the interval ends.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Default share of one core.
+/// Default limit on the CPU time, as a share of one core.
 // With this share, converting a segment of a quarter of an hour takes seconds.
 const CPU_SHARE: f64 = 0.5;
 
@@ -22,7 +22,7 @@ const CPU_SHARE: f64 = 0.5;
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct ConfigArguments {
     /// The configuration; by default /etc/flatcap/ship.toml if it exists. Files in the directory
-    /// beside it that ends in `.d` are read, too.
+    /// with the same name and the suffix `.d` are read, too.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The data directory of the recorder.
@@ -49,14 +49,14 @@ pub(crate) struct ShipConfig {
     pub(crate) raw: bool,
     #[serde(serialize_with = "as_seconds")]
     pub(crate) interval: Duration,
-    /// Maximum number of bytes per second, or `None` for no limit.
+    /// Maximum number of bytes that are put per second, or `None` for no limit.
     pub(crate) bandwidth: Option<u64>,
     /// Maximum CPU time, as a share of one core.
     pub(crate) cpu_budget: f64,
     pub(crate) status_file: Option<PathBuf>,
     /// The file to which the service writes its metrics.
     pub(crate) metrics_file: Option<PathBuf>,
-    /// The file with the receipts, from which the recorder reads which segments are shipped.
+    /// The file with the receipts. The recorder reads in it which segments are shipped.
     pub(crate) receipts: Option<PathBuf>,
     /// Settings for messages about shipped segments, or `None` if no messages are sent.
     pub(crate) nats: Option<NatsSettings>,

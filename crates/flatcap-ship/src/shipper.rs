@@ -1,5 +1,5 @@
-//! Ships segments. For each segment, it puts the objects and then the manifest, which marks the
-//! segment as complete.
+//! Ships segments. The shipper puts the objects of a segment, and then puts the segment's manifest.
+//! The manifest marks the segment as complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ use crate::names::{ObjectGroup, Partition, host_object, manifests, raw_object};
 use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
-/// Number of last bytes of an object that are read back after it was put.
+/// Number of bytes at the end of an object that are read back after the put.
 // The footers of Parquet files are rarely longer.
 const READ_BACK_BYTES: usize = 64 << 10;
 
@@ -35,7 +35,7 @@ pub(crate) struct ShipOptions {
     pub(crate) host: Option<String>,
     /// Labels that are added to the recording's labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// Whether the segment itself is put too.
+    /// Whether the shipper also puts the unconverted segment file.
     pub(crate) is_raw: bool,
     /// Maximum CPU time as a share of one core, or `None` for no limit.
     pub(crate) cpu_share: Option<f64>,
@@ -54,7 +54,7 @@ pub(crate) struct ShippedSegment {
     pub(crate) left_out: u64,
     /// Problems of sources, one line each.
     pub(crate) problems: Vec<String>,
-    /// Whether some bytes could not be read.
+    /// Whether some bytes of the segment could not be read.
     pub(crate) is_damaged: bool,
 }
 
@@ -64,13 +64,12 @@ pub(crate) struct Shipper<'l> {
     lake: &'l Lake,
     options: ShipOptions,
     budget: Option<CpuBudget>,
-    /// Names of the manifests in the store, by folder. Only the folders that were listed are
-    /// included.
+    /// Names of the manifests in the store, by folder. Only folders that were listed have an entry.
     known: BTreeMap<String, BTreeSet<String>>,
     /// Hosts by run.
     // All segments of a run belong to one host.
     hosts: BTreeMap<u64, ManifestHost>,
-    /// Identities that were found to belong to this host.
+    /// Identities that are known to belong to this host.
     verified: BTreeSet<String>,
     /// The outbox that receives the names of the manifests that are put, or `None` if no messages
     /// are configured.
@@ -84,7 +83,7 @@ impl<'l> Shipper<'l> {
         Self { lake, options, budget, known, hosts, verified, outbox: None }
     }
 
-    /// Returns this shipper, which then announces each manifest in an outbox.
+    /// Returns this shipper with an outbox, in which it announces each manifest.
     pub(crate) fn with_outbox(self, outbox: Option<Arc<SharedOutbox>>) -> Self {
         Self { outbox, ..self }
     }
@@ -127,10 +126,10 @@ impl<'l> Shipper<'l> {
         Ok(group_of(file, &self.host(file)?))
     }
 
-    /// Ships a segment. Uses the objects that an earlier attempt has put.
+    /// Ships a segment. Reuses the objects that an earlier attempt has put.
     ///
     /// # Errors
-    /// Any [`ShipError`]. In that case the segment has no manifest.
+    /// Any [`ShipError`]. After an error, the segment has no manifest.
     pub(crate) fn ship(&mut self, file: &SealedFile) -> Result<ShippedSegment, ShipError> {
         let group = self.group(file)?;
         let host = self.host(file)?;
@@ -199,8 +198,8 @@ impl<'l> Shipper<'l> {
         Ok(host)
     }
 
-    /// Takes the identity for this host if it is free. Otherwise, checks that it belongs to this
-    /// host.
+    /// Claims the identity for this host if no host owns it. If a host owns the identity, checks
+    /// that it is this host.
     fn verify(&self, host: &ManifestHost, path: &Path) -> Result<(), ShipError> {
         let own = HostRecord { format: FORMAT, name: host.name.clone(), boot_id: host.boot_id.clone() };
         let object = host_object(&host.id);
@@ -266,8 +265,8 @@ struct SegmentObjects<'p> {
 }
 
 impl SegmentObjects<'_> {
-    /// Puts the segment itself, and reads its end back. The segment is always put, because its
-    /// length changes when it is compressed.
+    /// Puts the segment file itself, and reads back the end of the object. The file is put on every
+    /// attempt, because compression changes its length.
     fn put_raw(&self, file: &SealedFile) -> Result<(), ShipError> {
         let opened = open_regular(&file.path);
         let opened = opened.map_err(|error| SegmentError::Io { path: file.path.clone(), error })?;
@@ -319,7 +318,7 @@ pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), S
     if is_stored(lake, name, bytes)? { Ok(()) } else { Err(ShipError::NotStored { name: name.to_owned() }) }
 }
 
-/// Returns whether an object has this length and these last bytes.
+/// Returns whether an object has the length and the last bytes of `bytes`.
 fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> {
     // Stores replace an object atomically, and the end of a Parquet file describes all of its rows.
     // So reading 64 KiB proves as much as reading the whole object, which would double the
@@ -328,7 +327,7 @@ fn is_stored(lake: &Lake, name: &str, bytes: &Bytes) -> Result<bool, ShipError> 
     has_end(lake, name, bytes.len() as u64, bytes.get(start..).unwrap_or_default())
 }
 
-/// Returns whether an object has this length and these last bytes.
+/// Returns whether an object has the given length and ends with the bytes `end`.
 fn has_end(lake: &Lake, name: &str, length: u64, end: &[u8]) -> Result<bool, ShipError> {
     // A range that begins beyond the end of the object is an error, so compare the length first.
     if lake.size(name)? != Some(length) {

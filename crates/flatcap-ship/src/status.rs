@@ -1,5 +1,5 @@
-//! The state of a host's shipping. The state consists of the files that are not in the store yet,
-//! and the state that the service reports.
+//! The progress of a host in shipping its segments. The status consists of the files that are not
+//! in the store yet, and of the state that the service writes.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The stop signal. The signal ends waiting and requests on any thread.
+//! The stop signal. The signal ends waits and requests on all threads.
 
 use std::future::{Future, pending};
 use std::io;
@@ -28,7 +28,7 @@ impl StopSignal {
     /// process.
     ///
     /// # Errors
-    /// The handlers or the thread cannot be installed.
+    /// The signal handlers or their thread cannot be installed.
     pub(crate) fn of_process() -> io::Result<Self> {
         let (sender, stop) = Self::new();
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
@@ -49,7 +49,7 @@ impl StopSignal {
         *self.0.borrow()
     }
 
-    /// Returns the result of some work, or `None` if the signal is set before the work ends.
+    /// Returns the output of a future, or `None` if the signal is set before the future completes.
     pub(crate) async fn interrupt<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut stop = self.0.clone();
         let stopped = async move {

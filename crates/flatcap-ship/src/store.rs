@@ -19,13 +19,13 @@ use crate::lake_error::LakeError;
 
 /// Maximum time of a request, even for an object of 16 MiB.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
-/// Maximum number of repetitions by the library. A stop signal cannot interrupt them, so `Lake`
-/// makes its own repetitions.
+/// Maximum number of retries of a request by the library. A stop signal cannot interrupt the
+/// library's retries, so `Lake` retries requests itself.
 const LIBRARY_RETRIES: usize = 1;
 
-/// Mode bits with which the group or everyone can create and remove names in a directory.
+/// Mode bits that allow the group or everyone to create and remove names in a directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// The sticky bit, with which only the owner of a name can change it.
+/// The sticky bit. In a directory with this bit, only the owner of a file can rename or remove it.
 const STICKY: u32 = 0o1000;
 
 /// The use of a store, which determines whether a missing directory is created.
@@ -106,8 +106,9 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
     Ok(Arc::new(PrefixStore::new(store, prefix)))
 }
 
-/// Checks, if this process is root, that no other user can redirect the paths of a store in a
-/// directory. The library opens objects by path and follows links.
+/// If this process is root, checks that no other user can redirect the paths of a store in the file
+/// system. The check is necessary because the library opens objects by path and follows symbolic
+/// links.
 fn check_owners(folder: &std::path::Path) -> io::Result<()> {
     // If this process has no special rights, another user gains nothing by redirecting it.
     if !geteuid().is_root() {
@@ -140,14 +141,14 @@ fn check_owners(folder: &std::path::Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns a URL for an error message, which is logged. The part before @ or after ? is removed,
-/// because it can be a secret.
+/// Returns a form of a URL without secrets, for error messages. If the URL may contain a secret,
+/// only its scheme is returned.
 fn without_secrets(url: &str) -> String {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if url.contains(['?', '#', '@', '%']) { format!("{scheme}://...") } else { url.to_owned() }
 }
 
-/// Installs the cryptography for TLS. This process has no default for it.
+/// Installs the cryptography provider for TLS. This process has no default provider.
 pub(crate) fn install_cryptography() {
     // No other code in this process installs a provider. A second call changes nothing.
     let _known = rustls::crypto::ring::default_provider().install_default();

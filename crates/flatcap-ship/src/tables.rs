@@ -1,5 +1,5 @@
-//! The tables of gaps, marks and sources, which exist in addition to the samples, and the column
-//! with the segment of each row.
+//! The tables of gaps, marks and sources, which exist in addition to the tables of samples. Also
+//! the column that states the segment of each row.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use flatcap_format::segment::{Gap, Marker};
 
 use crate::manifest::{Manifest, ManifestSource};
 
-/// Cause of gaps whose samples were recorded but cannot be read.
+/// The cause of a gap whose samples were recorded but cannot be read.
 const UNREADABLE: &str = "unreadable";
 
-/// Columns that engines take from the names of objects.
+/// Columns that query engines take from the names of objects.
 const PARTITION_COLUMNS: [&str; 3] = ["source", "date", "host"];
 
 const GAP_COLUMNS: [(&str, CellType); 8] = [
@@ -59,7 +59,7 @@ const SOURCE_COLUMNS: [(&str, CellType); 17] = [
 /// The origin of rows, which is a column of each table.
 #[derive(Debug, Clone)]
 pub(crate) enum RowOrigin {
-    /// The number of the segment, in the column `segment`.
+    /// The segment number, in the column `segment`.
     Segment(u64),
     /// The name of the snapshot, in the column `snapshot`.
     Snapshot(String),
@@ -73,8 +73,8 @@ impl RowOrigin {
         }
     }
 
-    /// Returns the columns with the origin's column added. If a field of the source has the name of
-    /// that column or of a partition column, a number is added to the name of the field.
+    /// Returns the columns with the origin's column added. If a field of the source has the same
+    /// name as the origin column or a partition column, `-2` is appended to the field's name.
     pub(crate) fn schema(&self, columns: &SchemaRef) -> SchemaRef {
         let own = self.field();
         let renamed = |field: &Arc<Field>| {
@@ -106,7 +106,7 @@ impl RowOrigin {
 pub(crate) enum SourceGap {
     /// Samples that the recorder lost.
     Recorded(Gap),
-    /// Recorded samples that cannot be read, as the first number and the count.
+    /// Recorded samples that cannot be read: the first sequence number and the count.
     Unreadable(u64, u64),
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
 }
 
 /// Returns the wall time of a monotonic time. Uses the last reading of the clocks at or before that
-/// time, or else the first reading. Returns `None` for time 0, which means no time.
+/// time. If there is none, uses the first reading. Returns `None` for time 0, which means no time.
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))

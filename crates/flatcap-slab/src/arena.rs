@@ -1,6 +1,6 @@
-//! The memory of a run's slabs. It is one mapping, which a later run can read if this run was
-//! killed (docs/ARCHITECTURE.md). All numbers are u64, little-endian. Each part begins at a
-//! multiple of 4,096.
+//! The memory of a run's slabs. The memory is one mapping. If this run is killed, a later run can
+//! read the mapping (docs/ARCHITECTURE.md). All numbers are u64, little-endian. Each part of the
+//! layout begins at a multiple of 4,096 bytes.
 //!
 //! ```text
 //!      0  magic "FCSLABS1"
@@ -37,7 +37,7 @@ pub(super) const MAGIC: [u8; 8] = *b"FCSLABS1";
 /// Alignment of each part, and the unit of slab sizes, in bytes. This is a page of mapped memory.
 pub const PAGE_BYTES: usize = 4096;
 const NUMBER_BYTES: usize = size_of::<u64>();
-/// Maximum number of sources. The limit exists because an id has 16 bits.
+/// Maximum number of sources. The limit exists because a source id has 16 bits.
 pub(super) const SOURCES_MAX: usize = 1 << 16;
 /// Number of u64 fields in the header, including the magic.
 pub(super) const HEADER_NUMBERS: usize = 13;
@@ -49,7 +49,7 @@ const _: () = assert!(HEADER_NUMBERS * NUMBER_BYTES <= PAGE_BYTES);
 /// The number and the size of the slabs of each class, and the number of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Number of sources. All ids are below this number.
+    /// Number of sources. All source ids are below this count.
     pub sources: usize,
     /// Number of standard slabs.
     pub slabs: usize,
@@ -87,8 +87,8 @@ pub struct Arena {
     notes: Option<RunNotes>,
 }
 
-/// The number of samples that each source has begun. The sampler that owns the source writes this
-/// number.
+/// The number of samples that each source has begun. The sampler that owns a source writes the
+/// counter of this source.
 #[derive(Debug)]
 pub struct SequenceCounters(Box<[SharedNumber]>);
 
@@ -190,8 +190,8 @@ impl Arena {
         Ok(Self { notes: Some(RunNotes::new(end, owner.checksum)), ..arena })
     }
 
-    /// Takes the end of the file, to which the run appends its notes. Returns `None` for anonymous
-    /// memory.
+    /// Takes the writer of the run's notes, which are at the end of the file. Returns `None` for
+    /// anonymous memory.
     pub fn take_notes(&mut self) -> Option<RunNotes> {
         self.notes.take()
     }
@@ -259,7 +259,7 @@ pub(super) fn checksum_from_number(number: u64) -> Option<ChecksumKind> {
 }
 
 impl SequenceCounters {
-    /// Marks the begin of a sample. `next_seq` is the sequence number after this sample.
+    /// Marks that a sample has begun. `next_seq` is the sequence number after this sample.
     #[inline]
     pub fn set(&self, source: u16, next_seq: u64) {
         if let Some(number) = self.0.get(usize::from(source)) {

@@ -1,8 +1,8 @@
-//! Crash recovery from the memory of a killed run. It recovers the complete frames of the run, and
-//! the number of samples that were begun.
+//! Crash recovery from the memory of a killed run. Recovers the complete frames of the run, and the
+//! number of begun samples of each source.
 //!
 //! All contents of the memory are verified. The header must fit the file. Each frame must have a
-//! correct checksum and a sample number that its source had begun.
+//! correct checksum and a sequence number that its source had begun.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,7 +31,7 @@ pub struct CrashedRun {
     header: ArenaHeader,
 }
 
-/// The header of a file. It was checked against the file's length.
+/// The header of an arena file. The header was checked against the file's length.
 #[derive(Debug, Clone, Copy)]
 struct ArenaHeader {
     run_id: u64,
@@ -59,14 +59,14 @@ struct FoundFrame {
 }
 
 impl CrashedRun {
-    /// Finds the memory of every crashed run that recorded into the data directory with this device
-    /// and inode, except `exclude_run`. The caller must hold the lock of the data directory.
-    /// Invalid files and the files of other directories remain unchanged.
+    /// Finds the memory of every crashed run, except `exclude_run`, that recorded into the data
+    /// directory with this device and inode. The caller must hold the lock of the data directory.
+    /// Invalid files and the arenas of other data directories remain unchanged.
     ///
     /// # Errors
     /// `PermissionDenied` if another user may have written the content of `run_dir`. `ResourceBusy`
-    /// if a process does not release memory that belongs to our directory. Also any error of
-    /// reading `run_dir`.
+    /// if a process does not release the arena of a run that recorded into our data directory. Also
+    /// any error of reading `run_dir`.
     pub fn find(run_dir: &Path, directory: (u64, u64), exclude_run: Option<u64>) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
@@ -88,8 +88,8 @@ impl CrashedRun {
         Ok(found)
     }
 
-    /// Removes the files that killed runs of earlier versions left behind without writing to them.
-    /// These files are blank, have the name of an arena file, and are not locked.
+    /// Removes the blank arena files that killed runs of earlier versions have left. These files
+    /// were never written, have the name of an arena file, and are not locked.
     ///
     /// # Errors
     /// The same errors as [`find`](Self::find).
@@ -114,8 +114,8 @@ impl CrashedRun {
         Ok(())
     }
 
-    /// Reads the header without a lock. A lock on the memory of another directory's run would hide
-    /// this memory from a recorder that searches for it at the same time.
+    /// Reads the header without a lock. A lock on the arena of another data directory would hide
+    /// this arena from a recorder that searches for it at the same time.
     fn open(
         memory: SharedMemoryFile,
         directory: (u64, u64),
@@ -141,7 +141,7 @@ impl CrashedRun {
         self.header.run_id
     }
 
-    /// Returns the path of the memory's file.
+    /// Returns the path of the arena file.
     pub fn path(&self) -> &Path {
         self.memory.path()
     }
@@ -190,7 +190,7 @@ impl CrashedRun {
         Ok(found.into_iter().map(|found| found.frame).collect())
     }
 
-    /// Removes the file. The caller must have stored the content of the file safely before.
+    /// Removes the file. Before this call, the caller must have stored the file's content safely.
     pub fn remove(self) {
         self.memory.remove();
     }
@@ -291,9 +291,9 @@ mod tests {
         payload
     }
 
-    /// Simulates a run and leaves its memory as after a kill. Each step has a source, and states
-    /// whether a slab is taken and written. Returns the samples that are complete but not written,
-    /// and the number of samples that each source has begun.
+    /// Simulates a run and leaves its arena file in the state after a kill. Each step has a source
+    /// and a flag that states whether a slab is taken and written. Returns the samples that are
+    /// complete but not written, and the number of samples that each source has begun.
     fn killed_run(run_dir: &Path, steps: &[(u16, bool)]) -> (Vec<(u16, u64)>, Vec<u64>) {
         let geometry = Geometry {
             sources: SOURCES.into(),

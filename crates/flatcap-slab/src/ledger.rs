@@ -1,4 +1,5 @@
-//! The losses with their causes. The samplers record them, and the recorder reads them.
+//! Stores the lost samples with the causes of the losses. The samplers write losses to this ledger,
+//! and the recorder reads them.
 
 #[cfg(not(flatcap_model))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,8 +13,8 @@ use flatcap_os::model::{ArrayQueue, AtomicU32, AtomicU64, Ordering};
 /// A set of causes of a loss. Gaps contain such sets.
 pub use flatcap_format::schema::segment::GapCause as Causes;
 
-/// Maximum number of queued losses. For further losses, only the causes and one range of sequence
-/// numbers per source are kept. The limit is high, because the recorder polls every few
+/// Maximum number of queued losses. For losses beyond the limit, only the causes and one range of
+/// sequence numbers per source are stored. The limit is high, because the recorder polls every few
 /// milliseconds and consecutive losses are one entry.
 const ENTRIES_MAX: usize = 4096;
 
@@ -37,8 +38,8 @@ pub struct LossLedger {
     overflowed: Box<[Overflow]>, // one per source
 }
 
-/// Losses of one source for which there was no free entry. All their causes and the range of their
-/// numbers are kept. The only writer is the source's group.
+/// Losses of one source that found no free entry. The overflow stores all causes of these losses,
+/// and the range of their sequence numbers. The only writer is the source's group.
 #[derive(Debug, Default)]
 struct Overflow {
     causes: AtomicU32,
@@ -55,7 +56,7 @@ impl LossLedger {
         Self::with_entries(ENTRIES_MAX, sources)
     }
 
-    /// Creates a ledger with this number of entries.
+    /// Creates a ledger whose queue has `entries` entries.
     pub(super) fn with_entries(entries: usize, sources: usize) -> Self {
         Self {
             entries: ArrayQueue::new(entries),
@@ -84,8 +85,8 @@ impl LossLedger {
         self.entries.len()
     }
 
-    /// Returns the causes of the losses of `source` for which there was no free entry, if any of
-    /// these losses may be in `first..end`.
+    /// Returns the causes of the losses of `source` that found no free entry, if any of these
+    /// losses may be in `first..end`.
     pub fn overflowed(&self, source: u16, first: u64, end: u64) -> Causes {
         self.overflowed
             .get(usize::from(source))

@@ -1,9 +1,9 @@
 //! Transfers frames from the samplers to the recorder. Pooled buffers of whole frames (slabs) pass
-//! through one bounded lock-free queue per group, without a copy (zero-copy). Every sample that
-//! does not reach the recorder is recorded as a loss.
+//! through one bounded lock-free queue per group. The frames are not copied. Every sample that does
+//! not reach the recorder is recorded as a loss.
 //!
-//! This crate never waits (unless it is configured to wait) and never allocates after the start. It
-//! does not depend on the schema of a source, on a file or on the meaning of a frame.
+//! This crate never allocates after the start, and waits only if a group is configured to wait.
+//! This crate does not depend on the schema of a source, on a file or on the meaning of a frame.
 
 mod arena;
 mod crash_recovery;

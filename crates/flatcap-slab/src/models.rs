@@ -1,4 +1,5 @@
-//! Models of the queue protocols. They are checked in every order that the memory model allows.
+//! Models of the queue protocols for loom. Loom checks them in every execution order that the
+//! memory model allows.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ fn loss(first_seq: u64) -> Loss {
     Loss { source: 0, first_seq, count: 1, causes: Causes::QueueFull }
 }
 
-/// Receives slabs until the group has ended. The ledger must explain each jump, by its entries or
-/// by its overflow. The function runs on its own thread because of a rule of loom. After a thread
-/// yields, loom assumes that values that the thread has seen before are outdated. The main thread
-/// has created everything, so it has seen all values.
+/// Receives slabs until the group has ended. Checks that the entries or the overflow of the ledger
+/// explain each jump in the sequence numbers. The function runs on its own thread because of a rule
+/// of loom. After a thread yields, loom assumes that values that the thread has seen before are
+/// outdated. The main thread has created everything, so it has seen all values.
 fn take_all(queue: QueueReceiver<u64>, ledger: &Arc<LossLedger>) -> (u64, Vec<u64>) {
     let ledger = Arc::clone(ledger);
     thread::spawn(move || take(queue, &ledger)).join().unwrap()

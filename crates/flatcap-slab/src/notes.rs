@@ -1,5 +1,5 @@
-//! The notes of a run. These are records that the run appends to the file of its slabs after its
-//! start. If this run was killed, a later run reads the notes.
+//! The notes of a run. Notes are records that a run appends to its arena file after the start. If
+//! this run was killed, a later run reads the notes.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use flatcap_os::shared_memory::SharedMemoryEnd;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, SliceFramer};
 
 /// Maximum number of bytes of notes that are read. The limit bounds the memory of a recovery,
-/// whatever the file contains. The descriptors of all sources of a run are smaller.
+/// whatever the file contains. The descriptors of all sources of a run are smaller than this limit.
 pub(super) const NOTES_BYTES_MAX: usize = 64 << 20;
 
 /// The writer of the notes of a run.

@@ -41,7 +41,8 @@ struct RecorderEnd {
     wake: Arc<WakeEvent>,
 }
 
-/// Creates one group per policy, and the number of slabs that all holders together can have.
+/// Creates one group per policy, and as many slabs as the groups, the queues and the recorder can
+/// hold together.
 fn rig(policies: &[OnFull], queued: usize, frame_max: u32) -> PolicyRig {
     let sources = policies.len() * usize::from(SOURCES_A_GROUP);
     let geometry = Geometry {
@@ -110,7 +111,8 @@ impl ReceivedSlabs {
         }
     }
 
-    /// Takes a slab as the recorder does, and then reads the ledger, which must explain every jump.
+    /// Takes a slab as the recorder does. Then reads the ledger and checks that it explains every
+    /// jump in the sequence numbers.
     fn take(&mut self, slab: &Slab, ledger: &LossLedger) {
         self.read_ledger(ledger);
         for run in slab.ranges() {
@@ -128,8 +130,8 @@ impl ReceivedSlabs {
         }
     }
 
-    /// Checks that every sample that was begun is either recorded or lost exactly one time, and
-    /// that each loss has one of these causes.
+    /// Checks that every begun sample is either recorded once or lost once, and that each loss has
+    /// one of these causes.
     fn check(&mut self, ledger: &LossLedger, source: u16, begun: u64, causes: Causes) {
         self.read_ledger(ledger);
         let of = |numbers: &BTreeMap<u16, u64>| numbers.get(&source).copied().unwrap_or_default();
@@ -141,7 +143,7 @@ impl ReceivedSlabs {
     }
 }
 
-/// Returns the number of these sequence numbers that are in the losses.
+/// Returns how many sequence numbers in `first..end` the losses contain.
 fn explained(losses: &[Loss], source: u16, first: u64, end: u64) -> u64 {
     let of_source = losses.iter().filter(|loss| loss.source == source);
     of_source

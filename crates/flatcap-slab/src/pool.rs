@@ -1,12 +1,12 @@
-//! The pool of free slabs. It is an object pool, so that no buffer is allocated after the start.
+//! The pool of free slabs. The pool exists so that no buffer is allocated after the start.
 
 use crossbeam_queue::ArrayQueue;
 
 use super::arena::Arena;
 use super::slab::Slab;
 
-/// Number of standard slabs that circulate while the recorder keeps up. At the usual slab size,
-/// these are 512 KiB, which stay in a processor's cache.
+/// Number of standard slabs that circulate while the recorder keeps up. At the default slab size,
+/// these slabs take 512 KiB in total and stay in the cache of a processor.
 const WARM_SLABS: usize = 8;
 
 /// Free slabs of two classes. Large slabs are for frames that do not fit a standard slab. All slabs
@@ -50,9 +50,9 @@ impl SlabPool {
         Some(slab)
     }
 
-    /// Returns a slab to the pool. The slab is released here, but it is cleared only when it is
-    /// taken again. Clearing it here would move its memory into the cache of the recorder's
-    /// processor, and a sampler would have to wait for that memory.
+    /// Returns a slab to the pool. This function releases the slab. The slab is cleared only when
+    /// it is taken again. If it were cleared here, its memory would move into the cache of the
+    /// recorder's core, and a sampler would later wait for that memory.
     pub fn give_back(&self, mut slab: Box<Slab>) {
         slab.release();
         let slab = if self.is_large(&slab) {

@@ -1,5 +1,5 @@
-//! The sampler's side of the queue. It writes frames into the open slab, queues full slabs, and
-//! applies the policy for a full queue.
+//! The sampler's side of the queue. The producer writes frames into the open slab, queues full
+//! slabs, and applies the policy for a full queue.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use super::pool::SlabPool;
 use super::queue::{OnFull, QueueSender, TrySendError};
 use super::slab::{FrameMeta, Slab};
 
-/// Maximum time until the next tick, in nanoseconds, for which an old slab stays open during a
-/// backlog. The slab stays open so that it is filled.
+/// During a backlog, an old slab stays open if the next tick is at most this many nanoseconds away.
+/// An open slab can be filled further.
 const DEFERRED_MAX_NS: u64 = 1_000_000_000;
 /// Interval at which a group that waits for space checks whether the run is stopped, in
 /// nanoseconds.
 const STOP_POLL_NS: u64 = 10_000_000;
-/// Number of sources by which the list of pending losses grows.
+/// Number of sources for which the list of pending losses grows at a time.
 const PENDING_STEP: usize = 64;
 /// Total time for which a group continues to wait for space after the stop, in nanoseconds. A
 /// healthy recorder makes space within milliseconds. A stalled recorder must not delay the end.
@@ -32,7 +32,7 @@ const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
 pub struct SlabProducerSettings {
     /// The pool of free slabs.
     pub pool: Arc<SlabPool>,
-    /// The queue of filled slabs. The drop of this sender shows the recorder that the group has
+    /// The queue of filled slabs. When this sender is dropped, the recorder sees that the group has
     /// ended.
     pub queue: QueueSender<Box<Slab>>,
     /// The ledger of losses.
@@ -48,7 +48,7 @@ pub struct SlabProducerSettings {
     pub flush_interval_ns: u64,
     /// Sequence counters, for crash recovery after a kill of this process.
     pub sequence_counters: Arc<SequenceCounters>,
-    /// Number of sources at the start, for which losses are preallocated. The first loss of a
+    /// Number of sources at the start. Memory for their losses is preallocated. The first loss of a
     /// source with a higher id allocates more.
     pub sources: usize,
     /// The group's counters.
@@ -64,7 +64,7 @@ pub struct SampleMeta {
     pub source: u16,
     /// The sample's sequence number.
     pub seq: u64,
-    /// Begin of the sample on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Start of the sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub mono_ns: u64,
     /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
@@ -82,17 +82,17 @@ pub struct SlabProducer {
 
 impl SlabProducer {
     /// Number of bytes that a group needs for each source of the run, including the sources of
-    /// other groups. These bytes are the pending loss.
+    /// other groups. The bytes store the pending loss of the source.
     pub const SOURCE_BYTES: usize = size_of::<Option<Loss>>();
 
-    /// Creates a producer without an open slab. The first frame takes a slab.
+    /// Creates a producer without an open slab. The producer takes a slab for the first frame.
     pub fn new(settings: SlabProducerSettings) -> Self {
         let high_water = settings.queue.capacity().div_ceil(2);
         let pending = (0..settings.sources).map(|_| None).collect();
         Self { settings, high_water, open: None, pending, give_up_ns: None }
     }
 
-    /// Marks the begin of a sample. After this call, the sample is accounted for even if it is
+    /// Marks that a sample has begun. After this call, the sample is accounted for even if it is
     /// lost.
     #[inline]
     pub fn begin_sample(&self, source: u16, seq: u64) {
@@ -103,7 +103,7 @@ impl SlabProducer {
     /// there is no space, the sample is recorded as lost.
     ///
     /// # Panics
-    /// Never. The messages of the two `expect` calls state the reasons.
+    /// Never. The messages of the two `expect` calls state why they cannot fail.
     #[allow(
         clippy::inline_always,
         reason = "else the sample metadata is passed on the stack: a tenth of a small sample's cost"
@@ -177,8 +177,8 @@ impl SlabProducer {
         self.flush_loss(sample.source);
     }
 
-    /// Records a loss of consecutive samples. These samples must have been begun after all samples
-    /// of the same source that were recorded or lost before.
+    /// Records a loss of consecutive samples. These samples must have begun after all samples of
+    /// the same source that are already recorded or lost.
     pub fn report_loss(&mut self, loss: Loss) {
         self.record_loss(loss);
     }
@@ -194,10 +194,10 @@ impl SlabProducer {
         self.settings.queue.capacity().saturating_sub(self.settings.queue.len())
     }
 
-    /// Returns whether the open slab should be queued. This is so if its first frame is older than
-    /// the interval, or would become older before the next tick could queue the slab. During a
-    /// backlog with frequent ticks, the slab stays open until it is full or the queue is shorter.
-    /// The recorder would not take the slab now, and a full slab bridges a longer stall.
+    /// Returns whether the open slab should be queued. A slab is due if its first frame is older
+    /// than the flush interval, or would become older before the next tick. During a backlog with
+    /// frequent ticks, the slab stays open until it is full or the queue is shorter. The recorder
+    /// would not take the slab now, and a full slab bridges a longer stall.
     #[inline]
     pub fn is_due(&self, now_ns: u64, next_tick_ns: u64) -> bool {
         let first = self.open.as_ref().and_then(|slab| slab.first_mono_ns());
@@ -209,8 +209,8 @@ impl SlabProducer {
         is_old && !(ticks_soon && self.settings.queue.len() >= self.high_water)
     }
 
-    /// Queues the open slab. If the queue is full, the queue's [`OnFull`] applies. Every dropped
-    /// frame is recorded as lost.
+    /// Queues the open slab. If the queue is full, the policy [`OnFull`] of the queue applies.
+    /// Every dropped frame is recorded as lost.
     pub fn queue_open_slab(&mut self, now_ns: u64) {
         let Some(mut slab) = self.open.take_if(|slab| !slab.is_empty()) else { return };
         slab.queued_ns = now_ns;
@@ -359,8 +359,8 @@ impl SlabProducer {
         self.settings.queue.set_on_full(on_full);
     }
 
-    /// Records a source's pending loss in the ledger. This is necessary before a later frame can
-    /// reach the recorder, and when the source has no further sample.
+    /// Records a source's pending loss in the ledger. The caller must do this before a later frame
+    /// of the source can reach the recorder, and when the source ends.
     #[inline]
     pub fn flush_loss(&mut self, source: u16) {
         if let Some(loss) = self.pending.get_mut(usize::from(source)).and_then(Option::take) {
@@ -379,7 +379,7 @@ fn losses(slab: &Slab, causes: Causes) -> impl Iterator<Item = Loss> {
     })
 }
 
-/// One wait for space. The metrics count the time while the wait lasts.
+/// One wait for space. The metrics are updated during the wait.
 struct BlockedWait<'a> {
     settings: &'a SlabProducerSettings,
     give_up_ns: &'a mut Option<u64>,
@@ -391,7 +391,7 @@ impl<'a> BlockedWait<'a> {
         Self { settings, give_up_ns, counted_ns: monotonic_ns() }
     }
 
-    /// Returns the time at which the sleep must end, or `None` if the wait must end.
+    /// Returns the time at which the sleep must end, or `None` to give up.
     fn next_attempt_ns(&mut self) -> Option<u64> {
         let now = self.count_wait();
         if self.settings.stop.is_set() {

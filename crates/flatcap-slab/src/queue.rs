@@ -1,12 +1,12 @@
 //! Queues, one per group. A queue has one producer and one consumer (SPSC), and is bounded,
-//! lock-free, and first in, first out. The queue has backpressure. If it is full, its policy
+//! lock-free, and first in, first out. The queue has backpressure. If the queue is full, its policy
 //! decides whether the group drops its newest slab, drops its oldest slab, or waits.
 //!
 //! Three protocols build on the channel.
 //!
 //! - Eviction: a group that drops its own oldest slab marks the queue before it takes the slab. The
-//!   mark remains until the group has recorded the loss. The recorder skips a marked queue, so it
-//!   never sees a slab that follows a loss that the ledger does not explain yet.
+//!   mark remains until the group has recorded the loss. The recorder skips a marked queue. So the
+//!   recorder never takes a slab that follows a loss before the ledger contains this loss.
 //! - Blocking: a group that waits clears an event, checks for space, and sleeps on the event. The
 //!   recorder makes space and sets the event.
 //! - End: a queue ends when its sender is dropped and all slabs are taken.
@@ -27,11 +27,11 @@ use flatcap_os::wake_event::WakeEvent;
 /// The policy for a full queue. Every dropped slab is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFull {
-    /// Drop the slab that could not be queued.
+    /// The group drops the slab that does not fit into the queue.
     DropNewest,
-    /// Drop the oldest slab of the same queue.
+    /// The group drops the oldest slab in its queue.
     DropOldest,
-    /// The group waits until there is space.
+    /// The group waits until the queue has space.
     Block,
 }
 
@@ -73,12 +73,12 @@ pub fn slab_queue<T>(capacity: usize, on_full: OnFull) -> (QueueSender<T>, Queue
 }
 
 impl<T> QueueSender<T> {
-    /// Returns the policy for a slab that finds the queue full.
+    /// Returns the policy for a full queue.
     pub fn on_full(&self) -> OnFull {
         self.on_full
     }
 
-    /// Sets the policy for a slab that finds the queue full.
+    /// Sets the policy for a full queue.
     pub fn set_on_full(&mut self, on_full: OnFull) {
         self.on_full = on_full;
     }
@@ -97,7 +97,7 @@ impl<T> QueueSender<T> {
     /// Queues a slab.
     ///
     /// # Errors
-    /// Returns the slab if the queue is full or the recorder has ended.
+    /// The error contains the slab if the queue is full or the recorder has ended.
     pub fn try_send(&self, slab: T) -> Result<(), TrySendError<T>> {
         // The channel cannot report the end of the recorder, because this sender has its own
         // receiver.
@@ -126,7 +126,7 @@ impl<T> QueueSender<T> {
     /// the latest time of the next attempt, or `None` to give up.
     ///
     /// # Errors
-    /// Returns the value if `until` gave up.
+    /// Returns the value of the failed attempt if `until` returned `None`.
     pub(super) fn wait_for_space<V, R>(
         &self,
         value: V,

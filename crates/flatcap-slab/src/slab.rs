@@ -1,4 +1,4 @@
-//! Pooled buffers of whole frames. Each buffer has a list of its content.
+//! Pooled buffers of whole frames. Each slab lists the samples that it contains.
 
 use std::sync::atomic::Ordering;
 
@@ -6,8 +6,8 @@ use flatcap_os::shared_memory::{SharedNumber, SharedSlice};
 use flatcap_stream::HEADER_BYTES_MAX;
 
 /// Maximum number of sample ranges in one slab. A slab that would need more ranges is queued early.
-/// A range ends where a source's numbers jump. So this number limits the losses that one slab can
-/// represent, and not the frames of the slab.
+/// A range ends at a gap in the sequence numbers of its source. So this limit applies to the number
+/// of losses within a slab, and not to the number of its frames.
 pub const RANGES_MAX: usize = 256;
 /// Maximum number of frames in one slab. This is the number of shortest frames that fit into 256
 /// KiB, the size of one write. The shortest frame is only an envelope.
@@ -23,11 +23,11 @@ pub struct SampleRange {
     pub source: u16,
     /// First sequence number.
     pub first_seq: u64,
-    /// Last sequence number. It is not below the first sequence number.
+    /// Last sequence number. The last sequence number is not below the first sequence number.
     pub last_seq: u64,
-    /// Begin of the first sample on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Start of the first sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub first_mono_ns: u64,
-    /// Begin of the last sample on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Start of the last sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub last_mono_ns: u64,
     /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub wall_offset_ns: i64,
@@ -83,8 +83,8 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Creates an empty slab over empty memory. `committed` will contain the number of bytes of the
-    /// slab's whole frames.
+    /// Creates a slab without frames over the memory `buffer`. `committed` will contain the number
+    /// of bytes of the slab's whole frames.
     pub(super) fn new(buffer: SharedSlice, committed: SharedNumber) -> Self {
         let frames_max = Self::frames_max(buffer.bytes().len());
         let mut slab = Self {
@@ -123,13 +123,13 @@ impl Slab {
         Self::frames_max(bytes) * HEADER_BYTES_MAX + RANGES_MAX * size_of::<SampleRange>()
     }
 
-    /// Returns the bytes of all frames, concatenated.
+    /// Returns the concatenated bytes of all frames.
     pub fn bytes(&self) -> &[u8] {
         self.buffer.bytes().get(..self.length).unwrap_or_default()
     }
 
-    /// Returns the headers of all frames, concatenated. A header contains the length and the stored
-    /// checksum. A digest can cover the headers without a scan of the frames.
+    /// Returns the concatenated headers of all frames. A header contains the length and the stored
+    /// checksum. A digest over the headers covers the frames, so the frames need not be read again.
     pub fn headers(&self) -> &[u8] {
         self.headers.get(..self.headers_bytes).unwrap_or_default()
     }
@@ -154,7 +154,7 @@ impl Slab {
         self.length == 0
     }
 
-    /// Returns the begin of the first sample in the slab, or `None` if the slab is empty.
+    /// Returns the start of the first sample in the slab, or `None` if the slab is empty.
     pub fn first_mono_ns(&self) -> Option<u64> {
         self.ranges.first().map(|run| run.first_mono_ns)
     }
@@ -182,8 +182,8 @@ impl Slab {
     }
 
     /// Returns the space for a frame of `bytes` bytes and for a copy of its header, or `None` if
-    /// the frame does not [fit](Self::fits). The caller fills both and then calls
-    /// [`commit`](Self::commit).
+    /// the frame does not [fit](Self::fits). The caller writes the frame and the header, and then
+    /// calls [`commit`](Self::commit).
     #[inline]
     pub(super) fn reserve(&mut self, bytes: usize) -> Option<(&mut [u8], &mut [u8])> {
         let frame = self.buffer.bytes_mut().get_mut(self.length..self.length + bytes)?;

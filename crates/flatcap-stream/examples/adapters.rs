@@ -1,5 +1,6 @@
-//! Adapters around framers and deframers. They are bounds, observers and validators, nested in each
-//! other. A payload that is refused on writing never reaches the sink.
+//! Adapters around framers and deframers. The adapters in this example set limits, observe payloads
+//! and validate payloads, and they are nested. A payload that is refused on writing never reaches
+//! the sink.
 //!
 //! How to run: `cargo run --example adapters`
 
@@ -12,7 +13,7 @@ use flatcap_stream::{
     SizeValidator, SliceReader, StreamReader, StreamWriter, TypedValidator,
 };
 
-/// Maximum length of a payload, in bytes, on both sides.
+/// Maximum length of a payload in bytes, for writing and for reading.
 const PAYLOAD_BYTES_MAX: usize = 64;
 
 /// Accepts payloads whose root is a string, checked by the verifier of `flatbuffers`. For a

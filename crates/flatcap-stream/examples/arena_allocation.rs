@@ -66,7 +66,7 @@ unsafe impl Allocator for ArenaBuffer<'_> {
 }
 
 /// Builds a message in the arena. The result borrows the arena and not the builder, because the
-/// builder is dropped here.
+/// builder is dropped at the end of this function.
 fn build<'arena>(arena: &'arena Bump, text: &str) -> &'arena [u8] {
     let mut builder = FlatBufferBuilder::new_in(ArenaBuffer::new(arena));
     let root = builder.create_string(text);

@@ -1,5 +1,6 @@
 //! A builder with a custom allocator. The allocator grows by whole pages instead of doubling, and
-//! counts the bytes that it holds. A memory policy with a factory releases the pages of a burst.
+//! counts the bytes that it holds. A memory policy with a factory releases the pages that a burst
+//! of large messages has allocated.
 //!
 //! How to run: `cargo run --example custom_allocator`
 

@@ -1,8 +1,8 @@
 //! A custom checksum of three bytes, and a custom format with a marker between length and payload.
 //!
-//! A checksum is a width and a function. Framers, deframers and readers accept a custom checksum
-//! like any other. A format implements `Framer` for writing, `Deframer` for reading from a source
-//! and `SliceDeframer` for reading from memory.
+//! A checksum type defines a width and a function. Framers, deframers and readers accept a custom
+//! checksum in the same way as a built-in checksum. A format implements `Framer` for writing,
+//! `Deframer` for reading from a source and `SliceDeframer` for reading from memory.
 //!
 //! How to run: `cargo run --example custom_checksum_and_framer`
 

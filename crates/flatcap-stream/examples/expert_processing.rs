@@ -30,7 +30,8 @@ fn damaged(bytes: &[u8], offset: usize) -> Vec<u8> {
     bytes.iter().enumerate().map(|(at, &byte)| if at == offset { byte ^ 4 } else { byte }).collect()
 }
 
-/// Skips unwanted frames, counts refused frames and continues, stops at a given frame.
+/// Skips unwanted frames, continues after rejected frames and counts them, and stops at a given
+/// frame.
 fn read_with_custom_control_flow(bytes: &[u8]) -> Result<()> {
     let mut reader = StreamReader::new(bytes, ChecksumDeframer::new(XxHash64));
     let mut messages = reader.messages();
@@ -70,8 +71,8 @@ fn read_in_any_order(bytes: &[u8], offsets: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Reads past damage. No reader does this, because a damaged length hides the start of the next
-/// frame.
+/// Reads past damage. The readers of this crate stop at damage, because a damaged length hides the
+/// start of the next frame.
 fn salvage_the_rest(bytes: &[u8], offsets: &[usize]) {
     let offset = offsets.get(300).copied().unwrap_or_default();
     let damaged = damaged(bytes, offset + 2);

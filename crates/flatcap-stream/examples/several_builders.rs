@@ -1,9 +1,9 @@
 //! Several builders of suitable sizes, so that one large message does not enlarge the buffer of
 //! every small one.
 //!
-//! A builder keeps the size of its largest message. With a single builder, each reset for a small
-//! message keeps a buffer of megabytes. In expert mode (`write_finished`), the program chooses the
-//! builder.
+//! A builder keeps the size of its largest message. With a single builder, a reset before a small
+//! message does not release the megabytes of a large message. In expert mode (`write_finished`),
+//! the program chooses the builder.
 //!
 //! How to run: `cargo run --example several_builders`
 
@@ -17,8 +17,8 @@ const SMALL_BYTES: usize = 256;
 /// Initial size of the builder for snapshots, of 300,000 bytes each.
 const LARGE_BYTES: usize = 512 * 1024;
 
-/// Returns the number of bytes that a builder holds, used or not. A builder has no getter for this
-/// number, but the length of its whole buffer shows it.
+/// Returns the size of a builder's buffer in bytes, including unused bytes. A builder has no getter
+/// for the size of its buffer, so this function takes the length of the buffer itself.
 fn bytes_held(builder: &mut FlatBufferBuilder<'_>) -> usize {
     let (buffer, _start) = builder.mut_finished_buffer();
     buffer.len()

@@ -1,5 +1,5 @@
-//! Frames over TCP, read in two ways. A non-blocking socket, whose bytes arrive in pieces, is read
-//! with `FrameDecoder`, and a blocking socket with `StreamReader`.
+//! Frames over TCP, read in two ways. `FrameDecoder` reads a non-blocking socket, whose bytes
+//! arrive in pieces. `StreamReader` reads a blocking socket.
 //!
 //! How to run: `cargo run --example tcp_stream`
 
@@ -18,7 +18,8 @@ const FRAMES: usize = 2000;
 /// may declare any length.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Returns payloads of very different lengths, so that frame and packet boundaries differ.
+/// Returns payloads of very different lengths, so that the boundaries of frames and packets do not
+/// coincide.
 fn payload(index: usize) -> Vec<u8> {
     format!("frame {index} ").into_bytes().repeat(1 + index % 97)
 }

@@ -1,5 +1,6 @@
-//! A telemetry agent in a few lines. It writes samples of /proc/loadavg to a file of frames, each
-//! with an XXH3 checksum. Then it reads the file back and continues the file as after a crash.
+//! A telemetry agent in a few lines. The agent writes samples of /proc/loadavg to a file of frames.
+//! Each frame has an XXH3 checksum. Then it reads the file, and appends to the file as a restarted
+//! agent does after a crash.
 //!
 //! How to run: `cargo run --example telemetry_agent`
 
@@ -17,7 +18,8 @@ use flatcap_stream::{
 
 const SAMPLES: usize = 100;
 
-/// The load averages over 1, 5 and 15 minutes. On the wire they are a vector of three numbers.
+/// The load averages over 1, 5 and 15 minutes. In the stream, they are a vector of three
+/// floating-point values.
 struct Loads([f64; 3]);
 
 impl Loads {

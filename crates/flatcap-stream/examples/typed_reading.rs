@@ -1,5 +1,5 @@
-//! Types on both sides. A custom struct is serialized as a FlatBuffer and read back as its verified
-//! root, from any source and from a slice.
+//! Types on both sides. Serializes a custom struct as a FlatBuffer, and reads its verified root
+//! back from any source and from a slice.
 //!
 //! How to run: `cargo run --example typed_reading`
 

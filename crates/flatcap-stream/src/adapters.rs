@@ -2,8 +2,8 @@
 //! dispatch.
 //!
 //! Adapters nest. For example, `DefaultFramer.with_validator(v).bounded(4096)` checks the length,
-//! then validates, then frames. A payload that is rejected on writing does not reach the sink. A
-//! payload that a validator rejects on reading has already been consumed from the source.
+//! then validates, then frames. A payload that is rejected on writing does not reach the sink. If a
+//! validator rejects a payload on reading, the payload has already been consumed from the source.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ pub trait FramerExt: Framer + Sized {
         ObserverFramer::new(self, callback)
     }
 
-    /// Rejects payloads that `validator` rejects, before anything is written.
+    /// Before anything is written, rejects each payload that `validator` rejects.
     fn with_validator<V: Validator>(self, validator: V) -> ValidatingFramer<Self, V> {
         ValidatingFramer::new(self, validator)
     }
@@ -89,7 +89,7 @@ pub type ObserverDeframer<D, C> = CheckedDeframer<D, Observer<C>>;
 /// See [`DeframerExt::with_validator`].
 pub type ValidatingDeframer<D, V> = CheckedDeframer<D, Validation<V>>;
 
-/// Rejects payloads above a length.
+/// Rejects payloads that are longer than a limit.
 #[derive(Debug, Clone, Copy)]
 pub struct LengthLimit(usize);
 
@@ -152,7 +152,7 @@ impl<F, C: Fn(&[u8])> ObserverFramer<F, C> {
 }
 
 impl<F, V: Validator> ValidatingFramer<F, V> {
-    /// Passes to `inner` the payloads that `validator` accepts.
+    /// Passes only the payloads that `validator` accepts to `inner`.
     pub const fn new(inner: F, validator: V) -> Self {
         Self { inner, payload: Validation(validator) }
     }
@@ -186,14 +186,14 @@ impl<F: SliceFramer, P: PayloadCheck> SliceFramer for CheckedFramer<F, P> {
 }
 
 impl<D, C: Fn(&[u8])> ObserverDeframer<D, C> {
-    /// Calls `callback` with every intact payload of `inner`.
+    /// Calls `callback` with every intact payload that `inner` returns.
     pub const fn new(inner: D, callback: C) -> Self {
         Self { inner, payload: Observer(callback) }
     }
 }
 
 impl<D, V: Validator> ValidatingDeframer<D, V> {
-    /// Returns the payloads of `inner` that `validator` accepts.
+    /// Returns only those payloads of `inner` that `validator` accepts.
     pub const fn new(inner: D, validator: V) -> Self {
         Self { inner, payload: Validation(validator) }
     }

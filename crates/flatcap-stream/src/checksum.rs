@@ -23,14 +23,15 @@ pub trait Checksum {
     /// The limit is checked when a framer or deframer with this checksum is compiled.
     const SIZE: usize;
 
-    /// Returns the checksum of a payload. Only its low [`SIZE`](Self::SIZE) bytes are written.
+    /// Returns the checksum of a payload. Only the low [`SIZE`](Self::SIZE) bytes of the checksum
+    /// are written.
     fn calculate(&self, payload: &[u8]) -> u64;
 
     /// Copies `payload` to `output` and returns its checksum, for algorithms that do both in one
     /// pass.
     ///
     /// # Panics
-    /// If the two lengths differ.
+    /// Panics if the lengths of `payload` and `output` differ.
     #[inline]
     fn copy_and_calculate(&self, payload: &[u8], output: &mut [u8]) -> u64 {
         copy(output, payload);
@@ -74,7 +75,7 @@ pub trait Checksum {
     }
 }
 
-/// Returns a mask of the bits that a checksum of `size` bytes has.
+/// Returns a mask of the bits in a checksum of `size` bytes.
 #[inline]
 pub(super) const fn width_mask(size: usize) -> u64 {
     match size {
@@ -84,7 +85,7 @@ pub(super) const fn width_mask(size: usize) -> u64 {
     }
 }
 
-/// No checksum. Damage is found only if it breaks the framing.
+/// No checksum. Without a checksum, damage is detected only if it breaks the framing.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct NoChecksum;
 

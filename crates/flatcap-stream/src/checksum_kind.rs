@@ -65,8 +65,8 @@ macro_rules! with_checksum {
 }
 
 impl ChecksumKind {
-    /// All kinds of this build, from the widest to the narrowest. An unknown stream is probed in
-    /// this order.
+    /// All kinds of this build, from the widest to the narrowest. To identify the checksum of an
+    /// unknown stream, the kinds are tried in this sequence.
     pub const ALL: &'static [Self] = &[
         #[cfg(feature = "xxhash")]
         Self::Xxh3,
@@ -91,7 +91,7 @@ impl ChecksumKind {
         }
     }
 
-    /// Returns the name in configuration and reports.
+    /// Returns the name of the checksum in configurations and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -119,8 +119,8 @@ impl ChecksumKind {
 
 impl ChecksumKind {
     /// Like [`frame_in_place`](SliceFramer::frame_in_place), but also writes the header to the
-    /// start of `header_copy`. A copy of the header made afterwards, in pieces of other sizes than
-    /// the stores, would stall the processor until the stores have completed.
+    /// start of `header_copy`. If the caller copied the header later, with loads that differ in
+    /// size from the stores, the processor would stall until the stores complete.
     ///
     /// # Errors
     /// `InvalidFrame` if the format cannot express the payload, or if `frame` or `header_copy` is
@@ -173,14 +173,14 @@ impl KindDeframer {
         Self { kind, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
-    /// allocated for them.
+    /// Sets the limit on the length of payloads. Payloads above `max` bytes are rejected before
+    /// memory is allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
     }
 
-    /// Returns the limit on payloads in bytes.
+    /// Returns the limit on the length of payloads, in bytes.
     pub const fn max_frame_len(self) -> usize {
         self.max_frame_len
     }

@@ -10,9 +10,9 @@ const GROWTH_BYTES_MAX: usize = 64 << 10;
 /// Decodes frames without I/O. The decoder accepts bytes as they arrive and returns each payload
 /// when it is whole. The input may be split at any byte.
 ///
-/// A frame that is whole in one chunk is returned without a copy. Only a frame that is split
-/// between chunks is assembled in a buffer. The memory is bounded by the deframer's limit and by
-/// the number of bytes that have arrived.
+/// If a chunk contains a complete frame, the decoder returns the frame's payload without a copy.
+/// Only a frame that is split between chunks is assembled in a buffer. The memory is bounded by the
+/// deframer's limit and by the number of bytes that have arrived.
 ///
 /// ```
 /// use flatcap_stream::{DefaultDeframer, FrameDecoder};
@@ -35,13 +35,13 @@ pub struct FrameDecoder<D> {
     deframer: D,
     /// The bytes of an incomplete frame that have arrived so far.
     partial: Vec<u8>,
-    /// Whether `partial` is a complete frame that has been returned.
+    /// Whether `partial` holds a complete frame whose payload the previous call returned.
     is_complete: bool,
     consumed: usize,
 }
 
 impl<D: SliceDeframer> FrameDecoder<D> {
-    /// Creates a decoder whose next byte is the first byte of a frame.
+    /// Creates a decoder that expects the first byte of a frame next.
     pub const fn new(deframer: D) -> Self {
         Self { deframer, partial: Vec::new(), is_complete: false, consumed: 0 }
     }
@@ -51,9 +51,10 @@ impl<D: SliceDeframer> FrameDecoder<D> {
     /// call. If no payload is returned, all input was consumed.
     ///
     /// # Errors
-    /// After `ChecksumMismatch` and the errors of validators the frame was whole, and decoding may
-    /// continue after the [`consumed`](Self::consumed) bytes of the input. After `InvalidFrame` the
-    /// rest of the stream cannot be decoded. After every error the decoder is between frames.
+    /// After `ChecksumMismatch` and after errors of validators, decoding may continue after the
+    /// [`consumed`](Self::consumed) bytes, because the frame was complete. After `InvalidFrame` the
+    /// rest of the stream cannot be decoded. After every error, the decoder expects the first byte
+    /// of a frame next.
     pub fn decode<'a>(&'a mut self, input: &'a [u8]) -> Result<(usize, Option<&'a [u8]>)> {
         if std::mem::take(&mut self.is_complete) {
             self.partial.clear();
@@ -91,7 +92,7 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         self.consumed
     }
 
-    /// Returns whether no frame has begun, so that the stream may end here.
+    /// Returns whether the decoder is between two frames. The stream may end only there.
     pub fn is_between_frames(&self) -> bool {
         self.partial.is_empty() || self.is_complete
     }
@@ -107,9 +108,9 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         self.is_complete = false;
     }
 
-    /// Returns the number of bytes of the current frame that must be buffered next. At first this
-    /// is the length of the header, so that the length of the frame is checked before more is
-    /// buffered. Then it is the length of the whole frame.
+    /// Returns how many bytes of the current frame must be in the buffer next. First returns the
+    /// length of the header, so that the frame's length is checked before more bytes are buffered.
+    /// Then returns the length of the frame.
     fn needed_bytes(&mut self) -> Result<usize> {
         match self.deframer.frame_length(&self.partial).checked() {
             Ok(whole) => Ok(whole.unwrap_or(self.deframer.header_bytes())),
@@ -134,8 +135,8 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         Ok((self.consumed, self.partial.get(self.partial.len() - payload_bytes..)))
     }
 
-    /// Buffers a chunk of a frame of `needed` bytes. The memory grows with the bytes that arrive,
-    /// and is at most one step larger.
+    /// Buffers a chunk of a frame of `needed` bytes. The buffer grows as bytes arrive, and exceeds
+    /// the arrived bytes by at most one growth step.
     fn buffer_chunk(&mut self, chunk: &[u8], needed: usize) {
         let buffered = self.partial.len() + chunk.len();
         let ahead = needed.min(buffered.saturating_mul(2).max(GROWTH_BYTES_MAX));

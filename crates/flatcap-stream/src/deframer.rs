@@ -6,7 +6,8 @@ use super::checksum::{CHECKSUM_BYTES_MAX, Checksum, NoChecksum};
 use super::error::{Error, Result};
 use super::framer::LENGTH_BYTES;
 
-/// Default limit on the length of a payload. It is the maximum length of a FlatBuffer, 2 GiB.
+/// Default limit on the length of a payload. It is the largest possible length of a FlatBuffer, 2
+/// GiB.
 pub const DEFAULT_MAX_FRAME_LEN: usize = flatbuffers::FLATBUFFERS_MAX_BUFFER_SIZE;
 /// Maximum number of bytes that are allocated for a declared length before the data is read. A
 /// damaged length therefore takes only this much memory.
@@ -19,7 +20,7 @@ const GROWTH_BYTES_MAX: usize = 1 << 20;
 /// be longer than the payload.
 pub trait Deframer {
     /// Reads one frame and returns the length of its payload, which is then at the start of
-    /// `buffer`. Returns `None` at a clean end.
+    /// `buffer`. Returns `None` if the source ends between two frames.
     ///
     /// # Errors
     /// `UnexpectedEof` if the source ends within the frame; `InvalidFrame`, `ChecksumMismatch`,
@@ -82,8 +83,9 @@ pub enum DeframeStatus<'a> {
     Frame(Frame<'a>),
     /// The bytes end within a frame.
     Incomplete {
-        /// Total number of bytes that the frame needs, as far as known. This is the length of the
-        /// header alone, or of header and payload.
+        /// Total number of bytes that the frame needs, as far as known. If only the length of the
+        /// header is known, this is the header's length. Otherwise it is the length of header and
+        /// payload.
         needed: usize,
     },
 }
@@ -91,7 +93,7 @@ pub enum DeframeStatus<'a> {
 /// The length of a frame according to its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameLength {
-    /// The frame has this number of bytes, including the header.
+    /// Length of the frame in bytes, including the header.
     Bytes(usize),
     /// Too few bytes for a length field.
     Unknown,
@@ -128,7 +130,7 @@ pub struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Creates a frame of another format whose first `header_bytes` bytes are its header. Returns
-    /// `None` if `bytes` is shorter.
+    /// `None` if `bytes` is shorter than the header.
     #[inline]
     pub fn new(bytes: &'a [u8], header_bytes: usize) -> Option<Self> {
         Some(Self { bytes, payload: bytes.get(header_bytes..)? })
@@ -166,8 +168,8 @@ impl DefaultDeframer {
         Self { max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
-    /// allocated for them.
+    /// Sets the limit on the length of payloads. Payloads above `max` bytes are rejected before
+    /// memory is allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max }
@@ -188,8 +190,8 @@ impl<C: Checksum> ChecksumDeframer<C> {
         Self { checksum: checksum_alg, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit on payloads. Payloads above `max` bytes are rejected before memory is
-    /// allocated for them.
+    /// Sets the limit on the length of payloads. Payloads above `max` bytes are rejected before
+    /// memory is allocated for them.
     #[must_use]
     pub fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
@@ -309,14 +311,15 @@ pub(super) fn checksum_matches<C: Checksum>(checksum: &C, header: &[u8], payload
     stored.is_some_and(|stored| checksum.verify(checksum.read_bytes(stored), payload).is_ok())
 }
 
-/// Reads the length of a payload. Returns `None` if the source ends before its first byte.
+/// Reads the length of a payload. Returns `None` if the source ends before the first byte of the
+/// length.
 ///
-/// The first byte is requested alone, because a request for one byte cannot be answered in part.
-/// The failure of this request therefore distinguishes an end between frames from an end within a
-/// frame. If the compiler knows the length of a request, reading from a buffered source becomes a
-/// plain move. The length is assembled from the same pieces that were moved (one, two and one
-/// bytes). A load that spans several pieces would wait until the stores have left the store buffer,
-/// and this wait takes longer than the rest of a small frame.
+/// The function first requests a single byte. Such a request either fails or reads the byte, but
+/// never reads only a part. So the result of this request distinguishes an end between frames from
+/// an end within a frame. If the compiler knows the length of a request, reading from a buffered
+/// source becomes a plain move. The length is assembled from the same pieces that were moved (one,
+/// two and one bytes). A load that spans several pieces would wait until the stores have left the
+/// store buffer, and this wait takes longer than the rest of a small frame.
 #[inline]
 fn read_length<R: Read>(reader: &mut R) -> Result<Option<u32>> {
     let (mut first, mut rest) = ([0; 1], [0; LENGTH_BYTES - 1]);
@@ -374,7 +377,7 @@ fn read_growing<R: Read>(reader: &mut R, buffer: &mut Vec<u8>, payload_len: usiz
     Ok(())
 }
 
-/// Converts an end of the source before the first byte of a frame to a clean end.
+/// Treats an end of the source before the first byte of a frame as a clean end.
 #[cold]
 #[inline(never)]
 fn eof_between_frames(error: std::io::Error) -> Result<Option<u32>> {

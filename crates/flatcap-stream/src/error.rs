@@ -7,7 +7,8 @@ use std::io;
 /// Result of a stream operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a stream. It has the size of a pointer, so that results on hot paths stay small.
+/// An error of reading or writing a stream. The error has the size of a pointer, so that results on
+/// hot paths remain small.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 #[allow(clippy::error_impl_error, reason = "the name that users of flatstream know")]
@@ -20,8 +21,8 @@ pub enum ErrorKind {
     /// The sink or the source failed.
     #[error("I/O error: {0}")]
     Io(#[from] io::Error),
-    /// The payload differs from the payload that was written. Its bytes, its checksum or its length
-    /// changed, or the stream uses another checksum than the deframer.
+    /// The checksum of the payload differs from the stored checksum. Either the payload, the
+    /// checksum or the length changed, or the writer used another checksum than the deframer.
     #[error("checksum mismatch: stored {expected:#x}, computed {calculated:#x}")]
     ChecksumMismatch {
         /// The checksum stored in the stream.
@@ -107,7 +108,7 @@ impl Error {
         ErrorKind::UnexpectedEof.into()
     }
 
-    /// Creates the error for a length above `limit` that was found on reading.
+    /// Creates the error for a length above `limit` that a reader found.
     #[cold]
     #[inline(never)]
     pub(super) fn frame_too_long(declared: usize, limit: usize) -> Self {

@@ -10,7 +10,7 @@ use super::short_bytes::copy;
 pub const LENGTH_BYTES: usize = 4;
 /// Maximum size of a header in bytes, which is the length field and the widest checksum.
 pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
-/// Maximum length in bytes of a payload, because the length field cannot express more.
+/// Largest length of a payload in bytes that the length field can express.
 pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
 
 /// Writes payloads as frames.
@@ -21,11 +21,12 @@ pub trait Framer {
     /// Writes one frame.
     ///
     /// # Errors
-    /// `InvalidFrame` if the format cannot express the payload, with nothing written; `Io`.
+    /// `InvalidFrame` if the format cannot express the payload. In this case nothing is written.
+    /// `Io` if the sink fails.
     fn frame_and_write<W: Write>(&self, writer: &mut W, payload: &[u8]) -> Result<()>;
 }
 
-/// A framer whose frames are a header followed by the payload, so that it can frame in memory.
+/// A framer that can frame in memory, because its frames are a header followed by the payload.
 pub trait SliceFramer: Framer {
     /// Returns the length of the header, at most [`HEADER_BYTES_MAX`].
     fn header_bytes(&self) -> usize;
@@ -187,7 +188,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Returns the header of `payload` under `checksum`.
+    /// Returns the header for `payload` with the checksum algorithm `checksum`.
     ///
     /// # Errors
     /// `InvalidFrame` for a payload of 4 GiB or more, which the length field cannot express.
@@ -220,8 +221,8 @@ impl FrameHeader {
     }
 }
 
-/// Writes header and payload in one vectored call if the sink supports vectored writes. This takes
-/// one system call and no copy.
+/// Writes header and payload in one vectored call if the sink supports vectored writes. A vectored
+/// write takes one system call and no copy.
 #[inline]
 fn write_frame<F: SliceFramer, W: Write>(framer: &F, writer: &mut W, payload: &[u8]) -> Result<()> {
     let header = framer.header(payload)?;

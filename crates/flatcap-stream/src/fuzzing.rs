@@ -1,7 +1,7 @@
 //! Fuzz targets of the stream library. Tests also run them over the corpus.
 //!
 //! Each target accepts arbitrary bytes and panics if the library breaks a guarantee. Releases do
-//! not contain this module. It is compiled only for tests and with the feature `fuzzing`.
+//! not contain this module. The module is compiled only for tests and with the feature `fuzzing`.
 
 use super::checksum_kind::{ChecksumKind, KindDeframer};
 use super::decoder::FrameDecoder;
@@ -13,7 +13,8 @@ use super::recover::{self, RecoveryEnd};
 use super::salvage::{RegionContent, salvage};
 use super::slice::SliceReader;
 
-/// Limit on payloads in bytes. It is small, so that a fuzzer produces payloads below and above it.
+/// Limit on the length of payloads in bytes. The limit is small, so that a fuzzer produces payloads
+/// below and above it.
 const PAYLOAD_BYTES_MAX: usize = 4_096;
 
 /// One result of reading a stream. The results of a reader are compared in order.
@@ -21,7 +22,8 @@ const PAYLOAD_BYTES_MAX: usize = 4_096;
 enum ReadEvent {
     Payload(Vec<u8>),
     Mismatch,
-    /// The end of the stream between frames. This end and the two below end a stream.
+    /// The end of the stream between frames. No other result follows this result or one of the next
+    /// two variants.
     Clean,
     /// The end of the stream within a frame.
     Torn,
@@ -44,11 +46,11 @@ impl ReadEvent {
     }
 }
 
-/// Reads `data` with each checksum and frames the payloads again. The bytes must be the same. Then
-/// frames `data` itself as one payload and reads it back.
+/// Reads `data` with each checksum and frames the payloads again. The new frames must have the same
+/// bytes as `data`. Then frames `data` itself as one payload and reads it back.
 ///
 /// # Panics
-/// If readers or framers break a guarantee.
+/// Panics if a reader or a framer breaks a guarantee.
 pub fn deframe(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
@@ -122,8 +124,8 @@ pub fn slice(data: &[u8]) {
 /// Recovers the intact prefix of `data`, and salvages all of `data`.
 ///
 /// # Panics
-/// If the regions leave a gap or overlap, if a region is wrong, or if recovery and salvage disagree
-/// on the intact prefix.
+/// Panics if the regions leave a gap or overlap, if a region is wrong, or if recovery and salvage
+/// disagree on the intact prefix.
 pub fn recover(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
@@ -262,8 +264,8 @@ mod tests {
     use super::*;
 
     const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-    /// Number of mutations of each file. All files and targets together take less than ten seconds
-    /// in a debug build.
+    /// Number of mutations of each file. In a debug build, all files and targets together take less
+    /// than ten seconds.
     const MUTATIONS: u64 = 2_000;
 
     struct MutationRng(u64);
@@ -276,8 +278,8 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// Applies one to four changes, which are changed bits, bytes and lengths, cuts, removals,
-        /// repetitions and zeros.
+        /// Applies one to four changes. A change flips bits, replaces bytes or lengths, cuts the
+        /// data, removes or repeats a part, or writes zeros.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 if bytes.is_empty() {

@@ -1,11 +1,11 @@
-//! Frames a stream of payloads and reads it back.
+//! Writes a stream of payloads as frames and reads the payloads back.
 //!
 //! ```text
 //! [u32 LE: payload length][N bytes LE: checksum of the payload, N = 0, 2, 4 or 8][payload]
 //! ```
 //!
-//! The wire format is the same as in flatstream 0.2.7, byte for byte, and so are the names. See
-//! MIGRATION.md.
+//! The wire format is the same as in flatstream 0.2.7, byte for byte, and the public names are the
+//! same too. See MIGRATION.md.
 //!
 //! | to | use |
 //! |---|---|
@@ -20,9 +20,10 @@
 //! | continue a stream that was cut off | [`recover()`] |
 //! | read a damaged stream | [`salvage()`] |
 //!
-//! The library knows no files, segments, sources or threads. It opens and truncates nothing, and
-//! only `recover_file` seeks. It allocates nothing for a length that has not been checked against
-//! its limit. It runs on every platform that Rust's standard library supports.
+//! The library does not depend on files, segments, sources or threads. It does not open or truncate
+//! files, and only `recover_file` seeks. It checks each length against its limit before it
+//! allocates memory for it. The library runs on every platform that Rust's standard library
+//! supports.
 //!
 //! ```
 //! use flatcap_stream::{DefaultDeframer, DefaultFramer, SliceReader, StreamWriter};
@@ -80,7 +81,7 @@ pub mod framing {
     };
 }
 
-/// The traits between types and payloads, under the path that flatstream uses.
+/// The traits that convert between types and payloads, under the path that flatstream uses.
 pub mod traits {
     pub use super::message::{StreamDeserialize, StreamSerialize};
 }

@@ -7,9 +7,9 @@ use super::error::Result;
 /// A type that can be written as a FlatBuffer.
 ///
 /// The builder functions that flatc generates require an allocator that outlives the builder's
-/// lifetime. The signature of `serialize` is the one of flatstream and does not promise that.
-/// Therefore an implementation writes fields with `push_slot`. To use generated builders, build the
-/// message outside this trait and write it with
+/// lifetime. The signature of `serialize` is the same as in flatstream, and does not guarantee such
+/// an allocator. Therefore an implementation writes fields with `push_slot`. To use generated
+/// builders, build the message outside this trait and write it with
 /// [`write_finished`](super::StreamWriter::write_finished).
 pub trait StreamSerialize {
     /// Builds the FlatBuffer and finishes it (`builder.finish(..)`). The builder is empty when this

@@ -62,7 +62,7 @@ pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryR
 /// continue. Does not truncate the file.
 ///
 /// # Errors
-/// The same errors as [`recover`]. The position is then unspecified.
+/// The same errors as [`recover`]. After an error, the position of the file is unspecified.
 pub fn recover_file<R: Read + Seek, D: Deframer>(reader: &mut R, deframer: D) -> Result<RecoveryReport> {
     reader.seek(SeekFrom::Start(0))?;
     let report = recover(&mut *reader, deframer)?;

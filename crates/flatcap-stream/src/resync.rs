@@ -1,31 +1,30 @@
-//! Resynchronization. At an offset where no intact frame begins, the reader of a damaged stream
-//! finds the next intact frame, or repairs a frame of which only the length is damaged.
+//! Resynchronization. Finds the next intact frame in a damaged stream, from an offset where no
+//! intact frame begins. Repairs a frame if only its length is damaged.
 //!
 //! The procedure is the same for streams in memory and in files. A [`DamagedStream`] implements the
 //! rules of the format. These rules define which frames are intact and how they are found.
 
 use super::framer::LENGTH_BYTES;
 
-/// Minimum number of zero bytes, at the place of an expected frame, that are unwritten space. With
-/// CRC-16, with CRC-32 and without a checksum, zeros can be read as empty frames. This many zeros
-/// in a row count as unwritten space nevertheless.
+/// Minimum number of successive zero bytes, in the place of a frame, that count as unwritten space.
+/// With CRC-16, with CRC-32 and without a checksum, zeros can be read as empty frames.
+/// Nevertheless, at least 64 successive zeros count as unwritten space.
 pub const ZEROS_MIN: usize = 64;
-/// Maximum length of a frame that is hashed without regard to the budget during a search.
+/// During a search, frames up to this length are hashed even if the budget is exhausted.
 pub const SHORT_BYTES_SEARCHED: u64 = 256;
-/// Maximum length of a frame that is hashed without regard to the budget at an offset where a frame
-/// is expected, that is, after another frame.
+/// Directly after another frame, frames up to this length are hashed even if the budget is
+/// exhausted.
 pub const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
-/// Maximum number of ends of later frames that are tried as the end of a damaged frame.
+/// Maximum number of later frames whose ends are tried as the end of a damaged frame.
 pub(super) const REPAIR_ATTEMPTS_MAX: usize = 16;
-/// Number of bytes that a search may hash without result before it has advanced.
+/// Initial budget of bytes that a search may hash without finding a frame.
 const HASH_BUDGET_MIN: u64 = 64 << 20;
-/// Number of further bytes that a search may hash without result for each byte that it has
-/// advanced.
+/// Growth of the budget, in bytes to hash, for each byte by which the search advances.
 const HASH_BUDGET_PER_BYTE: u64 = 8;
 
-/// The number of bytes that searches have hashed without finding an intact frame. The limit on this
-/// number keeps the work linear on hostile input, where every byte seems to begin a long frame.
-/// Above the limit only short frames are hashed, because they cost little.
+/// The number of bytes that searches have hashed without finding an intact frame. The limit keeps
+/// the work linear for hostile input, in which every byte seems to begin a long frame. Above the
+/// limit only short frames are hashed, because they cost little.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HashBudget {
     /// Bytes hashed so far.
@@ -61,7 +60,7 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn end(&mut self) -> Result<u64, Self::Error>;
 
-    /// Returns the number of zero bytes at `offset`.
+    /// Returns the number of successive zero bytes from `offset` on.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -80,17 +79,17 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn next_intact(&mut self, from: u64, limit: u64) -> Result<Option<u64>, Self::Error>;
 
-    /// Returns the end of the damaged frame at `offset` according to its own length, and a second
-    /// offset. The second is the offset of the intact frame that follows, or the end of the stream.
-    /// Empty frames may lie between the two offsets. Returns `None` if neither an intact frame nor
-    /// the end of the stream follows.
+    /// Returns the end of the damaged frame at `offset` according to its own length field, and a
+    /// second offset. The second offset is the start of the next intact frame, or the end of the
+    /// stream. Empty frames may lie between the two offsets. Returns `None` if neither an intact
+    /// frame nor the end of the stream follows the declared end.
     ///
     /// # Errors
     /// The stream cannot be read.
     fn declared_end(&mut self, offset: u64) -> Result<Option<(u64, u64)>, Self::Error>;
 
-    /// Returns the end of the intact frame at `at`. Called during the repair of the frame at
-    /// `offset`.
+    /// Returns the end of the intact frame that begins at `at`. Called during the repair of the
+    /// frame at `offset`.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -102,8 +101,8 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn is_proven(&mut self, offset: u64, end: u64) -> Result<bool, Self::Error>;
 
-    /// Returns the end of the damaged frame at `offset`, if that frame ends at `end` or before
-    /// empty frames that end at `end`.
+    /// Returns the proven end of the damaged frame at `offset`. This is `end` or the start of a
+    /// series of empty frames up to `end`.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -119,7 +118,7 @@ pub enum ResyncRange {
     Repaired(u64),
     /// Damage up to an intact frame, with the offset of that frame.
     Damaged(u64),
-    /// Damage without an intact frame in it.
+    /// Damage that contains no intact frame.
     DamagedTo {
         /// The end of the damaged frame according to its own length, or the end of the stream.
         end: u64,
@@ -175,8 +174,9 @@ pub fn resync<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<ResyncRan
     Ok(ResyncRange::DamagedTo { end, next })
 }
 
-/// Returns the end of the damaged frame at `offset`, if its checksum proves that the frame ends
-/// after one of the frames at or after `end`. The frames up to there are then part of its payload.
+/// Returns the end of the damaged frame at `offset`, if its checksum proves that it ends together
+/// with a later frame at or after `end`. The payload of the damaged frame then contains all frames
+/// up to its end.
 fn repaired_beyond<S: DamagedStream>(
     stream: &mut S,
     offset: u64,

@@ -1,8 +1,8 @@
 //! Salvage, which reads a damaged stream and resynchronizes after every damaged range.
 //!
 //! A frame's checksum covers its payload, not its length, so after a damaged frame the start of the
-//! next frame is unknown. The search tries every offset, with cheap tests first. It accepts a
-//! candidate when the evidence for a frame is strong enough ([`EVIDENCE_BITS`]). The evidence
+//! next frame is unknown. The search tries every offset, with cheap tests first. The search accepts
+//! a candidate when the evidence for a frame is strong enough ([`EVIDENCE_BITS`]). The evidence
 //! consists of the checksum of the candidate, its FlatBuffers identifier, and the frames that
 //! follow it without a gap.
 
@@ -14,23 +14,23 @@ use super::resync::{
     resync, zeros_end,
 };
 
-/// Bits of evidence that a candidate needs. By chance, so much evidence occurs at one of 2^32
-/// offsets.
+/// Minimum number of bits of evidence for a candidate. In random bytes, this much evidence occurs
+/// at one of 2^32 offsets.
 const EVIDENCE_BITS: usize = 32;
-/// Bits of evidence in a known FlatBuffers identifier, which has four bytes.
+/// Bits of evidence from a known FlatBuffers identifier. An identifier has four bytes.
 const IDENTIFIER_BITS: usize = 32;
-/// Bits of evidence in a possible length. With a limit of 16 MiB, one of 256 random numbers is a
-/// possible length.
+/// Bits of evidence from a length field with a possible value. With a limit of 16 MiB, one of 256
+/// random values of a length field is a possible length.
 const LENGTH_BITS: usize = 8;
-/// Bits of evidence in a frame that ends exactly where the stream ends.
+/// Bits of evidence from a frame that ends exactly at the end of the stream.
 const END_BITS: usize = 16;
 /// Offset of a FlatBuffer's identifier in its payload.
 const IDENTIFIER_OFFSET: usize = 4;
 /// Length of a FlatBuffer's identifier.
 const IDENTIFIER_BYTES: usize = 4;
-/// Length in bytes above which candidates are restricted if there are no identifiers. Hashing
-/// longer candidates may then use only half of the budget, because payloads are full of small
-/// numbers that could be lengths. Candidates after which another frame could begin are exempt.
+/// Length in bytes above which the hashing of candidates is limited if there are no identifiers.
+/// Longer candidates may use only half of the hashing budget, because payloads are full of small
+/// integers that look like lengths. A candidate is exempt if another frame could begin at its end.
 const ISOLATED_BYTES_MAX: u64 = 4 << 10;
 
 /// A region of a damaged stream. The regions of a stream follow one another without a gap.
@@ -49,7 +49,7 @@ pub struct SalvagedRegion<'a> {
 pub enum RegionContent<'a> {
     /// The payload of an intact frame.
     Frame(&'a [u8]),
-    /// The payload of a frame of which only the length was damaged, as the checksum proves.
+    /// The payload of a frame whose checksum proves that only its length was damaged.
     Repaired(&'a [u8]),
     /// Bytes that are not an intact frame. At the end of a stream that was being written, these
     /// bytes may be a torn tail.
@@ -89,12 +89,12 @@ pub fn salvage<D: SliceDeframer>(bytes: &[u8], deframer: D) -> Salvage<'_, D> {
     Salvage::new(bytes, deframer)
 }
 
-/// Iterates over the regions of a damaged stream. The iteration never modifies the stream. Its time
-/// is linear in the length of the stream, and its memory is constant.
+/// Iterates over the regions of a damaged stream. The iteration never modifies the stream. The time
+/// is linear in the length of the stream, and the memory is constant.
 ///
 /// Without identifiers, XXH3 and CRC-32 are enough to find a single intact frame of at most 64 KiB
-/// between two damaged ones. With CRC-16 two intact frames in a row are needed, and without a
-/// checksum four. With identifiers, one frame of any length is found under any checksum.
+/// between two damaged ones. CRC-16 needs two successive intact frames, and a stream without
+/// checksums needs four. With identifiers, a single frame of any length is found with any checksum.
 #[derive(Debug, Clone)]
 pub struct Salvage<'a, D> {
     bytes: &'a [u8],
@@ -120,8 +120,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         }
     }
 
-    /// Requires one of these FlatBuffers identifiers in every payload. Payloads without one count
-    /// as damage.
+    /// Requires one of these FlatBuffers identifiers in every payload. A payload without a listed
+    /// identifier counts as damage.
     #[must_use]
     pub fn with_identifiers(mut self, identifiers: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
         self.identifiers = identifiers;
@@ -170,7 +170,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         }
     }
 
-    /// Returns the bytes from `offset` to the end of the stream.
+    /// Returns the bytes from `offset` up to the end of the stream.
     fn rest(&self, offset: u64) -> Option<&'a [u8]> {
         self.bytes.get(usize::try_from(offset).ok()?..)
     }
@@ -213,7 +213,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         self.evidence_end(offset).is_some()
     }
 
-    /// Returns the end of the evidence for a frame at `offset`, if it is strong enough.
+    /// Returns the end of the frames that are the evidence for a frame at `offset`, or `None` if
+    /// the evidence is not strong enough.
     fn evidence_end(&mut self, offset: u64) -> Option<u64> {
         let checksum_bits = 8 * self.deframer.checksum_bytes();
         let identifier_bits = if self.identifiers.is_empty() { 0 } else { IDENTIFIER_BITS };

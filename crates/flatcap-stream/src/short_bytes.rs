@@ -1,14 +1,14 @@
-//! Copies and comparisons of short payloads without the function call that the compiler makes for
-//! an unknown length.
+//! Inlined copies and comparisons of short payloads. They avoid the function call that the compiler
+//! emits if it does not know a length.
 
-/// Maximum length of a copy that is inlined, in bytes. Above it, the inlined copy takes longer than
-/// the call.
+/// Maximum length of a copy that is inlined, in bytes. For longer copies, the inlined code takes
+/// longer than the function call.
 const SHORT_BYTES_MAX: usize = 64;
 
 /// Copies `from` to `to`.
 ///
 /// # Panics
-/// If the two lengths differ.
+/// Panics if the lengths of the two slices differ.
 #[inline]
 pub fn copy(to: &mut [u8], from: &[u8]) {
     match from.len() {
@@ -20,11 +20,11 @@ pub fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// Like [`copy`], but only the case of 32 to 64 bytes is inlined, for callers whose payloads mostly
+/// Like [`copy`], but inlines only the case of 32 to 64 bytes, for callers whose payloads mostly
 /// have these lengths.
 ///
 /// # Panics
-/// The same conditions as [`copy`].
+/// Panics in the same cases as [`copy`].
 #[inline]
 pub fn copy_small(to: &mut [u8], from: &[u8]) {
     match from.len() {
@@ -38,8 +38,8 @@ fn copy_other(to: &mut [u8], from: &[u8]) {
     copy(to, from);
 }
 
-/// Copies N to 2 N bytes with two moves of known length. The first N bytes and the last N bytes may
-/// overlap.
+/// Copies between N and 2 N bytes with two moves of N bytes each. The first N bytes and the last N
+/// bytes may overlap.
 #[inline]
 fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "source and destination of a copy must have the same length");
@@ -88,7 +88,7 @@ pub fn equal(ours: &[u8], theirs: &[u8]) -> bool {
         }
 }
 
-/// Compares N to 2 N bytes by the first N bytes and the last N bytes, which may overlap.
+/// Compares N to 2 N bytes in two parts, the first N bytes and the last N bytes, which may overlap.
 #[inline]
 fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
     // `&` instead of `&&` avoids a branch between the two comparisons.

@@ -17,7 +17,7 @@ pub struct SliceReader<'a, D> {
     /// Length of the previous frame. The next frame probably has the same length, see
     /// [`advance`](Self::advance).
     stride: usize,
-    /// Offset of the frame that failed.
+    /// Offset of the frame that caused the error.
     failed_at: Option<usize>,
 }
 
@@ -27,13 +27,13 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         Self { bytes, rest: bytes, deframer, stride: 0, failed_at: None }
     }
 
-    /// Returns the offset of the next frame, or of the frame that failed.
+    /// Returns the offset of the next frame, or of the frame that caused the error.
     pub fn offset(&self) -> usize {
         self.failed_at.unwrap_or(self.bytes.len() - self.rest.len())
     }
 
-    /// Continues at `offset`, which must be the offset of a frame or the end. After the end there
-    /// are no frames.
+    /// Continues at `offset`, which must be the offset of a frame or the end. If `offset` is after
+    /// the end, there are no more frames.
     pub fn seek(&mut self, offset: usize) {
         self.rest = self.bytes.get(offset..).unwrap_or_default();
         self.failed_at = None;
@@ -81,21 +81,21 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         }
     }
 
-    /// Skips the frame that failed according to its length field, and returns its offset. Reading
-    /// may then continue after a whole frame that was rejected because of its checksum or by a
+    /// Skips the frame that caused the error, by its length field, and returns its offset. Reading
+    /// may continue if the frame was complete and was rejected because of its checksum or by a
     /// validator.
     ///
     /// # Errors
-    /// `UnexpectedEof`, `InvalidFrame`: reading cannot continue after such a frame.
+    /// `UnexpectedEof` or `InvalidFrame` if the length field is not valid. Reading cannot continue.
     pub fn skip_refused(&mut self) -> Result<Option<usize>> {
         self.seek(self.offset());
         self.skip_frame()
     }
 
-    /// Divides the remaining frames into at most `parts` readers, for example one per thread. The
-    /// readers are in order and have about equal numbers of bytes. If there are few frames, there
-    /// are fewer readers. Reads each header exactly once. A frame that cannot be skipped belongs to
-    /// the last part, whose reader returns the error.
+    /// Divides the remaining frames among at most `parts` readers, for example one per thread. The
+    /// readers are in the order of the frames, and their parts have about equal lengths. If there
+    /// are fewer frames than `parts`, there are fewer readers. Reads each header exactly once. A
+    /// frame that cannot be skipped belongs to the last part, whose reader returns the error.
     pub fn split(mut self, parts: usize) -> Vec<Self>
     where
         D: Clone,
@@ -113,8 +113,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         readers
     }
 
-    /// Returns a reader of the frames between two offsets. Offsets stay relative to the whole
-    /// slice.
+    /// Returns a reader of the frames between two offsets. The offsets of the returned reader are
+    /// relative to the start of the original slice.
     fn part(&self, from: usize, to: usize) -> Self
     where
         D: Clone,
@@ -127,10 +127,11 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
     /// Advances past a frame of `length` bytes.
     ///
     /// The position of the next header depends on the length in this header, which must arrive from
-    /// memory first. The processor would therefore wait for one cache miss per frame, one after the
-    /// other. Frames of one source mostly have the same length. So this method compares the length
-    /// with the length of the previous frame and, if they are equal, adds the latter. The processor
-    /// predicts the result of the comparison and fetches the next header ahead.
+    /// memory first. Without prediction, the processor would wait for a cache miss at each frame
+    /// before it can request the next header. Frames of one source mostly have the same length. So
+    /// this method compares the length with the length of the previous frame. If they are equal, it
+    /// adds the previous length. The processor predicts the result of the comparison and fetches
+    /// the next header ahead.
     #[inline]
     fn advance(&mut self, length: usize) {
         if length != self.stride {
@@ -139,8 +140,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         self.rest = self.rest.get(self.stride..).unwrap_or_default();
     }
 
-    /// Stores the length. Not inlined, so that the compiler does not see that both branches add the
-    /// same number.
+    /// Stores the length. This function is not inlined, so that the compiler does not see that both
+    /// branches add the same length.
     #[inline(never)]
     fn set_stride(&mut self, length: usize) {
         self.stride = length;

@@ -6,8 +6,8 @@ use flatbuffers::{InvalidFlatbuffer, Verifier, VerifierOptions};
 
 use super::error::{Error, Result};
 
-/// A rule for payloads. A validator checks the bytes in place without a copy. Only a rejection
-/// allocates memory, for its reason.
+/// A rule for payloads. A validator checks the bytes in place without a copy. The validator
+/// allocates memory only when it rejects a payload, for the text of the reason.
 pub trait Validator: Send + Sync {
     /// Accepts or rejects a payload.
     ///
@@ -81,7 +81,7 @@ impl TableRootValidator {
     /// Default limit on the number of tables.
     const TABLES_MAX: usize = 1_000_000;
 
-    /// Allows 64 levels and a million tables.
+    /// Creates a validator that allows 64 levels of nested tables and a million tables.
     pub const fn new() -> Self {
         Self::with_limits(Self::DEPTH_MAX, Self::TABLES_MAX)
     }
@@ -91,8 +91,8 @@ impl TableRootValidator {
         Self { max_depth, max_tables }
     }
 
-    /// Returns the error for a rejected payload. The error has the verifier's message, or says that
-    /// the payload is too short or that the table ends outside the payload.
+    /// Returns the error for a rejected payload. The error contains the verifier's message, or says
+    /// that the payload is too short or that the table ends outside the payload.
     #[cold]
     fn refusal(&self, payload: &[u8]) -> Error {
         let Some(root) = payload.first_chunk::<4>() else {
@@ -131,7 +131,7 @@ impl Validator for TableRootValidator {
 /// The function that verifies one root type, with the signature that flatc generates.
 type Verify = fn(&VerifierOptions, &[u8]) -> std::result::Result<(), InvalidFlatbuffer>;
 
-/// Accepts FlatBuffers of one type, according to its generated verifier:
+/// Accepts FlatBuffers of one type, which the type's generated verifier checks:
 ///
 /// ```
 /// use flatcap_stream::{TypedValidator, Validator};
@@ -239,8 +239,8 @@ impl fmt::Debug for CompositeValidator {
 }
 
 /// Returns whether the root table and its vtable are aligned and lie within the payload. Returns
-/// `None` if one of the offsets or lengths lies outside the payload. The verifier checks the same,
-/// except for the end of the table.
+/// `None` if one of the offsets or lengths lies outside the payload. The verifier of `flatbuffers`
+/// makes the same checks, but does not check the end of the table.
 #[inline]
 fn root_table_fits(payload: &[u8]) -> Option<bool> {
     let table = u32::from_le_bytes(*payload.first_chunk()?) as usize;
@@ -327,8 +327,8 @@ mod tests {
         assert!((100..3_900).contains(&accepted.get()), "{} of 4,000", accepted.get());
     }
 
-    /// Checks the payload with the verifier of the library, and reads the end of the table from the
-    /// vtable.
+    /// Checks the payload with the verifier of `flatbuffers`, and takes the end of the table from
+    /// the vtable.
     fn is_verified_table(payload: &[u8], table: usize) -> bool {
         let options = limits(64, 1_000_000);
         if Verifier::new(&options, payload).visit_table(table).is_err() {

@@ -84,7 +84,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// The errors of the message; `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
+    /// The errors of the message. `InvalidFrame` or `ValidationFailed`, in which case nothing is
+    /// written. `Io` if the sink fails.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();
@@ -112,10 +113,11 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Writes the finished message of the caller's builder.
     ///
     /// # Errors
-    /// `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
+    /// `InvalidFrame` or `ValidationFailed`, in which case nothing is written. `Io` if the sink
+    /// fails.
     ///
     /// # Panics
-    /// If the builder is not finished.
+    /// Panics if the builder is not finished.
     #[inline]
     pub fn write_finished<A2: Allocator>(&mut self, builder: &mut FlatBufferBuilder<'_, A2>) -> Result<()> {
         self.framer.frame_and_write(&mut self.sink, builder.finished_data())
@@ -124,7 +126,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Writes a payload.
     ///
     /// # Errors
-    /// `InvalidFrame` or `ValidationFailed`, with nothing written; `Io`.
+    /// `InvalidFrame` or `ValidationFailed`, in which case nothing is written. `Io` if the sink
+    /// fails.
     #[inline]
     pub fn write_payload(&mut self, payload: &[u8]) -> Result<()> {
         self.framer.frame_and_write(&mut self.sink, payload)
@@ -151,7 +154,7 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
         &self.sink
     }
 
-    /// Returns the sink mutably. Writing to it directly breaks the stream.
+    /// Returns the sink mutably. Writing directly to the sink breaks the framing of the stream.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.sink
     }

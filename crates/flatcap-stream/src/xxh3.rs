@@ -1,13 +1,13 @@
 //! XXH3-64 with seed 0 and the default secret, computed with the widest vectors of the processor.
-//! The bytes can be copied in the same pass.
+//! The function can copy the input in the same pass.
 //!
 //! The crate `twox-hash` handles most lengths up to 240 bytes, and all lengths on processors
 //! without AVX2. The other lengths are implemented here for three reasons:
 //!
 //! - Lengths of 17 to 128 bytes, typical of telemetry, are hashed inline.
-//! - AVX-512 shortens the time of medium payloads by a quarter.
-//! - When a payload is framed, it is hashed from the same registers through which it is copied, so
-//!   hashing costs almost no more than copying.
+//! - AVX-512 reduces the time for hashing medium payloads by a quarter.
+//! - During framing, the hash uses the same registers as the copy of the payload, so hashing costs
+//!   almost no more than copying.
 //!
 //! The algorithm follows the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 
@@ -47,7 +47,7 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
 /// Copies `from` to `to` and returns the XXH3-64 of the bytes.
 ///
 /// # Panics
-/// If the two lengths differ.
+/// Panics if the lengths of `from` and `to` differ.
 #[inline]
 pub(super) fn copy_and_hash(from: &[u8], to: &mut [u8]) -> u64 {
     if from.len() <= SHORT_BYTES_MAX {
@@ -109,7 +109,8 @@ fn avalanche(sum: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-/// Hashes the remaining lengths. Not inlined, to keep the callers' loops over short payloads small.
+/// Hashes the remaining lengths. This function is not inlined, so that the callers' loops over
+/// short payloads remain small.
 #[inline(never)]
 fn hash_other(bytes: &[u8]) -> u64 {
     let long = if bytes.len() > SHORT_BYTES_MAX { long::hash(bytes, long::Nowhere) } else { None };
@@ -138,7 +139,7 @@ mod long {
     /// Number of bytes after which the accumulators are scrambled, because the secret is used up.
     const BLOCK_BYTES: usize = 16 * STRIPE_BYTES;
     /// Number of blocks by which the prefetch of a long input is ahead of the hashing. A long input
-    /// may be in main memory, which is far slower than the accumulators.
+    /// may be in main memory. Reading main memory is far slower than accumulating.
     const BLOCKS_AHEAD: usize = 2;
     /// Minimum number of blocks of an input that is prefetched.
     const LONG_BLOCKS: usize = 16;
@@ -207,10 +208,10 @@ mod long {
         None
     }
 
-    /// The same steps for both widths, that is, for one vector of 64 bytes or two of 32 bytes. The
-    /// vectors are fields and not elements of an array, because the functions of iterators are
-    /// compiled without the feature of the processor. If the compiler does not inline all of these
-    /// functions, hashing takes ten times as long.
+    /// The steps of the hash for both vector widths: one vector of 64 bytes or two vectors of 32
+    /// bytes. The vectors are fields and not elements of an array, because the functions of
+    /// iterators are compiled without the feature of the processor. If the compiler does not inline
+    /// all of these functions, hashing takes ten times as long.
     macro_rules! by_vectors {
         ($name:ident, $feature:literal, $vector:ty, [$($part:ident at $at:literal),+], {
             $load:ident, $store:ident, $xor:ident, $add:ident, $multiply:ident, $right:ident, $left:ident, $swap:ident,
@@ -343,8 +344,8 @@ mod long {
         }
     }
 
-    /// Returns 64 bytes of the secret. Each offset is a constant, or 8 times the number of a stripe
-    /// in its block of 16 stripes, so all offsets are in bounds.
+    /// Returns 64 bytes of the secret. Each offset is a constant, or 8 times the index of a stripe
+    /// in its block of 16 stripes. So all offsets are in bounds.
     #[inline]
     fn secret_at(offset: usize) -> &'static Stripe {
         SECRET.get(offset..).and_then(<[u8]>::first_chunk).unwrap_or(&[0; STRIPE_BYTES])

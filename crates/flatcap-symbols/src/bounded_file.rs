@@ -55,7 +55,7 @@ impl BoundedFile {
         self.length
     }
 
-    /// Returns the size and the time of the last modification.
+    /// Returns the size and the modification time of the file.
     pub(crate) fn version(&self) -> Option<ObjectVersion> {
         Some(ObjectVersion { bytes: self.length, modified_ns: self.modified_ns? })
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// Maximum length of a build id, in bytes, because the kernel records at most 20
+/// Maximum length of a build id, in bytes. The kernel records at most 20 bytes
 /// (`BUILD_ID_SIZE_MAX`).
 const BYTES_MAX: usize = 20;
 
@@ -27,8 +27,8 @@ impl BuildId {
         Self::new(&bytes?).filter(|_| rest.is_empty())
     }
 
-    /// Returns the path of the file with this ending below a directory of debug information, for
-    /// example `ab/cdef.debug`.
+    /// Returns the path of a file below a directory of debug information, for example
+    /// `ab/cdef.debug` for the ending `.debug`.
     pub(crate) fn path_in(&self, tree: &Path, ending: &str) -> PathBuf {
         let hex = self.to_string();
         let (folder, name) = hex.split_at_checked(2).unwrap_or_default();

@@ -29,10 +29,10 @@ pub struct ObjectKey {
     pub build_id: Option<BuildId>,
     /// The version of a file without a build id, if it was recorded.
     pub version: Option<ObjectVersion>,
-    /// The process, for memory without a file.
+    /// The process that owned the memory, if the object is memory without a file.
     pub process: Option<CodeProcess>,
-    /// The boot of the host, for a kernel and for a process, because addresses of modules and
-    /// process ids change with each boot.
+    /// The boot id of the host, for kernels and processes. Module addresses and process ids change
+    /// with each boot.
     pub boot_id: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct ObjectVersion {
     pub modified_ns: i64,
 }
 
-/// A process that was sampled.
+/// A process from which samples were taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub struct CodeProcess {
     /// Process id.
@@ -57,10 +57,10 @@ pub struct CodeProcess {
 /// A location in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeLocation {
-    /// The offset, as the kind of the object defines it.
+    /// The meaning of the offset depends on the kind of the object.
     pub offset: u64,
-    /// Whether the offset is the address to which a call returns. That address may already belong
-    /// to the next function, so the byte before it is looked up.
+    /// Whether the offset is the return address of a call. A return address may already belong to
+    /// the next function, so the byte before it is looked up.
     pub is_return: bool,
 }
 

@@ -14,16 +14,16 @@ use crate::demangling::demangled;
 use crate::elf_file::{ElfFile, SectionCodec};
 use crate::error::SymbolError;
 
-/// Maximum number of bytes of all debug information of a file, uncompressed. If a file has more,
-/// the names of its functions come only from the symbol table.
+/// Maximum size in bytes of all uncompressed debug information of a file. If a file has more, the
+/// names of its functions come only from the symbol table.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of bytes of the line tables, which take up to 24 times as much memory.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum nesting of entries. Compilers write about 30 levels. Reading entries is recursive.
 const DEPTH_MAX: isize = 512;
 /// Maximum number of address ranges of all functions. Each range takes 32 bytes. Many entries can
-/// share one list of ranges, which is then stored separately for each entry. A browser has about 5
-/// million ranges.
+/// share one list of ranges, which is then stored separately for each entry. The binary of a web
+/// browser has about 5 million ranges.
 const RANGES_MAX: usize = 16 << 20;
 /// Maximum number of inlined functions that are shown for one address.
 const INLINED_MAX: usize = 32;
@@ -83,7 +83,7 @@ impl DebugInfo {
         names
     }
 
-    /// Returns the approximate memory that it takes, in bytes.
+    /// Returns the approximate memory that the debug information takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes
     }
@@ -96,8 +96,8 @@ impl fmt::Debug for DebugInfo {
 }
 
 /// Returns whether the entries can be read without using too much of the stack, and whether their
-/// ranges fit into memory. A damaged unit is checked only up to its damage, because it is later not
-/// read beyond the damage either.
+/// ranges fit into memory. A damaged unit is checked only up to the damage, because later reads
+/// also end there.
 fn is_bounded(dwarf: &Dwarf<FileBytes>) -> bool {
     let mut left = RANGES_MAX;
     let mut units = dwarf.units();
@@ -183,8 +183,8 @@ fn content(elf: &ElfFile, name: &str, limit: u64) -> Result<Vec<u8>, SymbolError
 mod tests {
     use super::*;
 
-    /// Abbreviations of a unit, a function and an inlined function, each with nested entries and
-    /// without attributes, and of a function with ranges.
+    /// Abbreviations for a unit, a function and an inlined function, without attributes but with
+    /// nested entries. Also an abbreviation for a function with ranges.
     const ABBREVIATIONS: [u8; 24] =
         [1, 0x11, 1, 0, 0, 2, 0x2e, 1, 0, 0, 3, 0x1d, 1, 0, 0, 4, 0x2e, 0, 0x55, 0x17, 0, 0, 0, 0];
 

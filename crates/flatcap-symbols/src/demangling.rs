@@ -1,15 +1,14 @@
-//! Converts the names in files to the names in the source code.
+//! Demangles names: converts the symbol names in files to the names in the source code.
 
 use std::fmt;
 
 use cpp_demangle::DemangleOptions;
 
-/// Maximum number of bytes of a name. A few bytes in a file can describe a name that is larger than
-/// any memory.
+/// Maximum number of bytes of a name. A few bytes in a file can describe a name that exceeds any
+/// memory.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
-/// Returns the name in the source code, if it is a name of Rust or C++. Returns other names
-/// unchanged.
+/// Returns the source-code name for a mangled Rust or C++ name. Returns other names unchanged.
 pub(crate) fn demangled(name: &str) -> String {
     let mut text = BoundedText(String::new());
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
@@ -25,7 +24,7 @@ pub(crate) fn demangled(name: &str) -> String {
     name.to_owned()
 }
 
-/// A string whose length is limited to the length of the longest name.
+/// A string whose length is limited to `NAME_BYTES_MAX`.
 struct BoundedText(String);
 
 impl fmt::Write for BoundedText {

@@ -17,16 +17,16 @@ use crate::error::SymbolError;
 /// Maximum number of bytes of a table of segments or sections, which has at most 65,535 entries of
 /// 64 bytes.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// Maximum number of bytes of the names of all sections, and of a note.
+/// Maximum size of the table of section names, and maximum size of a note, in bytes.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
-/// Maximum number of bytes of a section's name that are kept. Names that are looked up have fewer
-/// than 20.
+/// Maximum number of bytes of a section's name that are kept. The names that this program looks up
+/// have fewer than 20 bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// Maximum number of notes that are searched for the build id. Files have about three.
 const NOTES_MAX: usize = 64;
 /// Size of the smallest page, in bytes. Page sizes of other hosts are multiples of it.
 const PAGE_BYTES: u64 = 4096;
-/// Length of the larger of the two file headers, in bytes.
+/// Length of an ELF header in bytes, in the larger of its two forms (32 and 64 bit).
 const HEADER_BYTES: u64 = 64;
 
 /// An ELF file that is open.
@@ -55,7 +55,7 @@ pub(crate) struct LoadedSegment {
 pub(crate) struct ElfSection {
     pub(crate) name: String,
     pub(crate) content: SectionContent,
-    /// Number of another section. For a symbol table, this is the section with the names.
+    /// Number of another section. For a symbol table, the index of the section with its names.
     pub(crate) link: usize,
     /// Whether the section has code.
     pub(crate) is_code: bool,
@@ -167,10 +167,10 @@ impl ElfFile {
 
     /// Returns the address of the code at an offset of the executable, for a debug file. A debug
     /// file lacks the bytes of segments, so its own offsets may be useless. GNU ld and gold place
-    /// code so that its address minus the address of the first segment equals its offset. This is
-    /// not so with lld and mold. Their addresses are some pages further, and their code does not
-    /// begin at a page boundary. For files of lld and mold this method returns `None`, and the
-    /// executable is needed too.
+    /// code so that its address minus the address of the first segment equals its offset. The
+    /// linkers lld and mold do not do this. With lld and mold, the address of the code is some
+    /// pages larger, and the code does not begin at a page boundary. For files of lld and mold this
+    /// method returns `None`, and the executable is needed too.
     pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
         let first = self.segments.first()?.address;
         let address = first.checked_add(offset)?;
@@ -259,7 +259,7 @@ where
     Ok(())
 }
 
-/// Returns the build id in the notes of the kernel of this host.
+/// Returns the build id in the notes of the running kernel.
 pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<BuildId> {
     build_id::<FileHeader64<LittleEndian>>(notes, LittleEndian)
 }

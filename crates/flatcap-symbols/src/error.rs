@@ -14,11 +14,12 @@ pub enum SymbolError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The error of the system call, or an error for a file that is not regular.
+        /// The error of the system call, or an error that states that the file is not a regular
+        /// file.
         #[source]
         error: io::Error,
     },
-    /// The file is not a valid ELF file, or is a text of another form.
+    /// The file is not a valid ELF file, or is a text file with a wrong format.
     #[error("{} is malformed: {what}", path.display())]
     Malformed {
         /// The file.
@@ -38,7 +39,7 @@ pub enum SymbolError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The file has other code than the recorded file.
+    /// The code in the file differs from the code in the recorded file.
     #[error(
         "{} has the build id {found}, recorded is {recorded}: it was replaced since; a copy of the old one, or its \
          debug file, can be passed by --symbols DIR",
@@ -52,7 +53,7 @@ pub enum SymbolError {
         /// Build id in the recording.
         recorded: BuildId,
     },
-    /// The file has no build id, and another size or time of modification than the recorded one.
+    /// The file has no build id, and its size or modification time differs from the recorded one.
     #[error(
         "{} was modified since, and has no build id: a copy of the old one can be passed by --symbols DIR",
         path.display()
@@ -61,7 +62,8 @@ pub enum SymbolError {
         /// The file.
         path: PathBuf,
     },
-    /// The file with the functions of a process could belong to somebody else.
+    /// The map file with the functions of a process may belong to another user or to another
+    /// process.
     #[error("{} is not used: {why}; a copy can be passed by --symbols DIR", path.display())]
     Untrusted {
         /// The file.
@@ -69,7 +71,7 @@ pub enum SymbolError {
         /// The reason.
         why: &'static str,
     },
-    /// The file has no build id, or the recording has no build id of the file.
+    /// The file has no build id, or the recording does not contain the file's build id.
     #[error("{}: no build id in the {missing_in}, so it may be another file than the recorded one", path.display())]
     NoBuildId {
         /// The file.

@@ -1,7 +1,7 @@
 //! The addresses, rank and name of a function.
 
-/// The rank of functions of Go. They need no other ranks, because no two of them have the same
-/// address.
+/// The rank of functions of Go. Go functions need no other ranks, because no two of them have the
+/// same address.
 pub(crate) const GO_RANK: u8 = 0;
 
 /// The range of addresses of a function.

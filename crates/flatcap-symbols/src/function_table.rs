@@ -13,16 +13,17 @@ use crate::error::SymbolError;
 use crate::function_span::FunctionSpan;
 use crate::go_functions::GoFunctions;
 
-/// Maximum number of bytes of a symbol table. The table of a browser of 250 MB has about 30 MB.
+/// Maximum number of bytes of a symbol table. The symbol table of a web browser with a binary of
+/// 250 MB has about 30 MB.
 const SYMBOLS_BYTES_MAX: u64 = 512 << 20;
 /// Maximum number of functions of a file. Further functions are left out.
 const FUNCTIONS_MAX: usize = 4 << 20;
-/// Number of symbols that are read at once.
+/// Number of symbols that are read in one step.
 const CHUNK_SYMBOLS: u64 = 1 << 15;
 /// Maximum number of bytes of a name. Names of C++ with templates can be long.
 const NAME_BYTES_MAX: usize = 64 << 10;
-/// Number of symbols before the nearest one that are checked for an address, because functions may
-/// contain other functions.
+/// Number of earlier symbols that are also checked for an address. A function can lie inside
+/// another function.
 const OUTER_SYMBOLS_MAX: usize = 16;
 
 /// The functions of a file in the order of their addresses. Names are read on demand.
@@ -35,9 +36,9 @@ pub(crate) struct FunctionTable {
 }
 
 impl FunctionTable {
-    /// Reads the functions of a file. They come from its full symbol table, from the table of Go's
-    /// runtime, or from the table for dynamic linking. Returns `None` if the file lacks all of
-    /// these tables.
+    /// Reads the functions of a file. They come from the file's full symbol table, from the table
+    /// of the Go runtime, or from the table for dynamic linking. Returns `None` if the file lacks
+    /// all of these tables.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
             if content == SectionContent::DynamicSymbols
@@ -105,7 +106,8 @@ impl FunctionTable {
         Self { functions, names_offset, names_bytes }
     }
 
-    /// Returns the name, as in the file, of the function that has the code at an address.
+    /// Returns the name of the function that contains the code at an address. The name is not
+    /// demangled.
     pub(crate) fn name_at(&self, elf: &ElfFile, address: u64) -> Option<String> {
         let after = self.functions.partition_point(|function| function.begin <= address);
         let nearest = self.functions.get(..after)?.iter().rev().take(OUTER_SYMBOLS_MAX);
@@ -121,7 +123,7 @@ impl FunctionTable {
     }
 }
 
-/// Lowest rank of functions that have no length in the file.
+/// Lowest rank of functions whose lengths the file does not state.
 const LABEL_RANK: u8 = 3;
 
 /// Returns the location of a symbol, if it is a function.
@@ -158,7 +160,7 @@ where
     is_code.then_some(FunctionSpan { begin, rank, name, end })
 }
 
-/// Returns the address after a section, if the section has an address.
+/// Returns the address after the end of a section, if the section has an address.
 fn section_end(elf: &ElfFile, section: u16) -> Option<u64> {
     let section = elf.sections.get(usize::from(section))?;
     section.address.checked_add(section.bytes).filter(|_| section.address > 0)

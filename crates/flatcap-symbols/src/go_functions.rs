@@ -8,13 +8,14 @@ use crate::function_span::{FunctionSpan, GO_RANK};
 
 /// Maximum length of the table, in bytes. The table of a program of 100 MB has about 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
-/// Sections that contain the table. Programs at a fixed address have the first section, other
-/// programs the second.
+/// Sections that contain the table. Programs that are linked to a fixed address have the first
+/// section, and other programs have the second.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
-/// The first bytes of the table, since Go 1.18 and since Go 1.20 respectively.
+/// The magic at the start of the table. Go 1.18 introduced the first value, and Go 1.20 introduced
+/// the second one.
 const MAGICS: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];
-/// Length of an address, in bytes. Only programs with this length are read. The next constant is
-/// the position of the length in the header.
+/// Length of an address, in bytes. Only programs with 8-byte addresses are read. The next constant
+/// is the position of this length in the header.
 const POINTER_BYTES: u8 = 8;
 const POINTER_BYTES_AT: usize = 7;
 /// Positions of words in the header, after its first eight bytes.
@@ -32,7 +33,8 @@ pub(crate) struct GoFunctions {
 }
 
 impl GoFunctions {
-    /// Reads the table. Returns `None` if the program has no table, or a table of another form.
+    /// Reads the table. Returns `None` if the program has no such table, or if the table has an
+    /// unknown format.
     ///
     /// # Errors
     /// The table is too long, or cannot be read.

@@ -7,8 +7,8 @@ use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 #[derive(Debug)]
 pub(crate) struct KernelNames {
     image: Option<KernelImage>,
-    /// The list of the running kernel, if the recorded boot still runs. Only in this boot are
-    /// modules at the recorded addresses.
+    /// The symbol list of the running kernel, if the host has not rebooted since the recording.
+    /// Modules are at the recorded addresses only in this boot.
     of_boot: Option<KernelSymbols>,
 }
 
@@ -25,7 +25,8 @@ impl KernelNames {
         Self { image: Some(KernelImage::Files(files)), of_boot }
     }
 
-    /// Takes the kernel's own functions from a list of symbols of any boot of this kernel.
+    /// Takes the kernel's own functions from a symbol list that may come from any boot of this
+    /// kernel.
     pub(crate) fn of_list(list: KernelSymbols, of_boot: Option<KernelSymbols>) -> Self {
         Self { image: Some(KernelImage::List(list)), of_boot }
     }

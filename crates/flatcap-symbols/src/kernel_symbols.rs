@@ -14,8 +14,8 @@ const TEXT_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of bytes of a line.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// Assumed length of a module's last function, in bytes. It is also assumed for the kernel's last
-/// function, if the text does not state the end of the kernel.
+/// Assumed length of a module's last function, in bytes. This length is also assumed for the
+/// kernel's last function, if the text does not state the end of the kernel.
 const LAST_FUNCTION_BYTES: u64 = 4096;
 
 /// The functions of a kernel.
@@ -36,13 +36,13 @@ struct KernelFunction {
     /// Offset in `names` at which the function's name begins.
     name: usize,
     name_bytes: usize,
-    /// Number of the function's module, or 0 for the kernel itself.
+    /// Index of the function's module, or 0 for the kernel itself.
     module: u32,
 }
 
 impl KernelSymbols {
-    /// Reads the text. If it lacks `_text`, uses the first function that does not belong to a
-    /// module.
+    /// Reads the text. If the text has no symbol `_text`, uses the first function that does not
+    /// belong to a module instead.
     pub(crate) fn read(path: &Path) -> Result<Self, SymbolError> {
         let failed = |error| SymbolError::Read { path: path.to_owned(), error };
         let file = open_regular(path).map_err(failed)?;

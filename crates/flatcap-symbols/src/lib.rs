@@ -1,12 +1,13 @@
-//! Names of functions for the stacks of a recording.
+//! Finds the function names for the stacks of a recording.
 //!
-//! A recording has files, build ids and offsets. [`Symbolizer`] searches given directories for the
-//! file or its debug information, and ignores files with another build id. A file without a build
-//! id is used if its size and modification time equal the recorded ones.
+//! A recording contains paths of files, build ids and offsets. [`Symbolizer`] searches given
+//! directories for the file or its debug information, and ignores files with another build id. A
+//! file without a build id is used if its size and modification time equal the recorded ones.
 //!
-//! The library `blazesym` also does all of this. But it maps files, so that the reader is killed if
-//! a file is truncated, and it opens files that `.gnu_debuglink` names. Therefore this crate uses
-//! `object` for ELF files and `addr2line` for inlined functions, and searches for files itself.
+//! The library `blazesym` provides the same features. But it maps files, so the kernel kills the
+//! reading process if a file is truncated. It also opens files that `.gnu_debuglink` names.
+//! Therefore this crate uses `object` for ELF files and `addr2line` for inlined functions, and
+//! searches for files itself.
 //!
 //! This crate never waits for a file, never runs a program, and never trusts a length that a file
 //! states.

@@ -5,15 +5,15 @@ use std::path::{Component, Path, PathBuf};
 use crate::build_id::BuildId;
 use crate::code_location::{ObjectKey, ObjectKind};
 
-/// Directories in which distributions install debug information, by build id.
+/// Directory in which distributions install debug files that are named by build id.
 const SYSTEM_TREE: &str = "/usr/lib/debug/.build-id";
 
 /// A file that may belong to an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileCandidate {
     pub(crate) path: PathBuf,
-    /// Whether the file is in a directory that the user named. Only in such a directory a file
-    /// without a build id is accepted.
+    /// Whether the file is in a directory that the user named. A file without a build id is
+    /// accepted only in such a directory.
     pub(crate) is_named_by_user: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The functions of one object, from all files with information about it.
+//! The functions of one object, from all files that describe it.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,8 @@ pub(crate) struct ObjectSymbols {
     files: Vec<ElfFile>,
     /// The file whose segments map offsets to addresses.
     layout: usize,
-    /// The index of the file with the functions and their names, and the table of the functions.
+    /// The table of the functions, and the index of the file from which the functions and their
+    /// names come.
     table: Option<(usize, FunctionTable)>,
     debug_info: Option<DebugInfo>,
 }
@@ -72,8 +73,8 @@ impl ObjectSymbols {
         Ok(Self { files, layout, table, debug_info })
     }
 
-    /// Returns the names of the functions at a location, as in the files, with the innermost
-    /// function first. Returns an empty list if no function is known there.
+    /// Returns the names of the functions at a code location, the innermost function first. The
+    /// names are spelled as in the files. Returns an empty list if no function is known there.
     pub(crate) fn names_at(&self, place: RecordedOffset) -> Vec<String> {
         let Some(address) = self.address_of(place) else { return Vec::new() };
         let outer = self.table.as_ref().and_then(|(at, table)| table.name_at(self.files.get(*at)?, address));
@@ -101,7 +102,7 @@ impl ObjectSymbols {
     }
 }
 
-/// Returns whether a file has the code itself. A debug file does not contain the code.
+/// Returns whether a file contains machine code. A debug file contains no machine code.
 fn has_code(elf: &ElfFile) -> bool {
     elf.section(".text").is_some()
 }

@@ -1,9 +1,9 @@
-//! The functions that a just-in-time compiler writes to /tmp/perf-PID.map, in the form of the tool
-//! perf. Each function has a line with its address and its length, both in hexadecimal, and its
-//! name.
+//! The functions that a just-in-time compiler writes to /tmp/perf-PID.map, in the format that the
+//! tool perf defines. Each function has a line with its address and its length, both in
+//! hexadecimal, and its name.
 //!
-//! Anybody may create a file in /tmp. Therefore the file is used only if it belongs to the user of
-//! the process, is not a link, and cannot belong to another process with the same number.
+//! Anybody may create a file in /tmp. Therefore the file must not be a link, and the user of the
+//! process must own it. It also must not belong to another process with the same id.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,23 +26,23 @@ use crate::error::SymbolError;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Maximum number of functions in a map file. Further functions are left out.
 const FUNCTIONS_MAX: usize = 1 << 20;
-/// Maximum number of bytes read from a file about a process.
+/// Maximum number of bytes that are read from a file in /proc about a process.
 const PROC_BYTES_MAX: u64 = 16 << 10;
 /// Approximate number of bytes that a function takes in memory.
 const FUNCTION_BYTES: usize = 64;
-/// Number of the field with the start time of the process, in ticks since boot, among the fields
-/// after the name in /proc/PID/stat.
+/// Index of the process's start time among the fields after the name in /proc/PID/stat. The unit is
+/// ticks since boot.
 const START_FIELD: usize = 19;
 
-/// The functions of a process, by address. If two functions were at the same address at different
-/// times, the later line counts.
+/// The functions of a process, by address. If two functions occupied the same address at different
+/// times, the function on the later line is used.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
     text: Vec<u8>,
     functions: BTreeMap<u64, CompiledFunction>,
 }
 
-/// A function, whose key in the map is its first address.
+/// A function, whose key in the map is its start address.
 #[derive(Debug, Clone, Copy)]
 struct CompiledFunction {
     end: u64,
@@ -54,7 +54,7 @@ struct CompiledFunction {
 struct RunningProcess {
     folder: OwnedFd,
     user: u32,
-    /// The process id within the process's own namespace.
+    /// The process id in the PID namespace of the process.
     own_id: u32,
     /// The start time of the process since boot, in nanoseconds.
     start_ns: u64,
@@ -116,7 +116,7 @@ impl PerfMap {
         Self { text, functions: functions.0 }
     }
 
-    /// Returns the name of the function that has the code at an address.
+    /// Returns the name of the function that contains the code at an address.
     pub(crate) fn name_at(&self, address: u64) -> Option<String> {
         let (_, function) = self.functions.range(..=address).next_back()?;
         let (at, bytes) = function.name;
@@ -135,7 +135,7 @@ impl PerfMap {
 struct FunctionsByAddress(BTreeMap<u64, CompiledFunction>);
 
 impl FunctionsByAddress {
-    /// Adds a function, which replaces the functions that were at its addresses.
+    /// Adds a function, and removes the functions that overlap with its addresses.
     fn insert(&mut self, begin: u64, function: CompiledFunction) {
         let end = function.end;
         let before = self.0.range(..begin).next_back().map(|(begin, _)| *begin);
@@ -201,9 +201,9 @@ impl RunningProcess {
         })
     }
 
-    /// Opens the file of the process among the files that the process sees. Returns `None` if there
-    /// is no file, or if this process started after the sample, so that the sampled process was
-    /// another one with the same number.
+    /// Opens the map file of a running process below the root directory that this process sees.
+    /// Returns `None` if there is no file. Also returns `None` if the process started after the
+    /// sample, because its id belonged to another process at the time of the sample.
     fn open_map(&self, process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
         // The total time for which the host was suspended. Suspends after the sample only increase
         // it.
@@ -228,9 +228,9 @@ impl RunningProcess {
     }
 }
 
-/// Opens the file of a process that has ended. The file must have been written after the first
-/// sample of the process, by root or by the user who runs this program. The user of the process is
-/// not known any more.
+/// Opens the map file of a process that has ended. The file must have been written after the first
+/// sample of the process, by root or by the user who runs this program. The user who owned the
+/// process is no longer known.
 fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
     let shown = PathBuf::from(format!("/tmp/perf-{}.map", process.id));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -250,7 +250,7 @@ fn open_map_of_ended(process: CodeProcess) -> Result<Option<BoundedFile>, Symbol
     opened(&file, shown).map(Some)
 }
 
-/// Finds a file below a directory without any effect on the file. Returns `None` if the file does
+/// Finds a file below a directory, and has no effect on the file. Returns `None` if the file does
 /// not exist.
 fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd, Stat)>, SymbolError> {
     let failed = |error: Errno| SymbolError::Read { path: shown.to_owned(), error: error.into() };
@@ -273,7 +273,7 @@ fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd,
     Ok(Some((file, status)))
 }
 
-/// Opens a regular file that was found by `open_in` for reading.
+/// Opens for reading a regular file that `open_in` has found.
 fn opened(found: &OwnedFd, shown: PathBuf) -> Result<BoundedFile, SymbolError> {
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;

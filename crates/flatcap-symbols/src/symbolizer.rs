@@ -1,4 +1,4 @@
-//! Names of functions, and a cache of the data read from files.
+//! Finds function names, and caches the data that it reads from files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,8 +24,8 @@ const NAMES_BYTES_MAX: usize = 64 << 20;
 const OBJECTS_MAX: usize = 4096;
 /// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1024;
-/// The symbols of the running kernel. The next constant is the file with the kernel's notes, which
-/// contain its build id.
+/// The file with the symbols of the running kernel. The next constant is the file with the kernel's
+/// notes, which contain its build id.
 const KALLSYMS: &str = "/proc/kallsyms";
 const KERNEL_NOTES: &str = "/sys/kernel/notes";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -46,8 +46,8 @@ pub struct FunctionNames {
     /// The names, with at least one element and the innermost function first. Functions that were
     /// inlined precede the function into which they were inlined.
     pub names: Vec<String>,
-    /// Whether these are names of functions. If no function is known, `names` has one string with
-    /// the file and the offset.
+    /// Whether the elements of `names` are names of functions. If no function is known, `names` has
+    /// one string with the file and the offset.
     pub is_known: bool,
 }
 
@@ -57,10 +57,10 @@ enum ObjectSource {
     Files(Box<ObjectSymbols>),
     Kernel(Box<KernelNames>),
     Compiled(Box<PerfMap>),
-    /// The functions are not known, for this reason.
+    /// The functions are unknown, for the reason in the error.
     Failed(SymbolError),
-    /// No functions are known. This is the case for memory without a file, unless a just-in-time
-    /// compiler has written a file with its functions.
+    /// No functions are known. Memory without a file has no functions, unless a just-in-time
+    /// compiler has written a map file for it.
     Nothing,
 }
 
@@ -94,7 +94,8 @@ impl Symbolizer {
         names
     }
 
-    /// Returns the reasons why objects have no names so far, in the order of their paths.
+    /// Returns the reasons why objects have had no names so far, sorted by the paths of the
+    /// objects.
     pub fn errors(&self) -> Vec<&SymbolError> {
         let mut errors: Vec<(&ObjectKey, &SymbolError)> = self
             .objects
@@ -142,9 +143,9 @@ impl Symbolizer {
         }
     }
 
-    /// Reads the symbols of a kernel from its files, from the named directories, or from the
-    /// running kernel, if this is the recorded kernel. In the same boot, the running kernel adds
-    /// symbols that the other sources lack, such as symbols in modules.
+    /// Reads the symbols of a kernel from its files, from the specified directories, or from the
+    /// running kernel if that is the recorded kernel. If the host has not rebooted, the running
+    /// kernel adds symbols that the other sources lack, such as symbols in modules.
     fn kernel(&self, object: &ObjectKey) -> Result<ObjectSource, SymbolError> {
         let is_same_boot = is_this_boot(object.boot_id.as_deref());
         let modules = || is_same_boot.then(|| KernelSymbols::read(Path::new(KALLSYMS)).ok()).flatten();
@@ -174,8 +175,8 @@ impl Symbolizer {
 }
 
 impl ObjectSource {
-    /// Returns the approximate memory that the source takes, in bytes, or 0 if the source must not
-    /// be dropped and read again.
+    /// Returns the approximate memory that the source takes, in bytes. Returns 0 if the source must
+    /// not be dropped and read again.
     fn memory_bytes(&self) -> usize {
         match self {
             Self::Files(symbols) => symbols.memory_bytes(),
@@ -201,7 +202,7 @@ impl ObjectSource {
     }
 }
 
-/// Returns whether this is the boot ID of this host.
+/// Returns whether a recorded boot id is the current boot id of this host.
 fn is_this_boot(recorded: Option<&str>) -> bool {
     let boot_id = fs::read_to_string(BOOT_ID).unwrap_or_default();
     recorded.is_some_and(|recorded| recorded == boot_id.trim())

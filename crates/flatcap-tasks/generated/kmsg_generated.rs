@@ -52,7 +52,8 @@ impl<'a> LogLine<'a> {
   }
 
 
-  /// When, by the clock of the kernel log, which is CLOCK_MONOTONIC without its corrections: it deviates by up to 4 s a day.
+  /// Time of the line by the clock of the kernel log. It is CLOCK_MONOTONIC without its
+  /// corrections, and deviates from it by up to 4 s a day.
   #[inline]
   pub fn time(&self) -> u64 {
     // Safety:
@@ -60,7 +61,7 @@ impl<'a> LogLine<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(LogLine::VT_TIME, Some(0)).unwrap()}
   }
-  /// Number of the line since boot.
+  /// Sequence number of the line since boot.
   #[inline]
   pub fn sequence(&self) -> u64 {
     // Safety:
@@ -184,7 +185,7 @@ impl ::core::fmt::Debug for LogLine<'_> {
 pub enum KmsgOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// The lines since the last sample.
+/// The lines of the kernel log since the last sample.
 pub struct Kmsg<'a> {
   pub _tab: ::flatbuffers::Table<'a>,
 }
@@ -217,7 +218,7 @@ impl<'a> Kmsg<'a> {
   }
 
 
-  /// The lines, in the order of their numbers.
+  /// The lines, sorted by their sequence numbers.
   #[inline]
   pub fn lines(&self) -> ::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<LogLine<'a>>> {
     // Safety:
@@ -225,7 +226,7 @@ impl<'a> Kmsg<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<LogLine>>>>(Kmsg::VT_LINES, None).unwrap()}
   }
-  /// Lines that the kernel had overwritten before they were read, since the source was opened.
+  /// Count of lines that the kernel overwrote before they were read, since the source was opened.
   #[inline]
   pub fn lost(&self) -> u64 {
     // Safety:

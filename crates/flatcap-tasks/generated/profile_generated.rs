@@ -739,7 +739,7 @@ impl<'a> CodeObject<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(CodeObject::VT_PATH, None).unwrap()}
   }
-  /// The build id. Not present if it is not known.
+  /// The build id. The build id is not present if it is not known.
   #[inline]
   pub fn build_id(&self) -> Option<::flatbuffers::Vector<'a, u8>> {
     // Safety:
@@ -747,7 +747,8 @@ impl<'a> CodeObject<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(CodeObject::VT_BUILD_ID, None)}
   }
-  /// Size of a file that has no build id. Not present for others, and if it is not known.
+  /// Size of a file that has no build id. Not present for other objects, or if the size is not
+  /// known.
   #[inline]
   pub fn size(&self) -> Option<u64> {
     // Safety:
@@ -755,7 +756,8 @@ impl<'a> CodeObject<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(CodeObject::VT_SIZE, None)}
   }
-  /// Time of the last modification of a file that has no build id, since 1970. Not present for others, and if it is not known.
+  /// Time of the last modification of a file that has no build id, since 1970. Not present for
+  /// other objects, or if the time is not known.
   #[inline]
   pub fn modified(&self) -> Option<i64> {
     // Safety:
@@ -910,7 +912,8 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Profile::VT_BEGIN, Some(0)).unwrap()}
   }
-  /// All samples are before this time, on CLOCK_MONOTONIC. The next sample of the source begins here.
+  /// All samples are before this time, on CLOCK_MONOTONIC. The next sample of the source begins at
+  /// this time.
   #[inline]
   pub fn end(&self) -> u64 {
     // Safety:
@@ -918,7 +921,7 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Profile::VT_END, Some(0)).unwrap()}
   }
-  /// CPU time that each sample stands for.
+  /// CPU time that each stack sample represents.
   #[inline]
   pub fn interval(&self) -> u64 {
     // Safety:
@@ -934,7 +937,7 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, SampledThread>>>(Profile::VT_THREADS, None).unwrap()}
   }
-  /// The moments, in the order of time.
+  /// The stack samples in time order.
   #[inline]
   pub fn samples(&self) -> ::flatbuffers::Vector<'a, StackSample> {
     // Safety:
@@ -942,7 +945,7 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, StackSample>>>(Profile::VT_SAMPLES, None).unwrap()}
   }
-  /// The call chains, each once.
+  /// The call stacks. Each distinct stack is listed once.
   #[inline]
   pub fn stacks(&self) -> ::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Stack<'a>>> {
     // Safety:
@@ -950,7 +953,7 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Stack>>>>(Profile::VT_STACKS, None).unwrap()}
   }
-  /// The places in the code, each once.
+  /// The places in the code. Each distinct place is listed once.
   #[inline]
   pub fn frames(&self) -> ::flatbuffers::Vector<'a, StackFrame> {
     // Safety:
@@ -958,7 +961,7 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, StackFrame>>>(Profile::VT_FRAMES, None).unwrap()}
   }
-  /// Executables, libraries and so on, each once.
+  /// The executables, libraries and other objects. Each object is listed once.
   #[inline]
   pub fn objects(&self) -> ::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CodeObject<'a>>> {
     // Safety:
@@ -966,7 +969,7 @@ impl<'a> Profile<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<CodeObject>>>>(Profile::VT_OBJECTS, None).unwrap()}
   }
-  /// Records that the kernel could not deliver since the source was opened.
+  /// Count of records that the kernel could not deliver, since the source was opened.
   #[inline]
   pub fn lost(&self) -> u64 {
     // Safety:

@@ -523,7 +523,7 @@ impl<'a> Switch {
     }
   }
 
-  /// The thread that runs from now on: index in `threads`.
+  /// The thread that starts running, as an index in `threads`.
   pub fn next(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -583,7 +583,8 @@ impl<'a> Switch {
     }
   }
 
-  /// Whether the previous thread could have run on. Otherwise it waits for something, or has ended.
+  /// Whether the previous thread could have continued to run. If not, the previous thread waits for
+  /// an event or has ended.
   pub fn preempted(&self) -> bool {
     let mut mem = ::core::mem::MaybeUninit::<<bool as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -749,7 +750,7 @@ impl<'a> Wakeup {
     }
   }
 
-  /// The thread that did it, or that an interrupt had stopped: index in `threads`.
+  /// The thread that woke it, or that ran when an interrupt woke it: index in `threads`.
   pub fn waker(&self) -> u16 {
     let mut mem = ::core::mem::MaybeUninit::<<u16 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1069,7 +1070,8 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Sched::VT_BEGIN, Some(0)).unwrap()}
   }
-  /// All events are before this time, on CLOCK_MONOTONIC. The next sample begins here.
+  /// All events are before this time, on CLOCK_MONOTONIC. The next sample of the source begins at
+  /// this time.
   #[inline]
   pub fn end(&self) -> u64 {
     // Safety:
@@ -1117,7 +1119,8 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, TaskEvent>>>(Sched::VT_EVENTS, None).unwrap()}
   }
-  /// Whether wakeups are recorded. Without them, the time that a thread waits for a CPU after it slept counts as sleep.
+  /// Whether wakeups are recorded. Without wakeups, the time that a thread waits for a CPU after a
+  /// sleep counts as sleep.
   #[inline]
   pub fn has_wakeups(&self) -> bool {
     // Safety:
@@ -1125,9 +1128,9 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(Sched::VT_HAS_WAKEUPS, Some(false)).unwrap()}
   }
-  /// Records that the kernel could not deliver since the source was opened, and how often another
-  /// thread stopped than the one that a CPU was last said to run: the kernel of a sandbox hides
-  /// some threads, and records no switch between two of them.
+  /// Count of records that the kernel could not deliver and of switches whose previous thread is
+  /// not the last known thread on the CPU. The count starts when the source is opened. The kernel
+  /// of a sandbox hides some threads, and records no switch between two hidden threads.
   #[inline]
   pub fn lost(&self) -> u64 {
     // Safety:
@@ -1135,7 +1138,8 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Sched::VT_LOST, Some(0)).unwrap()}
   }
-  /// Time without recorded switches since the source was opened, because they exceeded the budget.
+  /// Total time, since the source was opened, during which switches were not recorded because they
+  /// exceeded the budget.
   #[inline]
   pub fn stopped(&self) -> u64 {
     // Safety:
@@ -1143,7 +1147,7 @@ impl<'a> Sched<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Sched::VT_STOPPED, Some(0)).unwrap()}
   }
-  /// Whether switches are not recorded at `end`.
+  /// Whether the recording of switches is stopped at `end`.
   #[inline]
   pub fn is_stopped(&self) -> bool {
     // Safety:

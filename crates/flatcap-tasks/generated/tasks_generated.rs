@@ -120,7 +120,8 @@ impl<'a> ProcessWork {
     }
   }
 
-  /// Name of its main thread, ended by a zero byte; of another thread, if that is not known.
+  /// Name of the main thread, terminated by a zero byte. If it is not known, the name of another
+  /// thread.
   pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 16> {
     // Safety:
     // Created from a valid Table for this object
@@ -166,7 +167,7 @@ impl<'a> ProcessWork {
     }
   }
 
-  /// Time ready to run, waiting for a CPU.
+  /// Time during which threads were ready to run but waited for a CPU.
   pub fn run_delay(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -447,7 +448,7 @@ impl<'a> ThreadWork {
     }
   }
 
-  /// Time ready to run, waiting for a CPU.
+  /// Time during which the thread was ready to run but waited for a CPU.
   pub fn run_delay(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -477,7 +478,7 @@ impl<'a> ThreadWork {
     }
   }
 
-  /// Number of times that it stopped running.
+  /// Number of times that the thread stopped running.
   pub fn switches(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -507,7 +508,7 @@ impl<'a> ThreadWork {
     }
   }
 
-  /// Number of times that it moved to another CPU.
+  /// Number of times that the thread moved to another CPU.
   pub fn migrations(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -583,7 +584,7 @@ impl<'a> Tasks<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessWork>>>(Tasks::VT_PROCESSES, None).unwrap()}
   }
-  /// The threads of these processes.
+  /// The threads of the listed processes.
   #[inline]
   pub fn threads(&self) -> ::flatbuffers::Vector<'a, ThreadWork> {
     // Safety:

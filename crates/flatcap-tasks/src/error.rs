@@ -14,14 +14,14 @@ pub enum PayloadError {
     Index {
         /// The list that contains the index.
         list: &'static str,
-        /// The list that the index refers to.
+        /// The list to which the index refers.
         of: &'static str,
         /// The index.
         index: u16,
         /// Length of the list to which the index refers.
         length: usize,
     },
-    /// The end of the payload is before its begin.
+    /// The end of the payload is before its start.
     #[error("the payload begins at {begin_ns} ns and ends at {end_ns} ns")]
     Backwards {
         /// The payload's `begin`, in monotonic nanoseconds.
@@ -39,8 +39,8 @@ pub enum PayloadError {
     },
 }
 
-/// Maximum time that a payload covers, in nanoseconds. This limit bounds the work and the memory
-/// for steps.
+/// Maximum time that a payload covers, in nanoseconds. This limit bounds the time and the memory
+/// for [`TaskSteps`](crate::TaskSteps).
 pub const PAYLOAD_NS_MAX: u64 = 60_000_000_000;
 
 /// Checks the times of a payload.
@@ -54,7 +54,7 @@ pub(crate) fn check_times(begin_ns: u64, end_ns: u64) -> Result<(), PayloadError
     Ok(())
 }
 
-/// Checks that an index in `list` is within the length of `of`.
+/// Checks that an index in `list` is less than the length of the list `of`.
 pub(crate) fn check_index(
     (list, index): (&'static str, u16),
     (of, length): (&'static str, usize),

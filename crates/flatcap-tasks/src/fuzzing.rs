@@ -1,10 +1,10 @@
-//! Properties that must hold for any payloads. They are the entry points of `fuzz/`, and tests use
-//! them too.
+//! Properties that must hold for any payloads. The functions are the entry points of `fuzz/`, and
+//! tests also call them.
 //!
 //! Only tests and the feature `fuzzing` compile this module, and releases do not. The input is a
 //! sequence of payloads. Each payload is preceded by one byte, and by its length as two bytes,
-//! little-endian. The one byte is the difference between the number of this payload and the number
-//! of the previous payload, or [`NEW_RUN`].
+//! little-endian. The one byte is [`NEW_RUN`], or the difference between the sequence numbers of
+//! this payload and the previous one.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ const NEW_RUN: u8 = u8::MAX;
 /// events near time 0.
 const ALL_NS: std::ops::Range<u64> = 0..u64::MAX;
 const CUT_NS: std::ops::Range<u64> = 150..1_000;
-/// Interval between the samples of steps. The next constant is their maximum number in a payload of
-/// maximum length.
+/// Interval between two samples of [`TaskSteps`]. The next constant is the maximum number of these
+/// samples in one payload.
 const STEP_NS: u64 = 1_000_000_000;
 const STEPS_MAX: usize = 63;
 
@@ -118,7 +118,7 @@ pub fn kmsg(data: &[u8]) {
     }
 }
 
-/// Returns the payloads, each with the byte before it. The last one may be truncated.
+/// Returns the payloads, each with the byte before it. The last payload may be truncated.
 fn payloads(data: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     let mut rest = data;
     std::iter::from_fn(move || {
@@ -157,7 +157,8 @@ struct ObservedTimes {
     cut: TaskTimes,
     steps: TaskSteps,
     holes: RecordingHoles,
-    /// The end of the last interval of each task. The next field is the same for each CPU.
+    /// The end of the last interval of each task. The next field contains the end of the last
+    /// interval of each CPU.
     task_ends: HashMap<u64, u64>,
     cpu_ends: HashMap<u16, u64>,
 }
@@ -174,7 +175,8 @@ impl ObservedTimes {
         }
     }
 
-    /// Checks the times so far, and restarts, because the clock of another run may be earlier.
+    /// Checks the collected times and then discards them, because the clock of another run may be
+    /// at an earlier time.
     fn begin_run(&mut self) {
         self.check();
         (self.all, self.cut) = (TaskTimes::new(ALL_NS), TaskTimes::new(CUT_NS));

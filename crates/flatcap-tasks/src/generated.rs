@@ -31,7 +31,8 @@ pub mod sched;
 #[rustfmt::skip]
 pub mod tasks;
 
-/// Each file has the namespace as modules of its own. This module merges them into one.
+/// Each generated file defines its own modules for the namespace. This module merges the modules of
+/// all files.
 pub mod kernel {
     pub use super::kmsg::flatcap::kernel::*;
     pub use super::profile::flatcap::kernel::*;

@@ -14,9 +14,9 @@
 //! | read lines of the kernel log | [`LogBatch`] |
 //!
 //! The caller passes payloads of the sources `sched`, `profile` and `kmsg` in the order of their
-//! numbers. [`schema`] contains their schemas.
+//! sequence numbers. [`schema`] contains their schemas.
 //!
-//! Never: reads a file or a clock, or trusts a payload.
+//! The crate never reads a file or a clock, and never trusts a payload.
 
 mod code;
 mod error;
@@ -60,8 +60,8 @@ pub mod schema {
     pub const KMSG_ROOT: &str = "flatcap.kernel.Kmsg";
     /// Binary schema of the samples of [`TaskSteps`](super::TaskSteps).
     pub const TASKS: &[u8] = include_bytes!("../generated/tasks.bfbs");
-    /// Name of the source of the samples of [`TaskSteps`](super::TaskSteps). The source is derived,
-    /// so no segment contains it.
+    /// Name of the source of the samples of [`TaskSteps`](super::TaskSteps). This source is derived
+    /// from the source `sched`, so no segment contains it.
     pub const TASKS_NAME: &str = "tasks";
     /// Full name of the root table of `tasks`.
     pub const TASKS_ROOT: &str = "flatcap.kernel.Tasks";

@@ -18,7 +18,7 @@ pub struct LogLineView<'p> {
     /// Time in nanoseconds of the kernel log's clock. This clock is `CLOCK_MONOTONIC` without the
     /// corrections of NTP, and deviates from `CLOCK_MONOTONIC` by up to 4 s a day.
     pub time_ns: u64,
-    /// Number of the line since boot.
+    /// Sequence number of the line since boot.
     pub sequence: u64,
     /// Severity, where 0 is an emergency, 3 an error, 4 a warning, 6 information, and 7 a message
     /// for debugging.
@@ -39,13 +39,13 @@ impl<'p> LogBatch<'p> {
         Ok(Self { lost: kmsg.lost(), lines: kmsg.lines() })
     }
 
-    /// Returns the number of lines since the source was opened that were overwritten before they
-    /// were read.
+    /// Returns the number of lines that the kernel overwrote before they were read, since the
+    /// source was opened.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the lines in the order of their numbers.
+    /// Returns the lines, sorted by their sequence numbers.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = LogLineView<'p>> + use<'p> {
         self.lines.iter().map(|line| LogLineView {
             time_ns: line.time(),

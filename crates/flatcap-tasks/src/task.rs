@@ -1,4 +1,4 @@
-//! Threads, as identified in events and intervals.
+//! Threads, and how events and intervals identify them.
 
 use std::fmt;
 
@@ -20,12 +20,13 @@ pub struct ThreadInfo {
     pub name: TaskName,
 }
 
-/// One life of a thread. A reused thread id is another task.
+/// A thread from its start to its end. If the kernel reuses a thread id, the new thread is another
+/// task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Task {
-    /// Number of the task in its timeline, counted from 1. It is 0 for the idle loops.
+    /// Id of the task in its timeline, counted from 1. The idle loops have the id 0.
     pub number: u64,
-    /// The task's ids, and the name that it had at the time of the event or interval.
+    /// The thread id and process id of the task, and its name at the time of the event or interval.
     pub info: ThreadInfo,
 }
 

@@ -18,7 +18,7 @@ pub struct SchedPayload {
     pub end_ns: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
-    /// Pairs of a CPU and the thread that runs on it at the begin.
+    /// Pairs of a CPU and the thread that runs on it at the start.
     pub running: Vec<(u16, u16)>,
     /// Switches as time, CPU, previous thread, next thread, and whether the previous thread was
     /// preempted.
@@ -44,7 +44,7 @@ pub struct ProfilePayload {
     pub begin_ns: u64,
     /// The field `end`, in nanoseconds.
     pub end_ns: u64,
-    /// CPU time that each sample stands for, in nanoseconds.
+    /// CPU time that each sample represents, in nanoseconds.
     pub interval_ns: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
@@ -56,7 +56,7 @@ pub struct ProfilePayload {
     pub frames: Vec<(u16, u64)>,
     /// Objects, each with its kind, path and build id.
     pub objects: Vec<(CodeKind, String, Vec<u8>)>,
-    /// Size and time of modification of the first files of `objects`.
+    /// Sizes and modification times of the first files in `objects`.
     pub versions: Vec<(u64, i64)>,
     /// Number of records that the kernel could not deliver.
     pub lost: u64,

@@ -1,5 +1,5 @@
 //! Formats numbers and names for people, and parses dates that people write. Prints nothing.
-//! Formats that libraries also use are in `flatcap_format::schema`.
+//! `flatcap_format::schema` contains the formats that libraries also use.
 
 use std::collections::BTreeSet;
 
@@ -55,8 +55,8 @@ pub fn hertz(hz: f64) -> String {
     format!("{hz:.decimals$}")
 }
 
-/// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`,
-/// `490 /s`. Bytes have binary prefixes, and seconds below 1 have decimal prefixes.
+/// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`, `490
+/// /s`. Bytes have binary prefixes, and seconds below 1 have decimal prefixes.
 pub fn quantity(value: f64, unit: &str) -> String {
     /// Numbers of at least this size are printed with an exponent.
     const LARGE: f64 = 1e7;
@@ -90,8 +90,8 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// Parses a date, for an argument. The error is not the library's, because that one describes the
-/// parser and not the form that the user must write.
+/// Parses a date, for an argument. The error text is not the text of the library, which describes
+/// its parser and not the form that the user must write.
 ///
 /// # Errors
 /// The text is not a date in the form that the error names.

@@ -1,5 +1,5 @@
-//! Text for people, in flatcap's programs: quantities with units, names, and the functions in
-//! stacks.
+//! Formats text for people in flatcap's programs: quantities with units, names, and the function
+//! names in stacks.
 //!
 //! This crate never reads a recording.
 

@@ -1,4 +1,5 @@
-//! Durations, sizes and percentages as people write them, parsed and printed without rounding.
+//! Durations, sizes and percentages in the notation that people write, parsed and printed without
+//! rounding.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ const SECOND: u64 = 1_000 * MS;
 const HOUR: u64 = 60 * 60 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
-/// The quantity that a number counts. It determines how the number is written.
+/// The quantity that a number counts. The quantity determines how the number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// A number of things, without a unit.
@@ -36,7 +37,7 @@ impl CpuShare {
     /// The whole time of a core.
     pub const WHOLE: Self = Self(10_000);
 
-    /// Creates a share from hundredths of a percent.
+    /// Creates a share from a number of hundredths of a percent.
     pub const fn of_basis_points(points: u32) -> Self {
         Self(points)
     }
@@ -75,7 +76,7 @@ pub enum UnitError {
     /// The string has a character that occurs neither in numbers nor in units.
     #[error("invalid character in the number or the unit")]
     InvalidCharacter,
-    /// The unit does not exist.
+    /// The number with a common unit, as an example.
     #[error("unknown unit \"{}\"", unit.escape_debug())]
     UnknownUnit {
         /// The unit as written.
@@ -89,7 +90,7 @@ pub enum UnitError {
         /// The number with the unit that was probably meant.
         example: String,
     },
-    /// The number is finer than the smallest unit, so that it would have to be rounded.
+    /// The number has fractions of the smallest unit, so it would have to be rounded.
     #[error("not a whole number of {smallest}")]
     NotWhole {
         /// The smallest unit.
@@ -103,7 +104,7 @@ pub enum UnitError {
     TooPrecise,
 }
 
-/// The name of a unit and its size in the smallest unit.
+/// The name of a unit, and the number of smallest units in it.
 type Unit = (&'static str, u64);
 
 /// Units in which durations are printed, in nanoseconds, smallest first.
@@ -117,8 +118,8 @@ impl Quantity {
     /// Parses a text with a unit.
     ///
     /// # Errors
-    /// The text is not a number with a unit of this quantity, is not whole in the smallest unit, or
-    /// needs more than 64 bits.
+    /// The text is not a number with a unit of this quantity, is not a multiple of the smallest
+    /// unit, or needs more than 64 bits.
     pub fn parse(self, text: &str) -> Result<u64, UnitError> {
         if self == Self::Nanoseconds {
             return parse_duration(text);
@@ -228,7 +229,7 @@ fn split(text: &str) -> Result<(&str, &str), UnitError> {
     Ok((number, unit.trim_start_matches(' ')))
 }
 
-/// Returns a decimal number times `scale`, if the result is whole.
+/// Returns a decimal number times `scale`, if the result is an integer.
 fn scaled(number: &str, scale: u64, smallest: &'static str) -> Result<u64, UnitError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_decimal = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

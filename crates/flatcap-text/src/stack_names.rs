@@ -1,5 +1,5 @@
-//! Names of functions in stacks. The program `flatcap-export` finds them, because it has the
-//! libraries that this needs.
+//! Names of functions in stacks. The program `flatcap-export` looks up the names, because it
+//! contains the necessary libraries.
 //!
 //! Names are optional. If the program is missing or takes too long, file and offset are shown
 //! instead.
@@ -17,11 +17,10 @@ const PROGRAM: &str = "flatcap-export";
 
 /// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
-/// Maximum number of places in the code that the program is asked about. Further places have no
-/// names.
+/// Maximum number of places in the code that are sent to the program. Further places have no names.
 const PLACES_MAX: usize = 4096;
 
-/// The names of the functions to which the code in stacks belongs.
+/// The names of the functions in stacks.
 #[derive(Debug, Default)]
 pub struct StackNames {
     /// The names, by object and offset.
@@ -29,9 +28,9 @@ pub struct StackNames {
 }
 
 impl StackNames {
-    /// Asks the program for the functions of all places in stacks. `boot_id` is the boot of the
-    /// host in which the stacks were recorded. The program searches for debug files in
-    /// `directories` first.
+    /// Asks the program for the functions of all places in stacks. `boot_id` is the boot id of the
+    /// host when the stacks were recorded. The program searches for debug files in `directories`
+    /// first.
     pub fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
         let Ok(program) = beside_this(PROGRAM) else { return Self::default() };
         Self::ask(&program, (stacks, boot_id), directories)
@@ -76,7 +75,7 @@ impl StackNames {
     }
 }
 
-/// A question to the program, which is a line of its input.
+/// A request to the program. Each request is a line of the program's input.
 #[derive(Serialize)]
 struct PlaceQuestion<'p> {
     kind: &'static str,
@@ -85,11 +84,11 @@ struct PlaceQuestion<'p> {
     /// The version of a file without a build id.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<VersionQuestion>,
-    /// The process, for memory without a file.
+    /// The process that owned the memory, if the object is memory without a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     process: Option<ProcessQuestion>,
-    /// The boot id, for code of the kernel or of a process, because addresses of modules and
-    /// process ids change with each boot.
+    /// The boot id, for code of the kernel or of a process. Module addresses and process ids change
+    /// with each boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot_id: Option<&'p str>,
     offset: u64,
@@ -108,7 +107,7 @@ struct ProcessQuestion {
     first_ns: u64,
 }
 
-/// The program's answer to a question.
+/// The program's response to a request.
 #[derive(Deserialize)]
 struct NamesAnswer {
     names: Vec<String>,

@@ -1,5 +1,5 @@
-//! Measures the time that a rule takes per sample, and compares this time with a walk of the same
-//! payloads. Run it with `cargo bench --package flatcap-trigger`.
+//! Measures the time that a rule takes per sample. Compares it with the time for visiting all
+//! fields of the same payloads. Run it with `cargo bench --package flatcap-trigger`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -18,7 +18,8 @@ use flatcap_trigger::{RuleSource, TriggerEngine, TriggerRule, TriggerTimes};
 
 /// Number of samples in a round.
 const SAMPLES: u64 = 100_000;
-/// Number of rounds. Only the fastest round counts, because the other rounds were disturbed.
+/// Number of rounds. Only the fastest round counts, because interference slows down the other
+/// rounds.
 const ROUNDS: usize = 9;
 const MS: u64 = 1_000_000;
 
@@ -40,7 +41,7 @@ fn payload(total: u64) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Finds one field by its name, as a reader without a plan does.
+/// Finds one field by its name. A reader without a precompiled plan finds fields in this way.
 #[derive(Default)]
 struct NaiveVisitor {
     depth: usize,

@@ -1,4 +1,4 @@
-//! Compiles conditions against the schemas of sources into programs, and collects the fields to
+//! Compiles conditions into programs, using the schemas of sources, and collects the fields to
 //! read.
 
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::rule_source::RuleSource;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan, SlotSparse};
 
-/// Number of additional samples per window, because samples may be late. Without them, a window has
-/// as many samples as its length divided by the period.
+/// Number of extra samples per window. They are needed because samples may be late. Without extra
+/// samples, a window would hold as many samples as its length divided by the period.
 const SPARE_SAMPLES: u64 = 16;
 
 /// Lists whose elements are events.
 // Events in these lists never occur again, so numbering them would only use memory.
 pub(crate) const UNNAMED_LISTS: [&str; 2] = ["process.exits", "process.execs"];
 
-/// Compiles the conditions of all rules. A field that several rules use is read only one time.
+/// Compiles the conditions of all rules. A field that several rules use is read only once.
 #[derive(Debug)]
 pub(crate) struct RuleCompiler<'s> {
     sources: &'s [RuleSource<'s>],
@@ -33,8 +33,8 @@ pub(crate) struct RuleCompiler<'s> {
     known: Vec<(&'s str, &'s CompiledSchema)>,
     /// For each entry of `known`, the position of the source among all sources.
     positions: Vec<usize>,
-    /// For each source, the fields to read. They include the ranges of counters, and the numbers of
-    /// omitted elements of lists.
+    /// For each source, the fields to read. These fields include the ranges of counters, and the
+    /// counts of omitted list elements.
     pub(crate) fields: Vec<Vec<FieldPath>>,
     pub(crate) slots: Vec<SlotPlan>,
     pub(crate) watches: Vec<ExitWatch>,
@@ -168,8 +168,8 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the number of a field among the fields of its source that are read. Adds the field
-    /// if it is new.
+    /// Returns the index of a field among those fields of its source that the rules read. Adds the
+    /// field if it is new.
     fn field(&mut self, source: usize, path: &FieldPath) -> usize {
         let Some(fields) = self.fields.get_mut(source) else { return 0 };
         let known = fields.iter().position(|known| known == path);
@@ -179,8 +179,8 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the source that reports the ends of processes, and the number of the watch for these
-    /// ends.
+    /// Returns the index of the source that reports when processes end, and the index of the watch
+    /// for these ends.
     fn exited(&mut self, tests: &ExitTests) -> Result<(usize, usize), RuleError> {
         let mut slot = |path: &FieldPath| -> Result<(usize, usize), RuleError> {
             let located = self.locate(path)?;

@@ -16,11 +16,11 @@ const COUNTERS: [(&str, usize); 3] = [("unsigned64", 8), ("signed64", 16), ("wra
 const RANGE_AT: usize = 32;
 const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
-/// An element, with its id, the numbers of [`COUNTERS`], and the number of the range.
+/// An element with its id, the values of [`COUNTERS`], and the range of the wrapping counter.
 type Element = (u64, [u64; 3], u64);
 
-/// A sample, with the time since the previous sample, whether it was cut, the number of omitted
-/// elements, and its elements by list.
+/// A sample: the time since the previous sample, whether it was cut, the number of omitted
+/// elements, and the elements by list.
 type Sample = (u64, bool, u64, [Vec<Element>; 3]);
 
 fn any_element() -> impl Strategy<Value = Element> {
@@ -76,8 +76,8 @@ fn payload((_, _, skipped, lists): &Sample) -> Vec<u8> {
     all
 }
 
-/// Returns the rate of a counter of an element, since the last sample that has a value of this
-/// counter. `samples` are the samples up to now, with their times.
+/// Returns the rate at which a counter of an element changed since the last sample that has a value
+/// of this counter. `samples` are the samples up to now, with their times.
 #[allow(clippy::cast_precision_loss, reason = "compared with a tolerance")]
 fn rate(samples: &[(u64, Sample)], list: usize, id: u64, counter: usize) -> Option<f64> {
     let own = |sample: &Sample| -> Vec<Element> {

@@ -1,8 +1,8 @@
-//! Counts of a rule. They are counts of evaluations, of firings, and of the reasons why the rule
-//! did not fire.
+//! Counts of a rule. The counts are the evaluations, the firings, and the suppressed firings by
+//! reason.
 
-/// Counts of a rule. They begin at 0 when the engine is created. If the engine takes over the state
-/// of an earlier engine, they continue its counts.
+/// Counts of a rule. The counts start at 0 when the engine is created. If the engine takes over the
+/// state of an earlier engine, the counts continue from the earlier counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TriggerCounts {
     /// Number of evaluations of the rule's condition.
@@ -13,8 +13,8 @@ pub struct TriggerCounts {
     pub fired: u64,
     /// Number of firings that extended an episode.
     pub extended: u64,
-    /// Number of firings that were suppressed because the last episode ended less than `hold_off`
-    /// before.
+    /// Number of firings that were suppressed because the time since the end of the last episode
+    /// was shorter than `hold_off`.
     pub suppressed_hold_off: u64,
     /// Number of firings that were suppressed because the daily limit was reached.
     pub suppressed_per_day: u64,

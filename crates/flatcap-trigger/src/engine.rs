@@ -1,5 +1,5 @@
-//! Evaluates rules sample by sample. For each sample, reads the fields, evaluates the conditions,
-//! and steps the state machines.
+//! Evaluates rules sample by sample. For each sample, the engine reads the fields, evaluates the
+//! conditions, and steps the state machines.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct TriggerRule {
     pub name: Arc<str>,
     /// The condition that makes the rule fire.
     pub when: SampleCondition,
-    /// The condition that rearms the rule after a firing. If it is `None`, the rule rearms when
-    /// `when` no longer holds.
+    /// The condition that rearms the rule after a firing. If the value is `None`, the rule rearms
+    /// when `when` no longer holds.
     pub clear: Option<SampleCondition>,
     /// The rule's times and limits.
     pub times: TriggerTimes,
@@ -83,18 +83,18 @@ struct RuleState {
     when: Program,
     clear: Option<Program>,
     machine: TriggerMachine,
-    /// The slots that the conditions compare. Each slot is listed only one time.
+    /// The slots that the conditions compare. Each slot is listed only once.
     slots: Vec<usize>,
     /// The counts of the rule, except for the counts that are kept in the slots.
     counts: TriggerCounts,
-    /// The rule's current time. It never steps back, even if the clocks of sources differ.
+    /// The rule's current time. This time never decreases, even if the clocks of sources differ.
     now_ns: u64,
     /// The values at the latest firing.
     values: Vec<ComparedQuantity>,
 }
 
 impl TriggerEngine {
-    /// Compiles rules for these sources.
+    /// Compiles rules with the schemas of the given sources.
     ///
     /// # Errors
     /// Every condition that does not match the sources.
@@ -215,9 +215,9 @@ impl TriggerEngine {
         self.rules.is_empty()
     }
 
-    /// Observes a sample. `source` is the position of the sample's source, `mono_ns` the time at
-    /// which the sample begins, and `flags` the flags of the sample's header. The caller must pass
-    /// the samples of one source in the order of time.
+    /// Observes a sample. `source` is the position of the sample's source. `mono_ns` is the time at
+    /// which the sample begins, and `flags` are the flags of its header. The caller must pass the
+    /// samples of one source in the order of time.
     #[inline]
     pub fn observe(
         &mut self,
@@ -334,8 +334,8 @@ impl TriggerEngine {
         }
     }
 
-    /// Advances the time to `mono_ns`. The caller must have observed all earlier samples. Ends
-    /// episodes, and detects absent sources.
+    /// Advances the time to `mono_ns`. The caller must already have passed all samples before this
+    /// time. Ends episodes, and detects absent sources.
     pub fn advance(&mut self, mono_ns: u64, events: &mut Vec<TriggerEvent>) {
         let Self { sources, states, slots, watches, rules, start_ns, now_ns } = self;
         let start_ns = *start_ns.get_or_insert(mono_ns);
@@ -359,7 +359,7 @@ impl TriggerEngine {
     }
 
     /// Records that samples were not observed. Windows and rates restart, so that no rule fires
-    /// because of samples that it did not see.
+    /// because of unobserved samples.
     pub fn interrupt(&mut self) {
         // From now on, absence is measured from the next sample or the next call with a time.
         let Self { sources, states, slots, watches, rules, start_ns, .. } = self;
@@ -375,9 +375,9 @@ impl TriggerEngine {
         }
     }
 
-    /// Takes over state from an earlier engine. Rules with the same name keep their hold-off and
-    /// their firings of the day. If a rule has the same condition as before and has already fired,
-    /// it does not fire again for the same reason.
+    /// Takes over state from an earlier engine. A rule with the same name keeps its hold-off and
+    /// its list of firings of the last 24 hours. If a rule has the same condition as before and has
+    /// already fired, it must be rearmed before it can fire again.
     pub fn adopt(&mut self, earlier: &Self) {
         for rule in &mut self.rules {
             let same = |before: &&RuleState| before.rule.name == rule.rule.name;
@@ -407,7 +407,7 @@ impl TriggerEngine {
         TriggerCounts { untracked, ..rule.counts }
     }
 
-    /// Returns the maximum memory size of the windows of all rules, in bytes.
+    /// Returns the maximum memory that the windows of all rules take, in bytes.
     pub fn bytes_max(&self) -> u64 {
         self.slots.iter().map(|slot| slot.plan.bytes_max()).sum()
     }

@@ -1,4 +1,4 @@
-//! Tests of rules on generated samples, with fields, lists, marks and times.
+//! Tests of rules with fields, lists, marks and times, on generated samples.
 
 use proptest::prelude::*;
 
@@ -246,7 +246,7 @@ fn ends_in_a_row_are_events() {
     assert_eq!(firings(rule("exited(name=\"worker\")"), &samples).0, [200, 300]);
 }
 
-/// Returns a random number from 0 to below `limit`.
+/// Returns a random number that is less than `limit`.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn random_below(state: &mut u64, limit: u64) -> f64 {
     (next_random(state) % limit) as f64

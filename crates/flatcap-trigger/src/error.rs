@@ -16,7 +16,7 @@ pub enum RuleError {
     NoField {
         /// The path.
         path: String,
-        /// Paths that are similar to this path.
+        /// Paths that are similar to the missing path.
         nearest: Vec<String>,
     },
     /// A path matches several fields, or does not match the schema.
@@ -27,7 +27,7 @@ pub enum RuleError {
     NoSource {
         /// The name.
         name: String,
-        /// Names that are similar to this name.
+        /// Names of sources that are similar to the missing name.
         nearest: Vec<String>,
     },
     /// There are more rules than [`RULES_MAX`](limits::RULES_MAX).

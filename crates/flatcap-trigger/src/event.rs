@@ -1,13 +1,13 @@
-//! The events of rules. They are firings, and changes of the time range around a firing that is
-//! worth keeping.
+//! The events of rules. The events are firings, and changes of the time range that the recorder
+//! should keep around a firing.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use flatcap_query::language::UnitValue;
 
-/// A firing of a rule, or the end of the time range that the rule requests to keep. All times are
-/// monotonic nanoseconds.
+/// A firing of a rule, or the end of the time range that the rule asks the recorder to keep. All
+/// times are monotonic nanoseconds.
 ///
 /// An *episode* consists of a firing and all firings that follow before the range of the episode
 /// ends. An episode has one [`Fired`](TriggerChange::Fired), any number of
@@ -28,12 +28,14 @@ pub struct TriggerEvent {
     pub fired_mono_ns: u64,
     /// The time of the latest firing of the episode.
     pub last_fired_mono_ns: u64,
-    /// Begin of the range to keep, inclusive. It is the time of the first firing minus `before`.
+    /// Start of the range to keep, inclusive. The range begins at the time of the first firing
+    /// minus `before`.
     pub from_mono_ns: u64,
-    /// End of the range to keep, inclusive. It is the time of the latest firing plus `after`.
+    /// End of the range to keep, inclusive. The range ends at the time of the latest firing plus
+    /// `after`.
     pub until_mono_ns: u64,
-    /// The comparisons of the condition with their values at the latest firing, in the order in
-    /// which they are written.
+    /// The comparisons in the condition, with their values at the latest firing, in the order in
+    /// which the user wrote them.
     pub values: Vec<ComparedQuantity>,
 }
 

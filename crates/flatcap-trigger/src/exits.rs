@@ -1,4 +1,5 @@
-//! Detects ends of processes. For this purpose, tracks the processes that exist.
+//! Detects ends of processes. To detect the end of a process, the watch tracks the existing
+//! processes.
 
 use std::collections::HashMap;
 
@@ -6,7 +7,8 @@ use flatcap_query::language::Truth;
 
 use crate::slot::FieldSlot;
 
-/// Maximum number of processes that are tracked. If there are more, all processes are discarded.
+/// Maximum number of processes that are tracked. Above the limit, all tracked processes are
+/// discarded.
 // This is twice the default maximum number of processes of a host (`pid_max` is 32,768).
 const REMEMBERED_MAX: usize = 65_536;
 
@@ -21,8 +23,8 @@ pub(crate) struct ExitWatch {
     pub(crate) events: usize,
     /// The slot with the number of processes that a sample omits.
     pub(crate) skipped: usize,
-    /// Whether a test refers to the way in which a process ended. Only the events of the kernel
-    /// report this.
+    /// Whether a test refers to how a process ended. Only the kernel's process events report how a
+    /// process ended.
     pub(crate) needs_events: bool,
     pub(crate) source: usize,
     /// Whether a selected process ended in the current sample.

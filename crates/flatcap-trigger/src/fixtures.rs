@@ -23,7 +23,8 @@ pub(crate) enum FixtureField<'w> {
     Struct(&'w [u64]),
 }
 
-/// Returns a payload. Each field of its root table is given by its position and its value.
+/// Returns a payload. The arguments give the position and the value of each field in the root
+/// table.
 pub(crate) fn payload(fields: &[(u16, FixtureField<'_>)]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let lists: Vec<Option<WIPOffset<Vector<'_, u64>>>> = fields
@@ -81,8 +82,9 @@ pub(crate) fn zones(zones: &[(u64, &str, f64)]) -> Vec<u8> {
     payload(&[(0, FixtureField::Structs(&words, zones.len()))])
 }
 
-/// Returns a sample of processes. It contains running processes by id and name, ended processes by
-/// process id and signal, whether the kernel reports ends, and the number of omitted processes.
+/// Returns a sample of processes. The sample contains running processes by id and name, ended
+/// processes by process id and signal, whether the kernel reports ends of processes, and the number
+/// of omitted processes.
 pub(crate) fn processes(
     running: &[(u64, &str)],
     ended: &[(u64, Option<u64>)],
@@ -165,7 +167,7 @@ pub(crate) fn compile(rules: &[TriggerRule]) -> Result<TriggerEngine, Vec<RulePr
 }
 
 /// Passes samples to a rule. A sample has a source, a time in milliseconds, and a payload. Returns
-/// the times of its firings in milliseconds, and all events.
+/// the times of the rule's firings in milliseconds, and all events.
 pub(crate) fn firings(rule: TriggerRule, samples: &[(usize, u64, Vec<u8>)]) -> (Vec<u64>, Vec<TriggerEvent>) {
     let mut engine = compile(&[rule]).unwrap();
     let mut events = Vec::new();

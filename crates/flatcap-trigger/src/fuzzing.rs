@@ -1,7 +1,8 @@
 //! Checks properties that must hold for any condition. This module is the entry point of `fuzz/`,
 //! and tests also use it.
 //!
-//! Only tests and the feature `fuzzing` compile this module. Releases do not compile it.
+//! This module is compiled only for tests and with the feature `fuzzing`. Release builds do not
+//! contain it.
 
 use std::sync::Arc;
 
@@ -18,12 +19,12 @@ const PAYLOAD: &[u8] = include_bytes!("../../../tests/data/schema/marked.bin");
 const SYNTHETIC: &[u8] = include_bytes!("../../../generated/synthetic.bfbs");
 const THERMAL: &[u8] = include_bytes!("../../../generated/host/thermal.bfbs");
 
-/// Parses a condition. If the condition is valid, compiles a rule with it, and lets the rule
-/// observe marks, intact samples and damaged samples.
+/// Parses a condition. If the condition is valid, compiles a rule with it, and passes marks, intact
+/// samples and damaged samples to the rule.
 ///
 /// # Panics
-/// The printed condition is parsed to a different condition, or a rule is evaluated more often than
-/// the number of samples, marks and times allows.
+/// Panics if the printed condition is parsed as a different condition. Also panics if a rule is
+/// evaluated more often than there are samples, marks and times.
 pub fn condition(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(when) = text.parse::<SampleCondition>() else { return };

@@ -9,7 +9,7 @@
 //! | learn what fired, and which time is worth keeping | [`TriggerEvent`] |
 //!
 //! The crate starts no thread, and reads no clock and no file. Its results depend only on samples
-//! and times. So a replay of a recording evaluates a rule exactly as the recorder did.
+//! and times. So a rule gives the same results in a replay of a recording as in the recorder.
 
 mod compiler;
 mod counts;

@@ -1,13 +1,14 @@
-//! The state machine of a rule, which turns a condition over time into firings (alerts). A second
-//! condition, which ends a firing, gives the rule hysteresis. The time `hold_off` is the cooldown
-//! of the rule. The state machine depends only on samples and times.
+//! The state machine of a rule, which converts the results of a condition over time into firings
+//! (alerts). A second condition, which rearms the rule after a firing, gives the rule hysteresis.
+//! The time `hold_off` is the cooldown of the rule. The state machine depends only on samples and
+//! times.
 
 use std::collections::VecDeque;
 
 use flatcap_query::language::Truth;
 
 /// Maximum length of an episode from its first firing, in nanoseconds. The limit is necessary
-/// because a rule that flaps must not keep a snapshot open forever. Later firings are suppressed
+/// because a flapping rule must not keep a snapshot open forever. Later firings are suppressed
 /// until the episode has ended.
 pub const EPISODE_NS_MAX: u64 = 600_000_000_000;
 /// Maximum of `max_per_day`. The limit is necessary because the times of all firings of a day are
@@ -35,7 +36,7 @@ pub struct TriggerTimes {
 /// The reason why a rule did not fire although its condition held long enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suppression {
-    /// The last episode ended less than `hold_off` ago.
+    /// The time since the end of the last episode is shorter than `hold_off`.
     HoldOff,
     /// There were `max_per_day` episodes in the last 24 hours.
     DailyLimit,
@@ -53,7 +54,7 @@ pub(crate) struct Episode {
     pub(crate) until_ns: u64,
 }
 
-/// The results of a step. They happen in the order of the fields.
+/// The results of a step. The results occur in the order of the fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StepResult {
     /// The episode that has ended, if any.
@@ -69,13 +70,13 @@ pub(crate) struct StepResult {
 enum ConditionState {
     /// The condition does not hold.
     Idle,
-    /// The condition has held since this time, for less than `for`.
+    /// The condition has held since this time, but not yet for the time `for`.
     Pending { since_ns: u64 },
     /// The condition held long enough, and has not been cleared.
     Firing,
 }
 
-/// Whether earlier firings allow a new one.
+/// Whether earlier firings allow another firing now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EpisodeState {
     Ready,
@@ -184,7 +185,8 @@ impl TriggerMachine {
         result
     }
 
-    /// Advances the time to `mono_ns`. The caller must have observed everything before this time.
+    /// Advances the time to `mono_ns`. The caller must already have passed all observations before
+    /// this time.
     pub(crate) fn advance(&mut self, mono_ns: u64) -> StepResult {
         self.now_ns = self.now_ns.max(mono_ns);
         let mut result = StepResult::default();
@@ -251,9 +253,9 @@ mod tests {
     /// A step of a test, with the time and the results of the condition and of `clear`.
     type Step = (u64, Truth, Truth);
 
-    /// Returns the episodes of some steps, computed from the whole history instead of step by step.
-    /// First finds the times at which the condition was met, and then the episodes that follow from
-    /// these times.
+    /// Returns the episodes of some steps. They are computed from the whole history, not step by
+    /// step. First finds the times at which the condition was met, and then derives the episodes
+    /// from these times.
     fn expected(times: TriggerTimes, steps: &[Step]) -> (Vec<Episode>, Vec<Suppression>) {
         let mut met: Vec<(u64, u64)> = Vec::new();
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! A compiled condition, and its evaluation over the current values.
+//! A compiled condition, and its evaluation with the current values.
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ pub(crate) struct SourceState {
     pub(crate) last_ns: Option<u64>,
     /// Whether the last sample could be read.
     pub(crate) is_readable: bool,
-    /// Delay of the last sample, in seconds. It is the time between the expected begin, which is
-    /// one period after the previous sample, and the actual begin.
+    /// Delay of the last sample, in seconds. The delay is the actual start of the sample minus its
+    /// expected start. The expected start is one period after the previous sample.
     pub(crate) lateness_s: f64,
 }
 
@@ -115,7 +115,7 @@ impl RuleCheck {
         }
     }
 
-    /// Returns the test as the user wrote it, if the test may be a reason for the firing.
+    /// Returns the user's text of the test, if the test may be a reason for the firing.
     fn reason(&self, inputs: &Inputs<'_>) -> Option<&Arc<str>> {
         match self {
             Self::Absent { text, .. } => Some(text),
@@ -149,7 +149,7 @@ impl Inputs<'_> {
         })
     }
 
-    /// Returns the slot of a list, or `None` if its values are no longer valid.
+    /// Returns the slot of a list, or `None` if the values in the slot are no longer valid.
     fn list(&self, anchor: ProgramInput) -> Option<&FieldSlot> {
         let ProgramInput::Slot(slot) = anchor else { return None };
         self.slots.get(slot).filter(|slot| self.is_current(slot))
@@ -190,7 +190,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// Returns a value, which is NaN if it is unknown.
+    /// Returns a value, or NaN if the value is unknown.
     #[inline]
     fn value(&self, input: ProgramInput, row: Option<usize>) -> f64 {
         match input {

@@ -1,4 +1,4 @@
-//! Compares conditions on rows with the same conditions as rules, and with a naive model.
+//! Compares conditions on rows with the same conditions in rules, and also with a naive model.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -31,12 +31,13 @@ type Result3 = Option<bool>;
 /// A condition as a tree.
 #[derive(Debug, Clone)]
 enum Tree {
-    /// The value of `time`, which is in us and compared in ms.
+    /// The value of `time`, which is recorded in us and compared in ms.
     Time(usize, u64),
     Count(usize, u64),
     /// The sum of `count` and a number, divided by `time` in us.
     Quotient(usize, u64),
-    /// The size of the element that is the row. In other rows, the size of any element.
+    /// The size of the element, in a row that is an element. In other rows, the size of any
+    /// element.
     Own(usize, u64),
     /// The size of the device with this id.
     Picked(u64, usize, u64),

@@ -15,11 +15,11 @@ use crate::rule_source::RuleSource;
 pub enum RuleScope {
     /// The sources that the recorder reads. The recorder's own sources have no labels.
     Own,
-    /// The sources that the recorder reads, and the pushed source with this id. Several threads of
-    /// applications may push sources with the same name at the same time, so a rule sees only one
-    /// of these sources.
+    /// The sources that the recorder reads, and in addition the pushed source with this id. Several
+    /// threads of applications may push sources with the same name at the same time, so a rule sees
+    /// only one of these sources.
     With(u16),
-    /// All sources that no application pushes, which are the sources that the recorder reads, and
+    /// All sources that no application pushes. These are the sources that the recorder reads, and
     /// imported sources.
     Imported,
 }
@@ -45,11 +45,11 @@ pub struct ScopedEngine {
 }
 
 impl ScopedEngine {
-    /// Compiles rules for the sources that they see. Each source is given with its schema.
+    /// Compiles rules for the sources that they see. `seen` contains each source with its schema.
     ///
-    /// The recorder has only one source with a given name at a time. After a reload, this is the
-    /// source with the highest id, and conditions refer to it. An earlier source with the same name
-    /// is treated as the same source if it has the same schema.
+    /// The recorder has only one source with a given name at a time. Every sample is passed with
+    /// the id of its source. An earlier source with the same name is treated as the same source if
+    /// it has the same schema.
     ///
     /// # Errors
     /// Every condition that does not fit these sources.
@@ -102,7 +102,7 @@ impl ScopedEngine {
         observed.map(|(id, _)| *id)
     }
 
-    /// Observes a sample of the source with this id, like [`TriggerEngine::observe`].
+    /// Observes a sample of the source that has this id, like [`TriggerEngine::observe`].
     #[inline]
     pub fn observe(&mut self, id: u16, stamp: (u64, u16), payload: &[u8], events: &mut Vec<TriggerEvent>) {
         if let Some(position) = self.positions.get(&id) {

@@ -1,4 +1,4 @@
-//! The values of one field of one element over time, through its transforms.
+//! The state of a field's transforms over time, for one list element.
 
 use std::collections::VecDeque;
 
@@ -77,8 +77,8 @@ pub(crate) struct Stage {
 /// The state of one transform.
 #[derive(Debug, Clone)]
 enum StageState {
-    /// The samples from which a change is measured, oldest first. If there is no window, only the
-    /// previous sample.
+    /// The samples from which a change is measured, oldest first. Without a window, only the
+    /// previous sample is stored.
     Change(VecDeque<(u64, RawNumber)>),
     /// The samples of a counter from which growth is measured, oldest first.
     Growth(VecDeque<CountedSample>),
@@ -214,8 +214,8 @@ impl StageState {
     }
 }
 
-/// Returns the change of a number that is not a counter. It is the change over the window, or,
-/// without a window, since the previous sample.
+/// Returns the change of a number that is not a counter. The change is measured over the window.
+/// Without a window, it is measured from the previous sample.
 fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
     let start_ns = start_ns(stage, mono_ns);
     // Keep the latest sample at or before the start of the window, and all later ones.
@@ -234,9 +234,9 @@ fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, 
     per_second(stage, raw.change_since(before), mono_ns - time)
 }
 
-/// Returns the growth of a counter over the window, or, without a window, since the previous
-/// sample. The growth is the sum of the growths from sample to sample, so it includes wraps and
-/// corrections. The sum restarts after a reset.
+/// Returns the growth of a counter over the window, or since the previous sample if there is no
+/// window. The result is the sum of the growth between successive samples, so wraps and corrections
+/// are taken into account. The sum restarts after a reset.
 fn growth(
     samples: &mut VecDeque<CountedSample>,
     stage: Stage,
@@ -306,7 +306,7 @@ mod tests {
         Stage { transform, is_counter: true, samples_max: 100 }
     }
 
-    /// Passes values of a counter, one per millisecond, to some transforms.
+    /// Passes values of a counter to some transforms, one value per millisecond.
     fn results(transforms: &[Transform], values: &[Option<u64>]) -> Vec<Option<f64>> {
         let stages: Vec<Stage> = transforms.iter().copied().map(stage).collect();
         let mut series = Series::new(&stages);

@@ -53,33 +53,32 @@ impl Reading {
 #[derive(Debug, Clone)]
 pub(crate) struct SlotPlan {
     pub(crate) source: usize,
-    /// The number of the field among the fields of its source that are read.
+    /// The index of the field among those fields of its source that the rules read.
     pub(crate) field: usize,
     pub(crate) reading: Reading,
     pub(crate) stages: Vec<Stage>,
     /// The scale that converts values to base units.
     pub(crate) scale: Scale,
     pub(crate) is_list: bool,
-    /// The number of the field with the range of the counter, which is the value at which the
-    /// counter wraps to 0.
+    /// The index of the field that contains the range of the counter. The range is the value at
+    /// which the counter wraps to 0.
     pub(crate) range: Option<usize>,
     pub(crate) sparse: SlotSparse,
 }
 
-/// The samples that omit existing elements of the list.
+/// Which samples may omit existing elements of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotSparse {
     /// Only samples that were cut omit elements.
     Cut,
     /// Any sample may omit elements.
     Any,
-    /// Samples in which the field with this number is not 0 may omit elements, and so may samples
-    /// that were cut.
+    /// A sample may omit elements if it was cut, or if its field with this index is not 0.
     Unless0(usize),
 }
 
 impl SlotSparse {
-    /// Returns which samples may omit elements of a list. `field` returns the number of a field.
+    /// Returns which samples may omit elements of a list. `field` returns the index of a field.
     pub(crate) fn of(sparse: &SparseSamples, field: impl FnOnce(&FieldPath) -> usize) -> Self {
         match sparse {
             SparseSamples::Cut => Self::Cut,
@@ -111,7 +110,7 @@ impl SlotPlan {
 
     /// Returns the maximum memory size of the slot's windows, in bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
-        /// Size of a sample in the kind of window whose samples are the largest, in bytes.
+        /// Size in bytes of a sample in the window type whose samples are largest.
         const SAMPLE_BYTES: u64 = 32;
         let elements = if self.is_list { self.elements_max() as u64 } else { 1 };
         elements * (self.samples_max() * SAMPLE_BYTES + size_of::<TrackedElement>() as u64)
@@ -126,23 +125,23 @@ pub(crate) struct FieldSlot {
     pub(crate) value: f64,
     /// The values of the elements in the last sample, in the order of the sample.
     pub(crate) rows: Vec<f64>,
-    /// The numbers of these elements.
+    /// The numbers that identify the elements in `rows`.
     pub(crate) elements: Vec<u32>,
-    /// For each row, the number of the first element with the same identity.
+    /// For each row, the number that identifies the first element with the same identity.
     firsts: Vec<u32>,
-    /// The ranges of the counters. They are read before the counters.
+    /// The ranges of the counters. The ranges are read before the counters.
     ranges: Vec<Option<CountedValue>>,
     series: Series,
     followed: Vec<TrackedElement>,
     places: HashMap<u32, usize>,
     cursor: usize,
     swept_ns: u64,
-    /// The number of the current sample.
+    /// The index of the current sample.
     sample: u64,
-    /// The number of the last complete sample before the current one, or 0 if there is none.
+    /// The index of the last complete sample before the current sample, or 0 if there is none.
     complete_before: u64,
-    /// Whether the current sample may omit elements, and whether the sample states that it omits no
-    /// elements.
+    /// Whether the current sample may omit elements. The next field states whether the sample
+    /// declares itself complete.
     leaves_out: bool,
     is_whole: bool,
     /// Number of values of elements that were not tracked because there were too many elements.
@@ -152,12 +151,12 @@ pub(crate) struct FieldSlot {
 /// An element whose values are tracked over time.
 #[derive(Debug)]
 struct TrackedElement {
-    /// The number of the first element with this identity.
+    /// The number that identifies the first element with this identity.
     element: u32,
     seen_ns: u64,
-    /// The number of the last sample that contains the element.
+    /// The index of the last sample that contains the element.
     sample: u64,
-    /// Whether that sample contains several elements with this identity.
+    /// Whether the last sample with the element contains several elements with the same identity.
     is_ambiguous: bool,
     series: Series,
 }
@@ -220,8 +219,8 @@ impl FieldSlot {
             };
     }
 
-    /// Adds the range of a counter. It must be added before the counter. In a list, ranges and
-    /// counters are in the order of the elements.
+    /// Adds the range of a counter. The caller must add the range before the counter. In a list,
+    /// ranges and counters are each in the order of the elements.
     pub(crate) fn take_range(&mut self, value: FieldValue<'_>) {
         self.ranges.push(CountedValue::of(value));
     }
@@ -231,8 +230,8 @@ impl FieldSlot {
         self.is_whole = value == FieldValue::Unsigned(0);
     }
 
-    /// Adds a value of the sample. The series of an element restarts if an earlier complete sample
-    /// lacked the element, or if no sample contained the element for `pause_ns`. If a sample
+    /// Adds a value of the sample. The series of an element restarts if a complete sample since its
+    /// last value lacked it, or if no sample contained the element for `pause_ns`. If a sample
     /// contains several elements with the same identity, their values are unknown.
     #[inline]
     pub(crate) fn take(

@@ -1,5 +1,5 @@
-//! Aggregates over the samples of a time window. They take amortized constant time per sample, and
-//! do not accumulate errors.
+//! Aggregates over the samples of a time window. An aggregate takes amortized constant time per
+//! sample, and rounding errors do not accumulate.
 
 use std::collections::VecDeque;
 
@@ -32,8 +32,8 @@ impl Fold {
     }
 }
 
-/// The samples of a window as two stacks. One stack has the older samples. Each of them is stored
-/// with the aggregate of the sample itself and all younger samples of this stack. The other stack
+/// The samples of a window as two stacks. One stack has the older samples. Each older sample is
+/// stored with the aggregate of itself and all younger samples in the same stack. The other stack
 /// has the younger samples.
 #[derive(Debug, Clone)]
 // A running sum from which old samples are subtracted would accumulate rounding errors.
@@ -77,7 +77,8 @@ impl FoldedWindow {
         self.older.len() + self.younger.len()
     }
 
-    /// Returns the aggregate of all samples. If there are no samples, it is 0 or infinite.
+    /// Returns the aggregate of all samples. Without samples, a sum is 0, and a smallest or largest
+    /// value is infinite.
     pub(crate) fn aggregate(&self) -> f64 {
         let of_older = self.older.last().map_or(self.fold.start(), |(_, aggregate)| *aggregate);
         self.fold.combine(of_older, self.of_younger)
@@ -115,8 +116,8 @@ impl SortedWindow {
         self.samples.len()
     }
 
-    /// Returns the smallest value that at least this share of the samples does not exceed. Returns
-    /// `None` if there are no samples.
+    /// Returns the smallest value that at least the fraction `share` of the samples do not exceed.
+    /// Returns `None` if there are no samples.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         self.sorted.get(quantile_rank(share, self.sorted.len()) - 1).copied()
     }

@@ -1,4 +1,4 @@
-//! Chooses the charts and tables of a recording, by the fields, units, kinds and lists in its
+//! Chooses the charts and tables of a recording from the fields, units, kinds and lists in its
 //! schemas.
 
 use flatcap_format::schema::MetricKind;
@@ -11,7 +11,8 @@ use super::known::{CHARTS, KnownValue, columns};
 
 /// Maximum number of charts of a source that has no well-known charts.
 const OTHER_CHARTS: usize = 2;
-/// The same maximum for a recording without any well-known chart, such as an imported recording.
+/// Maximum number of charts of a source if no source of the recording has a well-known chart, for
+/// example in an imported recording.
 const OTHER_CHARTS_ALONE: usize = 6;
 /// Maximum number of columns of a table if the fields of its list are not well known.
 const OTHER_COLUMNS: usize = 12;
@@ -21,13 +22,13 @@ const OTHER_COLUMNS: usize = 12;
 pub struct Catalog {
     /// The charts of the overview, the most informative first.
     pub charts: Vec<Chart>,
-    /// Lists of processes, control groups, disks and interfaces.
+    /// Tables of processes, control groups, disks and interfaces.
     pub tables: Vec<ElementTable>,
     /// All numeric fields, by source.
     pub fields: Vec<Chart>,
 }
 
-/// A value over time. The value of a list is the largest value of its elements.
+/// A value over time. For a list, the value is the largest value of its elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// Title of the chart.
@@ -38,7 +39,7 @@ pub struct Chart {
     pub period_ns: u64,
     /// Formula that computes the value.
     pub formula: Formula,
-    /// Whether the scale is fixed to 0 to 100 %.
+    /// Whether the scale is fixed at 0 to 100 %.
     pub is_share: bool,
     /// The field's description in the schema; empty if the value combines several fields.
     pub meaning: String,
@@ -76,8 +77,8 @@ pub enum ColumnValue {
 }
 
 impl Chart {
-    /// Returns the value to draw. If the chart is one field whose changes are exact, this is the
-    /// field itself, for each element; otherwise it is the chart's formula.
+    /// Returns the value to draw. If the chart shows one field with exact changes, returns the
+    /// field itself, separately for each element. Otherwise returns the chart's formula.
     pub(super) fn drawn(&self) -> Result<DrawnValue, PathError> {
         match self.formula.exact_path() {
             Some(own) => exact_path(&self.source, own).parse(),
@@ -110,7 +111,7 @@ impl Catalog {
         catalog
     }
 
-    /// Returns the first table of elements of this shape.
+    /// Returns the first table whose elements have this shape.
     pub fn table(&self, shape: ElementShape) -> Option<&ElementTable> {
         self.tables.iter().find(|table| table.shape == shape)
     }
@@ -228,7 +229,7 @@ fn known_value(value: KnownValue, list: &str, fields: &[&FieldInfo]) -> Option<C
     }))
 }
 
-/// Returns a quotient of weighted fields, or `None` if a group has no field.
+/// Returns a quotient of two weighted sums of fields, or `None` if a group has no field.
 fn quotient(groups: &[Vec<(&FieldInfo, f64, f64)>], unit: &str, factor: f64) -> Option<Formula> {
     if groups.iter().any(Vec::is_empty) {
         return None;

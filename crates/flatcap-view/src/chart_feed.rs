@@ -1,5 +1,5 @@
-//! Reads the values of charts up to a moving time. Keeps the extrema of each step, and the latest
-//! values.
+//! Reads the values of charts up to a time that advances. Keeps the extrema of each step, and the
+//! latest values.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -24,11 +24,11 @@ const MARKERS_MAX: usize = 1000;
 /// The values of some charts.
 #[derive(Debug)]
 pub struct ChartFeed {
-    /// A feed with pixels of one nanosecond, so that each sample has its own pixel.
+    /// A feed whose pixels are one nanosecond long, so that each sample has its own pixel.
     feed: OverviewFeed,
     charts: Vec<Chart>,
     series: Vec<ChartSeries>,
-    /// Losses that were read but begin after the time that the feed has reached.
+    /// Losses that were already read but begin after the time that the feed has reached.
     losses: Vec<(String, Range<i64>)>,
     markers: VecDeque<Marker>,
     from_ns: i64,
@@ -140,13 +140,13 @@ impl ChartFeed {
         &self.series
     }
 
-    /// Returns the value of a chart at a wall time, and the label of the element that has it.
+    /// Returns the value of a chart at a wall time, and the label of the element with this value.
     pub fn value(&self, chart: usize, wall_ns: i64) -> Option<(f64, Option<&str>)> {
         let value = self.series.get(chart)?.at(wall_ns)?;
         Some((value, self.feed.largest_element(chart, wall_ns)))
     }
 
-    /// Returns the newest markers, the oldest first.
+    /// Returns the newest markers, sorted from the oldest to the newest.
     pub fn markers(&self) -> impl DoubleEndedIterator<Item = &Marker> {
         self.markers.iter()
     }
@@ -164,8 +164,8 @@ impl ChartSeries {
         }
     }
 
-    /// Returns the last `count` steps up to the step of `until_ns`, the oldest first. The last
-    /// value is shown until values count as missing.
+    /// Returns the last `count` steps up to the step that contains `until_ns`, the oldest first.
+    /// After the newest sample, its value is shown until the value is too old.
     pub fn columns(&self, count: usize, until_ns: i64) -> Vec<StepColumn> {
         let last = self.columns.number(until_ns);
         let held = self.at(until_ns);

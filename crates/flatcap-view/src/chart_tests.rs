@@ -1,4 +1,5 @@
-//! Compares the steps of charts with a walk over the samples in the recording.
+//! Compares the time steps of charts with values that the test computes from the samples of the
+//! recording.
 
 use std::path::Path;
 
@@ -9,16 +10,16 @@ use crate::test_recording::{CpuCounts, CpuRecording, START_NS};
 use crate::{Catalog, Chart, ChartFeed, StepColumn};
 
 const TITLES: [&str; 4] = ["tasks running", "new tasks", "cpu", "busiest core"];
-/// Time for which a value holds. As documented, it is four periods, here of 10 ms; for elements of
-/// lists it is at least three seconds.
+/// Time for which a value is valid. As documented, this is four periods, and a period is 10 ms
+/// here. For elements of lists, a value is valid for at least three seconds.
 const HELD_NS: i64 = 40_000_000;
 const ELEMENT_HELD_NS: i64 = 3_000_000_000;
-/// Time over which shares of times in jiffies are computed (100 ms), and maximum time over which a
-/// change is computed (3 s).
+/// Time over which shares of times in jiffies are computed (100 ms), and maximum time between two
+/// samples for a change (3 s).
 const RESOLUTION_NS: i64 = 100_000_000;
 const CHANGE_MAX_NS: i64 = 3_000_000_000;
 
-/// A value of the walk, and whether it continues the previous value.
+/// A value that the test computes, and whether it directly follows the previous value.
 #[derive(Debug, Clone, Copy)]
 struct Walked {
     at_ns: i64,
@@ -34,7 +35,7 @@ fn any_counts() -> impl Strategy<Value = CpuCounts> {
     )
 }
 
-/// Returns the running totals of the changes of the samples, with the times of the samples.
+/// Returns the running totals of the samples' changes, with the times of the samples.
 fn totals(samples: &[CpuCounts]) -> Vec<(i64, [f64; 3])> {
     let (mut at_ns, mut counts) = (START_NS, [0.0; 3]);
     let sample = |own: &CpuCounts| {
@@ -47,7 +48,8 @@ fn totals(samples: &[CpuCounts]) -> Vec<(i64, [f64; 3])> {
     samples.iter().map(sample).collect()
 }
 
-/// Walks the samples up to a time. Returns the values of a chart.
+/// Computes the values of a chart from the samples up to a time. Returns these values in time
+/// order.
 #[allow(clippy::cast_precision_loss, reason = "times of a few seconds")]
 fn walked(chart: usize, samples: &[CpuCounts], until_ns: i64) -> Vec<Walked> {
     let totals = totals(samples);
@@ -135,7 +137,7 @@ fn charts(folder: &Path) -> (Recording, Vec<Chart>) {
     (recording, charts)
 }
 
-/// Compares all charts with the walk.
+/// Compares all charts with the values that the test computes.
 fn compare(feed: &ChartFeed, samples: &[CpuCounts], (steps, step_ns): (i64, i64), until_ns: i64) {
     let near = |one: f64, other: f64| (one - other).abs() <= 1e-9 * other.abs().max(1.0);
     for (number, series) in feed.series().iter().enumerate() {

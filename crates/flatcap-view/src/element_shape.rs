@@ -17,8 +17,8 @@ pub enum ElementShape {
 }
 
 impl ElementShape {
-    /// Returns the kind of the elements of a list, determined by the fields below the list, or
-    /// `None` if the kind is unknown.
+    /// Returns the kind of the elements of a list, or `None` if the kind is unknown. The fields
+    /// below the list determine the kind.
     pub(super) fn of(list: &str, fields: &[&FieldInfo]) -> Option<Self> {
         let has = |name: &str| fields.iter().any(|field| leaf_of(&field.path) == name);
         let has_unit = |unit: &str, kind: MetricKind| {

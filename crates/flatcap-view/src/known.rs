@@ -1,4 +1,4 @@
-//! The charts and columns of host sources that users look for first. Fields of all other sources
+//! The charts and columns that users of host sources look for first. Fields of all other sources
 //! are shown by their units and kinds.
 
 use super::element_shape::ElementShape;
@@ -8,11 +8,12 @@ use super::element_shape::ElementShape;
 pub(super) enum KnownValue {
     /// The sum of fields with one unit.
     Sum(&'static [&'static str]),
-    /// The sum of the first fields as a share of the sum of the first and second fields.
+    /// The sum of the first group of fields, divided by the sum of both groups.
     Share(&'static [&'static str], &'static [&'static str]),
-    /// The difference of the first and the second field, as a share of the first field.
+    /// The first field minus the second field, divided by the first field.
     Used(&'static str, &'static str),
-    /// The time in the first fields, in milliseconds, per operation counted by the second fields.
+    /// The time in the first group of fields, in milliseconds, divided by the count of operations
+    /// in the second group.
     TimePer(&'static [&'static str], &'static [&'static str]),
     /// A string.
     Text(&'static str),
@@ -23,7 +24,7 @@ pub(super) enum KnownValue {
 pub(super) struct KnownChart {
     pub(super) title: &'static str,
     pub(super) source: &'static str,
-    /// Path of the list whose largest value is shown; empty if the fields are in no list.
+    /// Path of the list whose largest value is shown, or empty if the fields are in no list.
     pub(super) list: &'static str,
     pub(super) value: KnownValue,
 }

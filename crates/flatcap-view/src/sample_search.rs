@@ -10,7 +10,7 @@ use super::error::ViewError;
 /// as long.
 const FIRST_SEARCH_NS: i64 = 200_000_000;
 
-/// Paths and host in which samples are searched.
+/// The paths and the host whose samples are searched.
 #[derive(Debug, Clone)]
 pub(super) struct SampleSearch {
     pub(super) paths: Vec<PathBuf>,
@@ -18,13 +18,13 @@ pub(super) struct SampleSearch {
 }
 
 impl SampleSearch {
-    /// Returns the wall time of the first sample of a source after a wall time.
+    /// Returns the wall time of the source's first sample after a given wall time.
     pub(super) fn after(&self, source: &str, wall_ns: i64) -> Result<Option<i64>, ViewError> {
         let filter = self.filter(source, wall_ns.saturating_add(1), i64::MAX);
         Ok(first_sample(&self.paths, filter)?.map(|sample| sample.wall_ns))
     }
 
-    /// Returns the wall time of the last sample of a source before a wall time, but not before
+    /// Returns the wall time of the source's last sample before `wall_ns`, but not earlier than
     /// `least_ns`.
     pub(super) fn before(&self, source: &str, wall_ns: i64, least_ns: i64) -> Result<Option<i64>, ViewError> {
         // The search begins with a short time range, because it reads all samples in the range.

@@ -19,7 +19,7 @@ pub struct StepColumn {
 #[derive(Debug, Clone)]
 pub struct StepColumns {
     step_ns: i64,
-    /// Number of the first step kept.
+    /// Index of the first step that is stored.
     first: i64,
     columns: VecDeque<StepColumn>,
 }
@@ -32,19 +32,19 @@ impl StepColumn {
 }
 
 impl StepColumns {
-    /// Creates steps of the given length that start at a wall time.
+    /// Creates steps of the given length. The first step contains the wall time `from_ns`.
     pub(super) fn new(step_ns: i64, from_ns: i64) -> Self {
         // A step of 0 would divide by zero.
         let step_ns = step_ns.max(1);
         Self { step_ns, first: from_ns.div_euclid(step_ns), columns: VecDeque::new() }
     }
 
-    /// Returns the number of the step that contains a wall time.
+    /// Returns the index of the step that contains a wall time.
     pub fn number(&self, wall_ns: i64) -> i64 {
         wall_ns.div_euclid(self.step_ns)
     }
 
-    /// Returns a step by its number.
+    /// Returns the step with a given index.
     pub fn get(&self, number: i64) -> StepColumn {
         let place = number.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
         place.and_then(|place| self.columns.get(place)).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Reads the elements of a list up to a moving time.
+//! Reads the elements of a list forward, up to a time that advances.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -30,8 +30,8 @@ pub struct TableFeed {
     reached_ns: i64,
 }
 
-/// A batch, with the first sample and the first row in it that are later than the time that the
-/// feed has reached.
+/// A batch of samples, with the indices of the first sample and of the first row that are still to
+/// be read.
 #[derive(Debug)]
 struct PendingBatch {
     batch: ColumnBatch,
@@ -58,10 +58,11 @@ pub struct ElementValues {
 #[derive(Debug)]
 struct TableFold {
     table: ElementTable,
-    /// Column and field of each path of the query.
+    /// For each path of the query: the column of `table`, and the field in the formula of this
+    /// column.
     owners: Vec<(usize, usize)>,
-    /// The paths of the query that each table has, indexed by table. Each path has its column in
-    /// the table, and the output column and field.
+    /// For each table of the query's results: the bindings of its columns. A binding is a column of
+    /// the results, then the column and the field of `table` that it fills.
     bindings: Vec<Vec<(usize, usize, usize)>>,
     elements: HashMap<u32, FollowedElement>,
     lists: HashMap<ListKey, FollowedList>,
@@ -72,9 +73,10 @@ struct TableFold {
 /// The samples of a list.
 #[derive(Debug, Default)]
 struct FollowedList {
-    /// Number of the last sample.
+    /// Sequence number of the last sample.
     sample: u64,
-    /// Number of the last sample that leaves out no element. Elements that it lacks have ended.
+    /// Sequence number of the last sample that leaves out no element. Elements that this sample
+    /// lacks have ended.
     complete: u64,
 }
 
@@ -83,7 +85,7 @@ struct FollowedElement {
     /// The name when the element was last seen.
     name: ElementName,
     seen_ns: i64,
-    /// The list, and the number of its last sample with the element.
+    /// The list, and the sequence number of the list's last sample with the element.
     seen_in: (ListKey, u64),
     cells: Vec<FollowedCell>,
 }
@@ -96,7 +98,7 @@ struct FollowedCell {
 }
 
 impl TableFeed {
-    /// Starts to read a table so that its values are known at a wall time, with changes over one
+    /// Opens a feed that can return the table's values at `wall_ns`, with the changes over one
     /// step.
     ///
     /// # Errors
@@ -148,8 +150,8 @@ impl TableFeed {
         })
     }
 
-    /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached that
-    /// time.
+    /// Reads up to a wall time while `has_time` returns true. Returns whether the feed reached the
+    /// requested wall time.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -175,7 +177,7 @@ impl TableFeed {
         }
     }
 
-    /// Checks for new segments. New samples are read without this call.
+    /// Checks for new segments. New samples in known segments are read without this call.
     ///
     /// # Errors
     /// The recording cannot be read.
@@ -183,8 +185,8 @@ impl TableFeed {
         Ok(self.results.refresh()?)
     }
 
-    /// Returns whether reading forward reaches the values at a wall time. This is so if the feed
-    /// has not passed the time and the time is less than 60 s ahead.
+    /// Returns whether the feed can get the values at a wall time by reading forward. The feed can
+    /// do this if it has not passed the time and the time is less than 60 s ahead.
     pub fn covers(&self, wall_ns: i64) -> bool {
         const AHEAD_NS: i64 = 60_000_000_000;
         wall_ns >= self.reached_ns && wall_ns.saturating_sub(self.from_ns.max(self.reached_ns)) < AHEAD_NS
@@ -216,8 +218,8 @@ impl TableFeed {
     }
 }
 
-/// Returns the name of an element without its number, because the number has a separate column or
-/// is not useful.
+/// Returns the name of an element without its process id or its cgroup id. That id has a separate
+/// column or is not useful.
 fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> String {
     let number = match shape {
         ElementShape::Processes => "pid",
@@ -234,7 +236,7 @@ fn name_of(shape: ElementShape, label: &str, identity: &[ElementIdentity]) -> St
 }
 
 impl TableFold {
-    /// Finds the columns in tables that were added since the last call.
+    /// Finds the query's columns in tables that were added since the last call.
     fn bind(&mut self, tables: &[TableInfo]) {
         for table in tables.iter().skip(self.bindings.len()) {
             let places = table.columns.iter().enumerate().filter_map(|(place, info)| {
@@ -253,7 +255,8 @@ impl TableFold {
         }
     }
 
-    /// Adds the samples of a batch up to a wall time. Returns whether the batch has later samples.
+    /// Adds the samples of a batch until a wall time is reached. Returns whether the batch has
+    /// later samples.
     fn add_samples(&mut self, pending: &mut PendingBatch, until_ns: i64, tables: &[TableInfo]) -> bool {
         self.bind(tables);
         let PendingBatch { batch, sample, row } = pending;
@@ -324,8 +327,8 @@ impl TableFold {
     }
 }
 
-/// The sample of a row: its time, its list, its number in the list, and the number of the last
-/// complete sample before it.
+/// The sample of a row: its time, its list, and its sequence number in the list. Also the sequence
+/// number of the last complete sample before it.
 struct Seen {
     wall_ns: i64,
     place: (ListKey, u64),

@@ -10,13 +10,14 @@ use proptest::prelude::*;
 use crate::test_recording::{TICK_NS, TestSource, text, wall_ns, write_sources};
 use crate::{Catalog, ColumnValue, ElementShape, TableFeed};
 
-/// Number of ticks between two samples, which is a period of 200 ms.
+/// Number of ticks from one sample to the next. These ticks take 200 ms.
 const TICKS: u64 = 20;
 const PROCESSES: u64 = 4;
-/// Time for which an element is shown, which is three seconds as documented.
+/// Time for which an element without a sample is shown: three seconds, as documented.
 const HELD_NS: i64 = 3_000_000_000;
 
-/// Whether a sample lacks processes that exist, and the processes in the sample, as bits.
+/// A sample: whether it leaves out running processes, and a bit mask of the processes that it
+/// contains.
 type Sample = (bool, u8);
 
 fn payload(number: u64, (leaves_out, present): Sample) -> Vec<u8> {

@@ -27,11 +27,11 @@ pub(super) const START_MONO_NS: u64 = 1_000_000_000_000;
 /// Length of a tick, 10 ms.
 pub(super) const TICK_NS: i64 = 10_000_000;
 pub(super) const TICKS: u64 = 1600;
-/// The tick of the only sample in which the disk wrote 10 MiB more.
+/// The tick of the sample in which the disk wrote 10 MiB more than in every other sample.
 pub(super) const SPIKE: u64 = 1000;
 /// Ticks whose cpu samples were lost.
 pub(super) const LOST: std::ops::Range<u64> = 500..600;
-/// Ticks during which billing uses a whole core.
+/// Ticks during which the process `billing` uses all of one core.
 pub(super) const BUSY: std::ops::Range<u64> = 1000..1100;
 /// Tick at which a mark was written.
 pub(super) const MARK: u64 = 1300;
@@ -76,8 +76,8 @@ fn cpu(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// Writes a sample of two disks. One is busy a tenth of the time and writes 100 KiB/s; the other
-/// one is idle.
+/// Writes a sample of two disks. One disk is busy a tenth of the time and writes 100 KiB/s. The
+/// other disk is idle.
 fn disk(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let mut devices = [DiskCounters([0; size_of::<DiskCounters>()]); 2];
     devices[0].set_name(&text("vda"));
@@ -103,8 +103,8 @@ fn network(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// Writes a sample of three processes. One is busy a tenth of the time, one uses a whole core for a
-/// second, and one has a hostile name.
+/// Writes a sample of three processes. One process is busy a tenth of the time, one uses all of a
+/// core for a second, and one has a hostile name.
 fn process(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let busy = tick.clamp(BUSY.start, BUSY.end) - BUSY.start;
     let all = [
@@ -152,8 +152,8 @@ fn cgroup(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     builder.finish_minimal(root);
 }
 
-/// Returns the header of a segment of these sources. A source has a name, a root type, a period in
-/// ticks, and a schema.
+/// Returns the header of a segment that contains these sources. A source has a name, a root type, a
+/// period in ticks, and a schema.
 fn header(sources: &[(&str, &str, u64, &[u8])]) -> SegmentHeader {
     let clocks = ClockReading { mono_ns: START_MONO_NS, boot_ns: START_MONO_NS, wall_ns: START_NS };
     let source = |(id, (name, root, ticks, schema)): (usize, &(&str, &str, u64, &[u8]))| SourceInfo {
@@ -330,7 +330,8 @@ impl CpuRecording {
     }
 }
 
-/// A sample of the scheduler source: its number, the time when it was read, and its payload.
+/// A sample of the scheduler source: its sequence number, the time when it was read, and its
+/// payload.
 pub(super) type SchedSample = (u64, u64, Vec<u8>);
 
 /// Writes a recording of the cpu source and of these scheduler samples. Samples whose numbers are
@@ -365,8 +366,8 @@ pub(super) struct TestSource {
     pub(super) labels: Vec<(String, String)>,
 }
 
-/// Writes a recording with the given number of samples of each source, one sample every `ticks`.
-/// `payload` returns the payload of a sample, given its source and its number.
+/// Writes a recording in which each source has the given number of samples, one every `ticks`
+/// ticks. `payload` returns the payload of a sample, given the sample's source and sequence number.
 pub(super) fn write_sources(
     folder: &Path,
     (samples, ticks): (u64, u64),

@@ -5,7 +5,7 @@ use flatcap_tasks::{TaskName, ThreadInfo};
 
 use super::test_recording::{START_MONO_NS, SchedSample};
 
-/// Delay between the end of a sample and its reading.
+/// Delay between the end of a sample's time range and the time at which the sample is read.
 const READ_LATE_NS: u64 = 200_000;
 
 /// A time range in which a thread runs on a CPU, in monotonic nanoseconds.
@@ -83,7 +83,7 @@ impl Schedule {
         payload
     }
 
-    /// Returns payloads that end at these times and at the end of the schedule.
+    /// Returns payloads that end at the given times. The last one ends at the end of the schedule.
     pub(super) fn payloads(&self, cuts: &[u64]) -> Vec<SchedPayload> {
         let end_ns = self.end_ns();
         let mut times: Vec<u64> =
@@ -95,7 +95,7 @@ impl Schedule {
     }
 }
 
-/// Returns the samples of payloads, numbered consecutively.
+/// Returns one sample for each payload, numbered consecutively.
 pub(super) fn samples(payloads: &[SchedPayload]) -> Vec<SchedSample> {
     let sample = |(seq, payload): (u64, &SchedPayload)| (seq, payload.end_ns + READ_LATE_NS, payload.bytes());
     (0..).zip(payloads).map(sample).collect()

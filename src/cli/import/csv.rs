@@ -22,16 +22,17 @@ use crate::cli::time_printer::zone_of;
 /// field name (letters, digits and underscores).
 ///
 /// flatcap recognizes the encoding, delimiter, header, decimal mark, units, time format, time zone,
-/// row order and key columns. If a file is ambiguous, flatcap assumes one interpretation, reports
-/// it with its line and the option that sets the property, and exits with 3. --check prints the
-/// interpretation and imports nothing.
+/// row order and key columns. If a file is ambiguous, flatcap assumes one interpretation and exits
+/// with 3. It reports the assumption with its line and the option that sets the property. --check
+/// prints the interpretation and imports nothing.
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Files to import, in this order; gzip files are decompressed; - is standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Directory for the segments; created if missing. No recorder may use it.
+    /// Directory for the segments; created if missing. The directory must not be in use by a
+    /// recorder.
     #[arg(long, value_name = "DIR", required_unless_present = "check")]
     data_dir: Option<PathBuf>,
     /// Print how the files would be read: columns, types, units, times, gaps. Write nothing.
@@ -45,8 +46,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "COLUMN")]
     time: Vec<String>,
     /// Time format: iso (2026-11-22T21:05:37+01:00, 2026-11-22 21:05:37) or a pattern as in
-    /// date(1), such as "%d.%m.%Y %H:%M:%S". For dates in this order: ymd, dmy or mdy. For numbers
-    /// since 1970: s, ms, us or ns [default: the format of most rows].
+    /// date(1), such as "%d.%m.%Y %H:%M:%S". The formats ymd, dmy and mdy state the order of the
+    /// parts of a date. The formats s, ms, us and ns state the unit of a number since 1970
+    /// [default: the format of most rows].
     #[arg(long, value_name = "FORM")]
     time_format: Option<TimeForm>,
     /// Interpret times without an offset as UTC.
@@ -56,16 +58,16 @@ pub(super) struct Args {
     /// zone that the file names, else the local time zone (TZ)].
     #[arg(long, value_name = "ZONE", value_parser = stated_zone, conflicts_with = "utc")]
     zone: Option<TimeZone>,
-    /// Order of rows: file or time. With file, rows keep their order, and a backward step in time
-    /// means that the clock was set back. With time, rows are sorted [default: chosen from the
-    /// times].
+    /// Order of rows: file or time. With the value file, rows keep their order, and a backward step
+    /// in time means that the clock was set back. With the value time, rows are sorted [default:
+    /// chosen from the times].
     #[arg(long, value_name = "ORDER", value_parser = order)]
     order: Option<RowOrder>,
     /// Key columns, which identify devices, such as host,disk. Each device becomes a source with
     /// these labels [default: recognized if rows have the same time].
     #[arg(long = "key", value_name = "COLUMN,...", value_delimiter = ',')]
     keys: Vec<String>,
-    /// Import rows with the same time as one series.
+    /// Import all rows as one series, even if several rows have the same time.
     #[arg(long, conflicts_with = "keys")]
     no_key: bool,
     /// Unit of a column for display and conversions, such as bytes, KiB, ms or %; can be repeated
@@ -160,8 +162,8 @@ fn stated_type(text: &str) -> Result<(Option<String>, CsvType), String> {
     Ok((column.map(str::to_owned), csv_type))
 }
 
-/// Returns an error message if the options state the type of one column, or of all other columns,
-/// two times.
+/// Returns an error message if the options state the type of one column twice, or that of all other
+/// columns twice.
 fn stated_twice(types: &[(Option<String>, CsvType)]) -> Option<String> {
     let twice = types.iter().enumerate().find_map(|(at, (column, csv_type))| {
         let (_, before) = types.iter().take(at).find(|(other, _)| other == column)?;

@@ -12,7 +12,7 @@ use crate::cli::human;
 
 /// Import LOBSTER files: messages and order books, plain or in ZIP archives.
 ///
-/// Files with the same symbol and day in their names are a pair: row k of the order book has the
+/// Files with the same symbol and day in their names are a pair. Row k of the order book has the
 /// time of row k of the messages. The content of a file is detected from its rows. The sources are
 /// SYMBOL-message and SYMBOL-orderbook; each pair becomes a run, and sample k of a source is row k.
 #[derive(Debug, clap::Args)]

@@ -36,8 +36,8 @@ const FLAWS_PRINTED_MAX: usize = 20;
 /// are reported with their line. In both cases the exit status is 3.
 ///
 /// SIGINT and SIGTERM stop an import, even while it waits for a pipe. flatcap seals the samples
-/// read so far, and exits with 1. A second signal stops the import at once: then run flatcap
-/// recover to seal the rest.
+/// read so far, and exits with 1. A second signal stops the import at once. In that case, run
+/// flatcap recover to seal the rest.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -63,7 +63,8 @@ struct ImportArgs {
     /// sar, which reads each file twice).
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Directory for the segments; created if missing. No recorder may use it.
+    /// Directory for the segments; created if missing. The directory must not be in use by a
+    /// recorder.
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// Print one JSON object instead of lines.

@@ -13,8 +13,8 @@ use crate::cli::checksum::{DetectableChecksum, checksum_or_auto};
 use crate::cli::error::CliError;
 use crate::config::size_argument;
 
-/// Range of --frame-max in bytes. The ends are the smallest and the largest limit of a reader
-/// (docs/FORMAT.md, section 2).
+/// Range of --frame-max in bytes. The bounds are the smallest and the largest limit that a reader
+/// may set (docs/FORMAT.md, section 2).
 const FRAME_MAX_RANGE: std::ops::RangeInclusive<u64> = (64 << 10)..=((1 << 30) - ENVELOPE_BYTES as u64);
 
 /// Import streams of plain frames, as flatstream and flatcap's stream library write them: a length,
@@ -36,11 +36,12 @@ pub(super) struct Args {
     /// Full name of the payloads' root table; by default that of the schema.
     #[arg(long, value_name = "NAME", requires = "schema")]
     root: Option<String>,
-    /// Name of the source, instead of the file name; with several files once for each, in their
-    /// order.
+    /// Name of the source, instead of the file name. With several files, repeat the option once per
+    /// file, in the same order.
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
-    /// Largest payload; larger ones are skipped. 64KiB to just below 1GiB.
+    /// Limit on the length of a payload, from 64KiB to just below 1GiB. Larger payloads are
+    /// skipped.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = frame_max)]
     frame_max: u64,
 }

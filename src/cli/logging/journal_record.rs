@@ -13,7 +13,7 @@ use super::writer::{LogQueue, one_line};
 
 /// Prefix of the names of fields, as in `FLATCAP_SOURCE`. It avoids conflicts with other programs.
 const FIELD_PREFIX: &str = "FLATCAP_";
-/// Maximum length of a record, in bytes. Beyond it, further fields are left out, because the kernel
+/// Maximum length of a record, in bytes. Fields beyond this length are left out, because the kernel
 /// accepts datagrams of at most 200 KiB.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 

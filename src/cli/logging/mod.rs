@@ -1,9 +1,9 @@
 //! Logging to standard error, or directly to the journal with structured fields.
 //!
-//! Logging never blocks the caller, because a line is formatted and put into a bounded queue, and a
+//! Logging never blocks the caller. A line is formatted and put into a bounded queue, and a
 //! separate thread writes it. A full pipe, a stopped terminal or a hanging journal blocks that
-//! thread only. Lines that do not fit into the queue are counted, and so are suppressed lines of a
-//! call site that logs too often.
+//! thread only. Lines that do not fit into the queue are counted. Suppressed lines of a call site
+//! that logs too often are also counted.
 
 mod journal_record;
 mod rate_limit;
@@ -53,7 +53,8 @@ enum LineFormat {
 }
 
 impl Log {
-    /// Starts logging with the filter of `FLATCAP_LOG`. Must be called only one time per process.
+    /// Starts logging with the filter of `FLATCAP_LOG`. This function must be called only once per
+    /// process.
     pub(super) fn start() -> Self {
         let (filter, mistake) = match env::var_os("FLATCAP_LOG").filter(|text| !text.is_empty()) {
             None => (None, None),
@@ -135,7 +136,8 @@ impl Log {
     }
 }
 
-/// Parses a filter. Rejects mistakes, because the library accepts any word as the name of a target.
+/// Parses a filter. Rejects misspelt filters, because the library accepts any word as the name of a
+/// target.
 fn parse_filter(text: &str) -> Result<Targets, String> {
     if text.len() > FILTER_BYTES_MAX {
         return Err(format!("the filter has {} bytes; write at most {FILTER_BYTES_MAX}", text.len()));

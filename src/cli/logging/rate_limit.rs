@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Maximum number of lines that one call site may log in [`WINDOW_NS`]. At the start, one call site
-/// logs a line for each source that the host lacks, and there may be this many.
+/// logs a line for each source that the host lacks, which can be this many lines.
 pub(super) const BURST: u32 = 50;
 /// Length of a window, in nanoseconds. A window of ten seconds begins with the first line of a call
 /// site.

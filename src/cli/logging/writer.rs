@@ -22,7 +22,7 @@ const LINES_MAX: usize = 512;
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 10;
 /// Maximum time to wait for the last lines at the end.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// Interval at which the thread checks for missing lines to report.
+/// Interval at which the thread checks whether lost lines must be reported.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes a line to its destination. Only the log thread calls it.
@@ -108,7 +108,7 @@ impl LogQueue {
         }
     }
 
-    /// Logs the number of missing lines. The line goes through the queue, which only this thread
+    /// Logs the number of lost lines. The line goes through the queue, which only this thread
     /// empties.
     fn report_missing(&self, reported_lost: &mut u64) {
         let closed = self.limit().close(monotonic_ns());
@@ -172,8 +172,8 @@ impl io::Write for LineWriter {
     }
 }
 
-/// Returns a string without line breaks, cut at the maximum length. Readers of the log would take
-/// each line as a separate event.
+/// Returns a string without line breaks, cut at the maximum length. Without this, readers of the
+/// log would take each line of the string as a separate event.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     let text = if text.contains('\n') { text.replace('\n', "; ").into() } else { Cow::from(text) };
     if text.len() <= TEXT_BYTES_MAX {

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 /// Maximum length of a line of text, in bytes. Tags and examples are not wrapped.
 const LINE_BYTES_MAX: usize = 78;
 
-/// Breaks lines of text after sentences and at the maximum length. Commands, the tag after `.TP`,
-/// the NAME line (which indexers read) and text between `.nf` and `.fi` are kept; commands without
-/// effect are removed.
+/// Breaks lines of text after sentences and at the maximum length. Text between `.nf` and `.fi`,
+/// the tag after `.TP`, the NAME line (which indexers read) and effective commands are kept.
+/// Commands without effect are removed.
 pub(super) fn wrap(text: &str) -> String {
     let mut filled: Vec<Cow<'_, str>> = Vec::new();
     let (mut is_verbatim, mut is_kept) = (false, false);

@@ -1,4 +1,5 @@
-//! The digest of a recording, which is one screen that shows what there is and what to ask next.
+//! The digest of a recording: one screen that summarizes the contents and suggests the next
+//! commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -19,10 +20,10 @@ use crate::cli::terminal::Output;
 use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
 
-/// Length of the time at the end of a recording that is read. It is limited so that the answer
-/// comes at once, however long the recording is.
+/// How much time at the end of a recording is read. It is limited so that the digest appears
+/// quickly, however long the recording is.
 const LOOK_BACK_NS: i64 = 60_000_000_000;
-/// Maximum number of lines of the screen for sources and their fields.
+/// Maximum number of screen lines for sources and their fields.
 const FIELD_LINES_MAX: usize = 11;
 /// Maximum number of fields that are shown for a source.
 const FIELDS_MAX: usize = 3;
@@ -273,7 +274,7 @@ fn period(ns: u64) -> String {
 }
 
 /// Returns a path that fits the width and leaves one space free after it. If the path is cut, dots
-/// come before its last name.
+/// precede its last name.
 fn shortened_path(path: &str, width: usize) -> String {
     let Some((before, last)) = path.rsplit_once('.').filter(|_| path.chars().count() >= width) else {
         return human::shortened(path, width.saturating_sub(1));

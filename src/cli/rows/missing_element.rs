@@ -1,4 +1,5 @@
-//! Finds a path to an element of a list that no sample has, and lists the elements that exist.
+//! Finds a path in the query that names a list element that no sample has, and lists the elements
+//! that exist.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ const NAMED_MAX: usize = 12;
 /// Maximum number of rows that are read to find elements.
 const ROWS_MAX: usize = 10_000;
 
-/// Returns the error for the first path whose elements had no values, if any samples were read.
+/// If any samples were read, returns the error for the first path whose elements had no values.
 pub(super) fn find(
     recording: &Recording,
     query: &Query,

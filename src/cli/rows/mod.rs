@@ -292,7 +292,7 @@ impl<'a> RowPrinter<'a> {
         }
     }
 
-    /// Counts a payload that does not fit its schema, and reports the first few.
+    /// Counts payloads that do not fit their schema, and reports the first few of them.
     fn report_undecodable(&mut self, reader: &SampleReader, error: &DecodeError) -> Result<(), CliError> {
         const REPORTED_MAX: u64 = 10;
         self.outcome = ExitStatus::DataLoss;

@@ -35,7 +35,8 @@ struct TextChanges {
     last: u64,
 }
 
-/// A series, which is a table, a column of it, and the name of an element if the table is a list.
+/// The key of a series: a table, a column of the table, and the name of an element if the table is
+/// a list.
 pub(super) type Series = (usize, usize, Option<ElementName>);
 
 /// The movement of all series of a query.
@@ -81,7 +82,7 @@ impl Movement {
     }
 
     /// Returns a score from 0 to 1 for how much the values vary. The score is their range relative
-    /// to their size, and is lower if the values seldom change.
+    /// to their magnitude, and is lower if the values seldom change.
     #[allow(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn score(&self) -> f64 {
         let size = self.largest.abs().max(self.smallest.abs());
@@ -100,8 +101,8 @@ impl TextChanges {
         self.last = hash;
     }
 
-    /// Returns a score from 0 to 1 for how often the string changes. The score equals the score of
-    /// a number that changes as often between 0 and its maximum.
+    /// Returns a score from 0 to 1 for how often the string changes. A number that changes as often
+    /// between 0 and its maximum has the same score.
     #[allow(clippy::cast_precision_loss, reason = "a score")]
     fn score(self) -> f64 {
         let steps = self.samples.saturating_sub(1).max(1);
@@ -110,13 +111,13 @@ impl TextChanges {
 }
 
 impl Movements {
-    /// Creates an empty set. If `is_rate` is true, counters are followed by their change per
+    /// Creates an empty set. If `is_rate` is true, the values of a counter are its changes per
     /// second.
     pub(super) fn new(is_rate: bool) -> Self {
         Self { rates: is_rate.then(CounterRates::default), ..Self::default() }
     }
 
-    /// Begins a run, which has its own counters.
+    /// Begins a run. Counters of one run are not compared with those of another.
     pub(super) fn begin_run(&mut self) {
         self.rates.iter_mut().for_each(CounterRates::clear);
     }
@@ -154,8 +155,8 @@ impl Movements {
         }
     }
 
-    /// Returns all series. The series that vary most come first, then numbers, in the order of the
-    /// schema.
+    /// Returns all series. The series that vary most come first. Among series with equal scores,
+    /// numbers come before strings, and then the order of the schema applies.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
         let numbers =
             self.series.iter().map(|(series, movement)| (*series, Some(*movement), movement.score()));

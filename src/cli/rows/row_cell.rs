@@ -1,4 +1,5 @@
-//! Formats one value of a row as text. The value has its unit for people, or is a plain number.
+//! Formats one value of a row as text. For people, the value is printed with its unit. For
+//! programs, it is a plain number.
 
 use flatcap_format::schema::{FieldValue, MetricKind, append_json_value, is_terminal_unsafe};
 use flatcap_query::{CommonUnit, HeldValue, RowColumn};
@@ -16,7 +17,7 @@ pub(crate) enum UnitMode {
     People,
 }
 
-/// The treatment of strings from recordings in cells of CSV.
+/// How strings from recordings are written in cells of CSV.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum TextRule {
     /// Strings are printed as recorded, for programs.

@@ -1,4 +1,4 @@
-//! The request of a user, which is the fields, the rows and their output.
+//! A user's request: which fields and rows are printed, and how.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -17,24 +17,25 @@ use crate::config;
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 pub(in crate::cli) struct RowArgs {
     /// Print only these fields, in this order, of one or several sources: paths of flatcap fields,
-    /// separated by commas (cpu.total.user,disk.devices[vda].reads). An end of a path that only one
-    /// field has is enough (forks).
+    /// separated by commas (cpu.total.user,disk.devices[vda].reads). The end of a path is enough if
+    /// only one field has this end (forks).
     #[arg(long, value_name = "A,B.C", value_parser = parse_fields)]
     pub(in crate::cli) fields: Option<FieldList>,
     /// Print only the rows for which a condition on the recorded values is true. It compares fields
-    /// with numbers and their units (avg10 > 20%), with strings in quotes by =, != and =~
-    /// (a regular expression), or with each other; and, or, not and parentheses join comparisons. A
-    /// comparison with an absent value is unknown, as in rules, and not true. The condition applies
-    /// to the sources that have all of its fields, and changes no value: with --rate, a change is
-    /// since the sample before, whether that is printed or not.
+    /// with numbers and their units (avg10 > 20%), with strings in quotes by =, != and =~ (a
+    /// regular expression), or with each other. Comparisons are joined by the words and, or and
+    /// not, and by parentheses. As in rules, a comparison with an absent value is unknown, which
+    /// does not count as true. The condition applies to the sources that have all of its fields,
+    /// and changes no value. With --rate, a change is relative to the previous sample, even if that
+    /// sample is not printed.
     #[arg(long = "where", value_name = "CONDITION")]
     pub(in crate::cli) condition: Option<RowCondition>,
     /// Print a row for each element of a list, such as each process, instead of columns.
     #[arg(long)]
     pub(in crate::cli) long: bool,
     /// Print a row for each step of this length. AGG is min, max, mean, last, sum, count or p50 to
-    /// p99.9 of the values in it; by default the mean, the last value of a counter, and with --rate
-    /// the change over the whole step.
+    /// p99.9 of the values in the step. The default is the mean, for a counter the last value, and
+    /// with --rate the change over the whole step.
     #[arg(long, value_name = "STEP[:AGG]", value_parser = parse_steps)]
     pub(in crate::cli) every: Option<Steps>,
     /// Stop after this many rows.
@@ -46,10 +47,11 @@ pub(in crate::cli) struct RowArgs {
     /// Print numbers in tables as in the file, not in units for people.
     #[arg(long)]
     pub(in crate::cli) raw: bool,
-    /// In csv and jsonl, leave out the readable time: `wall_ns` is the same one, in ns since 1970.
+    /// In csv and jsonl, leave out the readable time. `wall_ns` states the same time, in ns since
+    /// 1970.
     #[arg(long)]
     pub(in crate::cli) no_time: bool,
-    /// The treatment of strings in cells of CSV. By default the same as for standard output.
+    /// How strings are written in cells of CSV. By default the same as for standard output.
     #[arg(skip)]
     pub(in crate::cli) stated_text_rule: Option<TextRule>,
 }
@@ -92,7 +94,7 @@ pub(in crate::cli) struct RowRequest<'a> {
 }
 
 impl RowArgs {
-    /// Returns the treatment of strings in cells of CSV.
+    /// Returns how strings are written in cells of CSV.
     pub(in crate::cli) fn text_rule(&self) -> TextRule {
         let of_output =
             || if io::stdout().is_terminal() { TextRule::ForTerminal } else { TextRule::Unchanged };

@@ -1,9 +1,10 @@
-//! Prints rows as a table whose columns fit their values. If the table is too wide, it is turned,
-//! so that each line has one value.
+//! Prints rows as a table whose columns fit their values. If the table is too wide, it is
+//! transposed, so that each line has one value.
 
 use std::io::{self, Write};
 
-/// Number of rows that determine the widths of the columns. Most later values are as wide.
+/// Number of rows that determine the widths of the columns. Most later values are not wider than
+/// these.
 const SAMPLE_ROWS: usize = 50;
 /// Number of spaces between two columns.
 const GAP_WIDTH: usize = 2;
@@ -68,7 +69,7 @@ impl<'a> RowTable<'a> {
         if self.is_open || self.waiting.len() >= SAMPLE_ROWS { self.print_waiting() } else { Ok(()) }
     }
 
-    /// Prints the lines that wait.
+    /// Prints the lines held back so far.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if !self.waiting.is_empty() {
             self.print_waiting()?;
@@ -90,7 +91,7 @@ impl<'a> RowTable<'a> {
         Ok(())
     }
 
-    /// Chooses the widths from the rows that wait, and prints the heading.
+    /// Chooses the widths from the rows held back so far, and prints the heading.
     fn open(&mut self) -> io::Result<()> {
         self.is_open = true;
         self.widths = self.heading.iter().map(|name| name.chars().count()).collect();

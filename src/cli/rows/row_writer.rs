@@ -305,7 +305,7 @@ impl<'a> GapRow<'a> {
     }
 }
 
-/// Returns the text that a table has for lost samples.
+/// Returns the text with which a table reports lost samples.
 fn gap_text(gap: &Gap, source: &str) -> String {
     let (source, count, causes) = (printable(source), gap.count, GapCauseNames(gap.causes));
     let samples = if count == 1 { "sample" } else { "samples" };

@@ -16,8 +16,8 @@ const COLUMN_WIDTH_MIN: usize = 10;
 /// Lines of whole samples for people.
 pub(super) struct SampleLines<'a> {
     out: &'a mut dyn Write,
-    /// Whether all samples have one source, so that they share columns. Otherwise, each value has
-    /// its name.
+    /// Whether all samples have one source, so that they share columns. Otherwise, each value is
+    /// printed with its name.
     is_table: bool,
     is_rate: bool,
     /// The source and host of the heading.

@@ -32,8 +32,8 @@ impl RowWriter<'_> {
         out.write_all(line.end())
     }
 
-    /// Writes the sample that the reader returned last. Returns an error if the sample cannot be
-    /// decoded, and then writes nothing.
+    /// Writes the sample that the reader returned last. If the sample cannot be decoded, writes
+    /// nothing and returns an error.
     pub(super) fn sample(&mut self, reader: &SampleReader) -> io::Result<Result<(), DecodeError>> {
         let Some(sample) = reader.sample() else { return Ok(Ok(())) };
         let SampleView { seq, mono_ns, wall_ns, duration_ns, flags, .. } = sample;

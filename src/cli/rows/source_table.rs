@@ -1,5 +1,4 @@
-//! The table of one source. It has the columns that vary most, and as many of them as fit the
-//! width.
+//! The table of one source. It has the columns that vary most, as many as fit the width.
 
 use std::io::{self, Write};
 
@@ -93,8 +92,8 @@ pub(in crate::cli) fn print(
     run(&RowRequest { fields, is_long: list.is_some(), ..request }, out)
 }
 
-/// Returns whether exactly one field has a path that ends with this one. If so, `path` is the name
-/// of its column.
+/// Returns whether exactly one field has a path that ends with `path`. If so, `path` is the name of
+/// its column.
 fn is_only_end(tables: &[TableInfo], path: &str) -> bool {
     let columns = tables.iter().flat_map(|table| &table.columns);
     let has_end =
@@ -120,8 +119,8 @@ fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movemen
     Ok(movements)
 }
 
-/// Returns the table of a list whose elements become the rows. Such a list has more fields than the
-/// source has outside of lists.
+/// Returns the table of a list whose elements become the rows. The elements become the rows if the
+/// list has more fields than the source has outside of lists.
 fn leading_list(tables: &[TableInfo]) -> Option<usize> {
     let outside = tables.iter().filter(|table| table.list.is_none()).map(|table| table.columns.len()).sum();
     let lists = tables.iter().enumerate().filter(|(_, table)| table.list.is_some());

@@ -18,7 +18,7 @@ use crate::schema::segment as wire;
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of frames of a block.
 pub(super) const FRAMES_MAX: u32 = 1 << 22;
-/// Maximum number of groups of a block, and also the maximum number of parts of a block.
+/// Maximum number of groups of a block. It is also the maximum number of its parts.
 const GROUPS_MAX: usize = 1 << 16;
 
 /// A Block table whose numbers are checked against limits.
@@ -71,7 +71,7 @@ impl<'a> CheckedBlock<'a> {
         })
     }
 
-    /// Returns the source that all frames of a group have, if the group states this source.
+    /// Returns the common source of all frames of a group, if the group states this source.
     pub(super) fn source_of_group(group: &wire::BlockGroup) -> Option<u16> {
         let is_stated = match group.layout() {
             wire::BlockLayout::Matrix => true,

@@ -44,7 +44,7 @@ const BROTLI_SHORT_BYTES: usize = 64 << 10;
 /// made writing 1.4 times as fast and the output 0.1 % larger.
 #[cfg(feature = "brotli")]
 const BROTLI_QUALITY_SHORT: u8 = 6;
-/// The reason why a part cannot be compressed or decompressed.
+/// The reason why this build cannot compress or decompress a part with Brotli.
 #[cfg(not(feature = "brotli"))]
 const NO_BROTLI: &str = "is for Brotli, which this build lacks; the packages of flatcap have it, and \
     cargo build --release --features brotli builds a program that has it";
@@ -55,8 +55,8 @@ const COMPRESSED_BYTES_MIN: usize = 32;
 /// Snappy compresses blocks of this many bytes independently of each other.
 const SNAPPY_BLOCK_BYTES: usize = 1 << 16;
 
-/// The lowest seven bits of a Brotli stream that has a "large window". Large windows are an
-/// extension that RFC 7932 does not contain.
+/// The lowest seven bits of a Brotli stream that uses the "large window" extension. RFC 7932 does
+/// not contain this extension.
 const BROTLI_LARGE_WINDOW: u8 = 0x11;
 
 /// Codec state that is reused from part to part.
@@ -103,7 +103,7 @@ impl Codec {
     }
 }
 
-/// Returns the features of the codec with this number.
+/// Returns the features that a reader needs for the codec with this number.
 pub(super) fn features_of_codec(number: u8) -> BlockFeatures {
     match number {
         0 | 3 => BlockFeatures::ROWS,
@@ -128,7 +128,7 @@ impl PartCompressor {
     }
 
     /// Appends the compressed bytes and returns the number of the codec used. The bytes are stored
-    /// as they are if there are only a few of them or if the codec does not make them shorter.
+    /// uncompressed if they are few, or if the codec does not make them shorter.
     pub(super) fn compress(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<u8> {
         let compressed = match self.codec {
             _ if bytes.len() < COMPRESSED_BYTES_MIN => bytes,

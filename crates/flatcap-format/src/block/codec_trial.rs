@@ -1,8 +1,8 @@
-//! Trials of a block's codec. A trial finds the compressed length of some bytes.
+//! Trial compressions with a block's codec. A trial finds the compressed length of some bytes.
 
 use super::codec::{Codec, PartCompressor};
 
-/// A block's codec, and buffers for its output. Reused from trial to trial.
+/// A block's codec, and buffers for its output. Successive trials reuse the codec and the buffers.
 #[derive(Debug, Default)]
 pub(super) struct CodecTrial {
     compressor: Option<PartCompressor>,

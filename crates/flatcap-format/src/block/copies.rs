@@ -1,6 +1,6 @@
-//! Byte ranges of payloads that the first block of the same segment also contains. An example are
-//! the schemas, because a footer contains a copy of the header. The segment stores these bytes only
-//! one time.
+//! Byte ranges of payloads that are copies of ranges in the first block of the same segment.
+//! Schemas are an example, because a footer contains a copy of the header. The segment stores these
+//! bytes only once.
 
 use std::collections::HashMap;
 
@@ -73,8 +73,8 @@ pub(super) fn encode_copies(bytes: &[u8], copies: &[CopiedRange]) -> (Vec<u8>, V
     (list, rest)
 }
 
-/// Restores the bytes that [`encode_copies`] split into a list and the remaining bytes, and appends
-/// them. `bytes` is their number. The caller must have checked this number against a limit.
+/// Restores and appends the bytes that [`encode_copies`] split into a list and the remaining bytes.
+/// `bytes` is their number. The caller must have checked `bytes` against a limit.
 pub(super) fn decode_copies(
     mut list: &[u8],
     mut rest: &[u8],

@@ -1,5 +1,5 @@
-//! Reader levels. They state which features of blocks a reader needs (docs/FORMAT.md, "Reader
-//! levels").
+//! Reader levels. A reader level states which features of blocks a reader must support
+//! (docs/FORMAT.md, "Reader levels").
 
 /// A set of block features. Each reader level above 0 is one feature. The features are the bits of
 /// `incompatible` in a header.

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX, split};
 
-/// Maximum number of bytes that are copied out of an untrusted block. There is a limit because a
-/// block of a hundred bytes may claim 128 MiB.
+/// Maximum number of bytes that are copied out of an untrusted block. A limit is needed because a
+/// block of a hundred bytes may claim to contain 128 MiB.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 /// Every codec at its fastest level.
 pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Zstd(1), Codec::Brotli(1)];
@@ -71,8 +71,8 @@ pub fn encode(data: &[u8]) {
     round_trip(&frames(data, checksum), checksum, &compression(way));
 }
 
-/// Derives options from a number. The options may have each layout with each codec, and two sources
-/// have other options.
+/// Derives options from a number. Any layout may be combined with any codec. For some numbers, two
+/// sources have separate options.
 pub fn compression(number: u8) -> SourceCompression {
     let codec = |number: u8| CODECS.get(usize::from(number) % CODECS.len()).copied().unwrap_or(Codec::None);
     let way = |number: u8| CompressionOptions {
@@ -83,8 +83,8 @@ pub fn compression(number: u8) -> SourceCompression {
     SourceCompression { general: way(number), sources }
 }
 
-/// Encodes and decodes frames, and compares the results. Compares all bytes and ranges of bytes
-/// with the frames, and the values that scans return with the values in the frames.
+/// Encodes and decodes frames, and compares the results. Compares all bytes and some ranges of
+/// bytes with the frames. Also compares the values that scans return with the values in the frames.
 ///
 /// # Panics
 /// A property is violated.
@@ -200,7 +200,7 @@ fn compare(block: &Block, frames: &[u8], from: usize, to: usize) {
 }
 
 /// Returns the values of some fields in the frames of a source, in the order of the frames. Reads
-/// the values group by group, as a scan does. Loads only the columns of these fields, and no
+/// the values group by group, as a scan does. Loads only the columns of these fields. Loads no
 /// columns if the bounds exclude all rows. Frames that are too short for a field are left out.
 pub(super) fn scanned(
     decoder: &mut BlockDecoder,
@@ -252,7 +252,7 @@ pub(super) fn scanned(
     Ok(values)
 }
 
-/// Returns the values that [`scanned`] must return, read from the frames.
+/// Returns the values that [`scanned`] must return. They are read directly from the frames.
 fn expected_scan(
     frames: &[u8],
     checksum: ChecksumKind,
@@ -295,12 +295,12 @@ fn each_payload(frames: &[u8], checksum: ChecksumKind, mut each: impl FnMut(&[u8
     }
 }
 
-/// Generates frames from a small language. Four bytes are one step. A step makes a copy of the
-/// source's last frame with some changed bytes, a frame of another length, a frame without a
-/// source, or many frames.
+/// Generates frames from input in a small language. Four bytes of the input are one step. A step
+/// makes one of four things: a copy of the source's last frame with some changed bytes, a frame of
+/// another length, a frame without a source, or many frames.
 ///
 /// # Panics
-/// This function never panics, because payloads are short.
+/// The payloads are short, so framing does not fail, and this function never panics.
 pub fn frames(data: &[u8], checksum: ChecksumKind) -> Vec<u8> {
     let mut out = Vec::new();
     let mut bodies: [Vec<u8>; 4] = Default::default();

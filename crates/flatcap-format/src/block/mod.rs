@@ -1,4 +1,4 @@
-//! Blocks. A block contains frames of a segment in columnar form, compressed without loss, so
+//! Blocks. A block contains frames of a segment in columnar form. The compression is lossless, so
 //! decoding returns the exact bytes (docs/FORMAT.md, section 11).
 //!
 //! This module never reads or writes a file, never reads a clock, and never trusts a length before

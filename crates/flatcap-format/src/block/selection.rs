@@ -42,7 +42,7 @@ pub(crate) enum FieldSelection {
 #[derive(Clone, Copy)]
 pub struct ColumnSelection<'a>(Option<&'a SourceSelector>);
 
-/// Selects fields of the payloads of the source with this id.
+/// A function that selects fields of the payloads of the source with a given id.
 type SourceSelector = dyn Fn(u16) -> FieldSelection;
 
 impl From<NumericKind> for ValueType {

@@ -5,11 +5,11 @@ use std::fmt;
 use flatbuffers::FlatBufferBuilder;
 
 /// Initial capacity of each class, in bytes. A builder that outgrows its class keeps the larger
-/// buffer, so it grows only one time and not at each sample. Because of the classes, small payloads
-/// stay in a few cache lines even if other payloads are large.
+/// buffer, so it grows only once. Because of the classes, small payloads stay in a few cache lines
+/// even if other payloads are large.
 const CLASS_BYTES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 
-/// One builder for each size class. The builders are allocated only one time and reused.
+/// One builder for each size class. The builders are allocated once and reused.
 pub struct Builders {
     classes: [FlatBufferBuilder<'static>; CLASS_BYTES.len()],
 }
@@ -39,8 +39,8 @@ impl Builders {
     /// Initial memory of the builders of one group, in bytes.
     pub const BYTES: usize = CLASS_BYTES[0] + CLASS_BYTES[1] + CLASS_BYTES[2];
 
-    /// Returns an empty builder for a payload of about `bytes` bytes. This is the length of the
-    /// source's last payload.
+    /// Returns an empty builder for a payload whose length is about `bytes`. This is the length of
+    /// the source's last payload.
     #[inline]
     pub fn for_size(&mut self, bytes: usize) -> &mut FlatBufferBuilder<'static> {
         let [small, medium, large] = &mut self.classes;

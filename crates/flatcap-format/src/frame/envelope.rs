@@ -9,14 +9,14 @@ use crate::schema::envelope::{HEADER_AT, PAYLOAD_LENGTH_AT, PREFIX};
 
 pub use crate::schema::envelope::ENVELOPE_BYTES;
 
-/// The time, the number and the completeness of a sample.
+/// The time, the sequence number and the completeness of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// Start of reading on `CLOCK_MONOTONIC`, in nanoseconds.
     pub mono_ns: u64,
-    /// The same time in UTC since 1970, in nanoseconds.
+    /// Start of reading in UTC, in nanoseconds since 1970.
     pub wall_ns: i64,
-    /// Sample number, from 0 for each source and run.
+    /// Sequence number of the sample, counted from 0 for each source and run.
     pub seq: u64,
     /// The reasons why values are absent.
     pub incomplete: Incomplete,
@@ -44,8 +44,8 @@ impl Envelope {
     /// Writes the frame's payload, which consists of the envelope and the source's payload.
     ///
     /// # Panics
-    /// If `frame` is not exactly [`ENVELOPE_BYTES`] longer than `payload`, or `payload` is 4 GiB or
-    /// longer. The caller must have checked the length limit of frames before.
+    /// Panics if `frame` is not exactly [`ENVELOPE_BYTES`] longer than `payload`, or if `payload`
+    /// is 4 GiB or longer. The caller must have checked the length limit of frames before.
     #[inline]
     pub fn write(&self, frame: &mut [u8], stamp: &Stamp, payload: &[u8]) {
         let (envelope, body) = frame.split_at_mut(ENVELOPE_BYTES);
@@ -56,8 +56,8 @@ impl Envelope {
     /// Writes the envelope for a payload of `payload_bytes` that follows it.
     ///
     /// # Panics
-    /// If `envelope` is not exactly [`ENVELOPE_BYTES`] long, or if the payload is 4 GiB or longer.
-    /// Both are bugs of the caller.
+    /// Panics if `envelope` is not exactly [`ENVELOPE_BYTES`] long, or if the payload is 4 GiB or
+    /// longer. Both are bugs of the caller.
     #[inline]
     pub fn begin(&self, envelope: &mut [u8], payload_bytes: usize, stamp: &Stamp) {
         envelope.copy_from_slice(&PREFIX);
@@ -66,11 +66,11 @@ impl Envelope {
         self.stamp(envelope, stamp);
     }
 
-    /// Returns a frame's payload that is complete except for the stamp. Callers copy this payload
-    /// and patch the copy.
+    /// Returns a frame's payload that lacks only the stamp. Callers copy this payload and patch the
+    /// copy.
     ///
     /// # Panics
-    /// The same panics as [`write`](Self::write).
+    /// Panics in the same cases as [`write`](Self::write).
     pub fn prefilled(&self, payload: &[u8]) -> Box<[u8]> {
         let mut frame = vec![0; ENVELOPE_BYTES + payload.len()];
         let stamp = Stamp { mono_ns: 0, wall_ns: 0, seq: 0, incomplete: Incomplete::NONE, duration_ns: 0 };
@@ -82,7 +82,7 @@ impl Envelope {
     /// copy, which the caller stamps, and the payload of the copy, which the caller patches.
     ///
     /// # Panics
-    /// If `frame` and `prefilled` differ in length, which is a bug of the caller.
+    /// Panics if `frame` and `prefilled` differ in length, which is a bug of the caller.
     #[inline]
     pub fn copy<'f>(frame: &'f mut [u8], prefilled: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
         let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
@@ -94,9 +94,9 @@ impl Envelope {
         (envelope, payload)
     }
 
-    /// Writes the stamp into an envelope. The checksum reads these bytes next, in pieces of eight
-    /// bytes, so they are written in pieces of eight bytes. A processor stalls if it reads larger
-    /// pieces than it has just written.
+    /// Writes the stamp into an envelope. The checksum then reads these bytes in pieces of eight
+    /// bytes, so they are also written in pieces of eight bytes. A processor stalls if it reads
+    /// larger pieces than it has just written.
     #[inline]
     pub fn stamp(&self, envelope: &mut [u8], stamp: &Stamp) {
         put(envelope, HEADER_AT, stamp.mono_ns.to_le_bytes());

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use flatcap_stream::short_bytes::equal;
 
-/// Minimum average length of the fixed ranges for which they are compared range by range. If the
-/// ranges are shorter, one pass over the whole payload with a mask is faster.
+/// The fixed ranges are compared range by range if their average length is at least this number of
+/// bytes. If the ranges are shorter, one pass over the whole payload with a mask is faster.
 const RANGE_BYTES_MIN: usize = 32;
 
 /// Number of bytes that are masked at once.
@@ -16,8 +16,9 @@ const BLOCK_BYTES: usize = 32;
 /// changes.
 #[derive(Debug, Clone)]
 pub(super) enum FixedBytes {
-    /// All fixed bytes are among the first 16 bytes and the last 8 bytes. These are the root
-    /// offset, the vtable and the vtable offset of a table that contains hardly more than a struct.
+    /// All fixed bytes are among the first 16 bytes and the last 8 bytes. Such a payload is a table
+    /// that contains hardly more than a struct. The fixed bytes are its root offset, vtable and
+    /// vtable offset.
     Short(FixedEnds<2>),
     /// All fixed bytes are among the first 48 bytes and the last 8 bytes, as in a table with up to
     /// a dozen fields.
@@ -26,14 +27,14 @@ pub(super) enum FixedBytes {
     Anywhere(FixedRanges),
 }
 
-/// Fixed bytes that are not only at both ends.
+/// Fixed bytes that are not all at the two ends of the payload.
 #[derive(Debug, Clone)]
 pub(super) enum FixedRanges {
     /// All bytes except the bytes in this range.
     Around(Range<usize>),
     /// A few long ranges.
     Few(Box<[Range<usize>]>),
-    /// The bytes of a mask that is as long as the payload.
+    /// The bytes for which a mask has ones. The mask is as long as the payload.
     Mask(Box<[u8]>),
 }
 
@@ -45,8 +46,8 @@ impl FixedBytes {
         short().or_else(long).unwrap_or_else(|| Self::Anywhere(FixedRanges::of(mask)))
     }
 
-    /// Returns whether a payload has the model's bytes wherever they are fixed. The payload must
-    /// have the model's length.
+    /// Returns whether a payload equals the model in all fixed bytes. The payload must have the
+    /// model's length.
     #[inline]
     pub(super) fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
         match self {
@@ -77,8 +78,8 @@ impl FixedRanges {
         }
     }
 
-    /// Compares like the outer `matches`. It is not inlined, so that the code that is inlined into
-    /// a reader's loop stays short.
+    /// Compares like `FixedBytes::matches`. It is not inlined, because a reader's loop inlines its
+    /// caller and must stay short.
     #[inline(never)]
     fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
         let same = |piece: Range<usize>| {
@@ -94,8 +95,8 @@ impl FixedRanges {
     }
 }
 
-/// Returns whether two payloads are equal wherever a mask has ones. The payloads and the mask must
-/// have the same length.
+/// Returns whether two payloads are equal in all bits that a mask selects. The payloads and the
+/// mask must have the same length.
 fn equal_under_mask(mask: &[u8], payload: &[u8], model: &[u8]) -> bool {
     let (theirs, their_rest) = payload.as_chunks::<BLOCK_BYTES>();
     let (ours, our_rest) = model.as_chunks::<BLOCK_BYTES>();
@@ -121,7 +122,7 @@ fn masked_difference(mask: &[u8; BLOCK_BYTES], their: &[u8; BLOCK_BYTES], our: &
     words.fold(0, |sum, ((their, our), mask)| sum | masked_word_difference(*mask, *their, *our))
 }
 
-/// Returns zero if two words are equal wherever a mask has ones.
+/// Returns zero if two words are equal in all bits that a mask selects.
 #[inline]
 fn masked_word_difference(mask: [u8; 8], their: [u8; 8], our: [u8; 8]) -> u64 {
     (u64::from_le_bytes(their) ^ u64::from_le_bytes(our)) & u64::from_le_bytes(mask)
@@ -138,7 +139,7 @@ pub(super) struct FixedEnds<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> FixedEnds<WORDS> {
-    /// Returns `None` if other bytes are fixed too, or if the model is too short.
+    /// Returns `None` if bytes between these words are also fixed, or if the model is too short.
     fn of(model: &[u8], mask: &[u8]) -> Option<Self> {
         let between = mask.get(8 * WORDS..mask.len().saturating_sub(8)).unwrap_or_default();
         if between.iter().any(|&byte| byte != 0) {

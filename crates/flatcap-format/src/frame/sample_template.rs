@@ -9,7 +9,8 @@ use super::template::FrameTemplate;
 /// payload's table in this schema.
 ///
 /// # Panics
-/// If the schema, the paths and the table do not fit each other, which is a bug of the caller.
+/// Panics if the schema, the paths and the table do not fit each other, which is a bug of the
+/// caller.
 pub fn frame_template<T>(
     (schema, root): (&[u8], &str),
     paths: &[&str],

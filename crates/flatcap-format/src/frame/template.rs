@@ -1,8 +1,8 @@
 //! Templates of messages that all have the same shape. A message is built only one time. Later
 //! messages are patched copies.
 //!
-//! If all fields are present, a FlatBuffer has the same bytes each time it is built, except for the
-//! values of its scalars. So later messages are copies of the first one, with new values at the
+//! A FlatBuffer in which all fields are present has the same bytes each time it is built, except
+//! for its scalar values. So later messages are copies of the first one, with new values at the
 //! same offsets.
 
 use std::fmt;
@@ -89,8 +89,8 @@ impl FrameTemplate {
     /// `vector[2].field`, or `vector[]` for all elements.
     ///
     /// # Errors
-    /// `Path` for a wrong path, `Schema` for a wrong schema, `Root` if the schema has no such
-    /// table. Each field must be present in the buffer, so build the buffer with
+    /// Returns `Path` for a wrong path, `Schema` for a wrong schema, and `Root` if the schema has
+    /// no such table. Each field must be present in the buffer, so build the buffer with
     /// `force_defaults(true)`.
     pub fn with_root(
         finished: &[u8],
@@ -115,7 +115,7 @@ impl FrameTemplate {
     /// Returns the handle of a path. The template must have been created with this path.
     ///
     /// # Errors
-    /// `Path` if the template does not have the path, or if the value at the path is not a `T`.
+    /// Returns `Path` if the template does not have the path, or if its value is not a `T`.
     pub fn field<T: Scalar>(&self, path: &str) -> Result<TemplateField<T>, TemplateError> {
         let location = self.location(path)?;
         if !location.holds::<T>() {
@@ -124,10 +124,11 @@ impl FrameTemplate {
         Ok(TemplateField { at: location.range().start, fingerprint: self.fingerprint, value: PhantomData })
     }
 
-    /// Returns the handle of a struct, or of a vector or array, whose path ends in `[]`.
+    /// Returns the handle of a struct, or of a vector or array whose path ends in `[]`.
     ///
     /// # Errors
-    /// `Path` if the template does not have the path, or if the path leads to a single scalar.
+    /// Returns `Path` if the template does not have the path, or if the path leads to a single
+    /// scalar.
     pub fn list(&self, path: &str) -> Result<TemplateList, TemplateError> {
         let location = self.location(path)?;
         if !location.is_list() {
@@ -160,7 +161,7 @@ impl FrameTemplate {
     /// Copies the model to `output`. The caller then patches the copy.
     ///
     /// # Panics
-    /// If `output` does not have the length of the model.
+    /// Panics if `output` does not have the length of the model.
     #[inline]
     pub fn fill<'p>(&'p self, output: &'p mut [u8]) -> TemplatePatch<'p> {
         copy_small(output, &self.payload);
@@ -170,7 +171,7 @@ impl FrameTemplate {
     /// Patches an earlier copy of the model in place.
     ///
     /// # Panics
-    /// If `payload` does not have the length of the model.
+    /// Panics if `payload` does not have the length of the model.
     #[inline]
     pub fn patch<'p>(&'p self, payload: &'p mut [u8]) -> TemplatePatch<'p> {
         assert!(payload.len() == self.payload.len(), "a copy of the template's payload must have its length");
@@ -196,7 +197,7 @@ impl TemplatePatch<'_> {
     /// Writes a value.
     ///
     /// # Panics
-    /// If the field belongs to another template.
+    /// Panics if the field belongs to another template.
     #[inline]
     pub fn set<T: Scalar>(&mut self, field: TemplateField<T>, value: T) {
         let range = self.template.value_range(field);
@@ -210,7 +211,7 @@ impl<'p> TemplatePatch<'p> {
     /// Returns the bytes of all elements of a list or struct. The caller may overwrite these bytes.
     ///
     /// # Panics
-    /// If the list belongs to another template.
+    /// Panics if the list belongs to another template.
     #[inline]
     pub fn elements(self, list: &TemplateList) -> &'p mut [u8] {
         assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");

@@ -31,8 +31,8 @@ impl FieldLocation {
     }
 }
 
-/// A type of values in a template. This is a scalar type of FlatBuffers, or `[u8; N]` for the bytes
-/// of a struct, as in the generated type of the struct.
+/// A type of values in a template. This is a scalar type of FlatBuffers, or `[u8; N]` for a struct.
+/// The generated type of a struct also contains such an array.
 pub trait Scalar: Copy + sealed::Sealed {
     /// Writes the value to `output`, which must have the length of the value.
     fn store(self, output: &mut [u8]);
@@ -123,7 +123,7 @@ pub enum TemplateError {
     /// The schema has no table of this name.
     #[error("template schema: no table {0}; write its name with its namespace")]
     Root(String),
-    /// A path that does not exist, or whose value cannot be patched.
+    /// A path that does not exist, or that leads to a value that cannot be patched.
     #[error("template path `{path}`: {reason}")]
     Path {
         /// The path.
@@ -360,7 +360,7 @@ impl<'a> PathResolver<'a> {
 }
 
 /// Returns the length of a scalar that may be patched. Returns `None` for the type field of a
-/// union, because this field decides how another field is read.
+/// union, because its value decides how another field is read.
 fn scalar_bytes(kind: BaseType) -> Option<usize> {
     Some(match kind {
         BaseType::Bool | BaseType::Byte | BaseType::UByte => 1,

@@ -26,8 +26,8 @@ impl FrameTemplate {
     /// Creates a template like [`with_root`](Self::with_root), for the schema's `root_type`.
     ///
     /// # Errors
-    /// The same errors as [`with_root`](Self::with_root). Also `Schema` if the schema has no root
-    /// type.
+    /// Returns the same errors as [`with_root`](Self::with_root). Also returns `Schema` if the
+    /// schema has no root type.
     pub fn new(finished: &[u8], schema: &[u8], paths: &[&str]) -> Result<Self, TemplateError> {
         let parsed = root_as_schema(schema).map_err(|error| TemplateError::Schema(Some(error)))?;
         let root = parsed.root_table().ok_or(TemplateError::Schema(None))?;
@@ -38,7 +38,7 @@ impl FrameTemplate {
     /// of the frame.
     ///
     /// # Errors
-    /// The errors of the framer. `InvalidFrame` if `output` is too short.
+    /// Returns the errors of the framer. Also returns `InvalidFrame` if `output` is too short.
     #[inline]
     pub fn frame_into<F: SliceFramer>(
         &self,
@@ -56,17 +56,18 @@ impl FrameTemplate {
         Ok(needed)
     }
 
-    /// Returns the values of a payload of this shape, or `None` if it has another shape.
+    /// Returns a view of a payload with the template's shape, or `None` if the payload has another
+    /// shape.
     #[inline]
     pub fn view<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
         self.has_shape(payload).then_some(TemplateView { template: self, payload })
     }
 
-    /// Returns the values of a payload that is trusted to have this shape because its writer used
-    /// this template. Checks only the length. Returns `None` if the length differs.
+    /// Returns a view of a payload without checking its shape. The caller trusts the shape because
+    /// the writer used this template. Checks only the length. Returns `None` if the length differs.
     ///
-    /// If a payload has the same length and another shape, its values are meaningless, as in a
-    /// fixed layout that is read with the wrong schema. Use this function only for your own streams
+    /// A payload of the same length may have another shape. Its values are then meaningless, as if
+    /// a fixed layout were read with the wrong schema. Use this function only for your own streams
     /// that have a checksum. Use [`view`](Self::view) for all other streams.
     #[inline]
     pub fn view_trusted<'p>(&'p self, payload: &'p [u8]) -> Option<TemplateView<'p>> {
@@ -92,7 +93,7 @@ impl<'p> TemplateView<'p> {
     /// and have no gaps between them.
     ///
     /// # Panics
-    /// If the list belongs to another template.
+    /// Panics if the list belongs to another template.
     #[inline]
     pub fn elements(&self, list: &TemplateList) -> &'p [u8] {
         assert!(list.fingerprint == self.template.fingerprint, "the list belongs to another template");
@@ -102,7 +103,7 @@ impl<'p> TemplateView<'p> {
     /// Reads a value.
     ///
     /// # Panics
-    /// If the field belongs to another template.
+    /// Panics if the field belongs to another template.
     #[inline]
     pub fn get<T: Scalar>(&self, field: TemplateField<T>) -> T {
         let range = self.template.value_range(field);

@@ -83,7 +83,7 @@ impl WantedTimes {
         Self { wall_ns, mono_ns }
     }
 
-    /// Returns whether both ranges contain a time.
+    /// Returns whether the two ranges contain this wall time and this monotonic time.
     #[inline]
     pub fn contains(&self, wall_ns: i64, mono_ns: u64) -> bool {
         // A range without an end also contains the highest time that a clock can show.

@@ -53,7 +53,7 @@ impl HostError {
 
 impl RecordedHosts {
     /// Returns the hosts of these segments, in the order of their first runs. Skips segments that
-    /// cannot be read, because the readers of the segments report the error.
+    /// cannot be read. The readers of the segments report the error.
     pub fn of(listings: &[ListedSegment]) -> Self {
         let mut found = Self::default();
         for run in runs(listings) {
@@ -120,8 +120,8 @@ impl RecordedHosts {
     /// machine id.
     ///
     /// # Errors
-    /// No host has the name or id, or several hosts have this name. The error contains the names of
-    /// all hosts.
+    /// Fails if no host has the name or id, or if several hosts have this name. The error contains
+    /// the names of all hosts.
     pub fn find(&self, wanted: &str) -> Result<HostIdentity, HostError> {
         let is_shown =
             |host: &&RecordedHost| host.name == wanted || host.machine_id.as_deref() == Some(wanted);

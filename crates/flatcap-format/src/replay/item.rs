@@ -18,7 +18,7 @@ pub enum ReplayItem<'a> {
     Source(&'a SourceInfo, &'a [u8]),
     /// A sample.
     Sample(ReplaySample<'a>),
-    /// Known losses, with their frame.
+    /// A gap, which counts lost samples, and the gap's frame.
     Gap(Gap, &'a [u8]),
     /// A note at a point in time, and the note's frame.
     Marker(Marker, &'a [u8]),
@@ -55,16 +55,16 @@ pub enum Notice {
     /// A file that cannot be read at all.
     #[error(transparent)]
     Unreadable(SegmentError),
-    /// A segment of a killed run that was not recovered in time. If a later recovery adds frames to
-    /// the segment, these frames are not read.
+    /// The segment belongs to a killed run, and the reader stopped waiting for the recovery of the
+    /// run. If a later recovery adds frames to the segment, the reader does not read these frames.
     #[error(
         "{}: its run was killed and was not recovered within 5 s; continuing with the next segment, \
          without the samples that recovery adds",
         .0.display()
     )]
     Unrecovered(PathBuf),
-    /// The recorder undid an incomplete write. Data at or after this offset, which was already
-    /// returned, is no longer in the file.
+    /// The recorder undid an incomplete write. The reader has already returned data at or after
+    /// this offset. The file no longer contains this data.
     #[error(
         "{}: the recorder undid an incomplete write: samples already output from offset {} on are not \
          in the file",
@@ -89,7 +89,7 @@ impl Notice {
 /// A part of a recording, for a caller that accepts sealed segments as a whole.
 #[derive(Debug)]
 pub enum ReplayPart<'a> {
-    /// An item of an open segment, or a header.
+    /// An item of a segment whose frames are read, or a header.
     Item(ReplayItem<'a>),
     /// A sealed segment whose frames were not read.
     Segment(Box<WholeSegment>),
@@ -104,7 +104,7 @@ pub struct WholeSegment {
     pub times: WantedTimes,
     /// The selected range of monotonic time. Nothing outside of the range is selected.
     pub mono_ns: Option<Range<u64>>,
-    /// Offset from which on every sample is at or after the end of `mono_ns`.
+    /// Samples from this file offset on have times at or after the end of `mono_ns`.
     pub end_offset: u64,
     /// Largest step back in time between frames of different sources, in nanoseconds.
     pub window_ns: u64,

@@ -1,8 +1,8 @@
 //! Merges the frames of many segments in the order of time.
 //!
-//! Within a segment, frames of different sources step back in time by at most the reorder window.
-//! So a frame can be returned after the reader has read another frame that is newer by at least
-//! this window. The memory used is bounded by the frames of one window.
+//! Within a segment, a frame may be older than a preceding frame of another source, but by at most
+//! the reorder window. The reader returns a frame after it has read another frame that is newer by
+//! at least the reorder window. The memory used is bounded by the frames of one window.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -20,14 +20,15 @@ use crate::segment::{
     SegmentHeader, SegmentReader, SelectedSegment, SourceInfo, list, select,
 };
 
-/// Maximum number of held frames. If there are more, the oldest one is returned, so that a wrong
-/// reorder window does not exhaust the memory.
+/// Maximum number of frames that the reader holds in memory. If the reader holds more frames, it
+/// returns the oldest one, so that a wrong reorder window does not exhaust the memory.
 const HELD_FRAMES_MAX: usize = 1 << 20;
-/// Maximum total length of held frames in bytes, for the same reason.
+/// Maximum total length of the frames that the reader holds in memory, in bytes. The limit has the
+/// same purpose as `HELD_FRAMES_MAX`.
 const HELD_BYTES_MAX: usize = 256 << 20;
 
-/// Number of refreshes without new data after which the reader no longer waits for the recovery of
-/// a killed run's segment.
+/// The reader stops waiting for the recovery of a killed run's segment after this number of
+/// refreshes without new data.
 const RECOVERY_REFRESHES: u64 = 100;
 
 /// Reads segments one after the other and returns their frames in the order of time.
@@ -62,7 +63,8 @@ pub struct MergedReader {
     free_buffers: Vec<Vec<u8>>, // buffers for reuse
 }
 
-/// The end of the selected part of a segment: the first sample at or after both values.
+/// The selected part of a segment ends at the first sample that is at or after both this offset and
+/// this time.
 #[derive(Debug, Clone, Copy)]
 struct WantedEnd {
     mono_ns: u64,
@@ -88,8 +90,9 @@ impl MergedReader {
         Ok(reader)
     }
 
-    /// Opens a reader of one run. The reader reads the segments of the run in `paths`, and
-    /// `segments`. It also reads all runs in the files that do not have the name of a segment.
+    /// Opens a reader of one run. The reader reads the segments in `segments`, and those segments
+    /// in `paths` that belong to the run. If the name of a file in `paths` is not the name of a
+    /// segment, the reader reads all runs in the file.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -109,8 +112,9 @@ impl MergedReader {
         Self { pending_segments: segments.into(), filter, ..Self::default() }
     }
 
-    /// Searches for new segments, to follow a running recorder. A reader reads one segment after
-    /// the other, so following several directories requires one reader for each directory.
+    /// Searches for new segments, to follow a running recorder. A reader reads the segments of all
+    /// directories one after the other. To follow several directories, use one reader for each
+    /// directory.
     ///
     /// # Errors
     /// `Io` for a path that is missing or unreadable.
@@ -455,8 +459,8 @@ impl MergedReader {
             })
     }
 
-    /// Returns whether no selected frame can follow in this segment, because all index intervals
-    /// with selected samples were read, and this sample is later.
+    /// Returns whether this sample is at or after the end of the selected part. If so, no selected
+    /// frame follows in this segment.
     fn is_past_end(&self, at: crate::segment::FrameLocation) -> bool {
         let (Some(end), Some(reader)) = (&self.end, &self.current) else { return false };
         at.kind == FrameKind::Telemetry
@@ -469,8 +473,8 @@ impl MergedReader {
         self.times.as_ref().is_none_or(|times| times.contains(wall_ns, mono_ns))
     }
 
-    /// Holds a frame until all earlier frames have been returned. Ignores a frame that is not
-    /// selected.
+    /// Holds a frame in memory until the reader has returned all earlier frames. Ignores a frame
+    /// that is not selected.
     fn hold(&mut self, at: crate::segment::FrameLocation) {
         let Some(reader) = &self.current else { return };
         let header = reader.header();
@@ -521,7 +525,7 @@ impl MergedReader {
     }
 }
 
-/// Returns the frame of a header or a descriptor with this payload.
+/// Encodes this payload of a header or a descriptor as a frame, and returns the frame.
 fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(checksum.frame_bytes(payload.len()));
     // A header read from a file is far shorter than 4 GiB, and writing to a vector cannot fail.

@@ -1,5 +1,5 @@
-//! Reads recordings, which are any number of segments. Merges their frames in the order of time,
-//! filters them, and computes when each frame is due.
+//! Reads recordings. A recording consists of any number of segments. Merges the frames of the
+//! segments in the order of time, filters them, and computes when each frame is due.
 //!
 //! This module never writes a file, never decodes a payload, and never holds more than the frames
 //! of one reorder window.

@@ -13,8 +13,8 @@ pub enum Speed {
     Max,
 }
 
-/// Lowest and highest factor. At the lowest, the replay of one second takes 11.6 days; at the
-/// highest, the replay of 11.6 days takes one second.
+/// Lowest and highest factor. At the lowest factor, the replay of one second takes 11.6 days. At
+/// the highest factor, the replay of 11.6 days takes one second.
 const TIMES_RANGE: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 impl FromStr for Speed {
@@ -60,13 +60,15 @@ impl ReplayClock {
         Self { speed, origin: None }
     }
 
-    /// Restarts the clock with the next frame. This is necessary for the next round of the replay,
-    /// and for another run, whose monotonic clock is unrelated.
+    /// Restarts the clock, so that the next frame is due immediately. Call this function before the
+    /// next round of the replay. Also call it before another run, because the monotonic clocks of
+    /// two runs are unrelated.
     pub fn restart(&mut self) {
         self.origin = None;
     }
 
-    /// Returns when the frame recorded at `recorded_ns` is due, for a caller at `now_ns`.
+    /// Returns the time at which the frame recorded at `recorded_ns` is due, if the current time is
+    /// `now_ns`.
     pub fn due_ns(&mut self, recorded_ns: u64, now_ns: u64) -> u64 {
         let Speed::Times(times) = self.speed else { return now_ns };
         let origin = *self.origin.get_or_insert(ClockOrigin { recorded_ns, due_ns: now_ns });

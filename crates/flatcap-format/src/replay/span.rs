@@ -1,4 +1,4 @@
-//! Determines the time that recordings span, from the first and the last segments of their runs.
+//! Determines the time span of recordings from the first and the last segments of their runs.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -52,8 +52,8 @@ pub fn recording_span(
     Ok(spans.reduce(|one, next| *one.start().min(next.start())..=*one.end().max(next.end())))
 }
 
-/// Returns the wall time at which recordings end, in nanoseconds: `now_ns` while a recorder writes
-/// one of the recordings, otherwise the time of the last sample. Returns `None` if there are no
+/// Returns the wall time at which recordings end, in nanoseconds. This is `now_ns` while a recorder
+/// writes one of them, otherwise the time of the last sample. Returns `None` if there are no
 /// samples.
 ///
 /// # Errors
@@ -79,8 +79,8 @@ pub(super) fn recording_end(
     Ok(runs(&listings).filter_map(last).max())
 }
 
-/// Returns the wall time of the last sample in nanoseconds, by run id, for each run that has ended.
-/// Reads an unsealed segment in full.
+/// Returns the wall time of the last sample of each ended run, in nanoseconds, by run id. Reads an
+/// unsealed segment in full.
 ///
 /// # Errors
 /// `Io` for a path that is missing or unreadable.

@@ -6,11 +6,11 @@ use jiff::{Timestamp, ToSpan, Zoned};
 
 use crate::duration::parse_duration;
 
-/// Minimum number of digits of a bare number in nanoseconds. The outputs print `wall_ns` in this
-/// form. In seconds, such a number would exceed the range.
+/// A bare number with at least this many digits is a time in nanoseconds. The outputs print
+/// `wall_ns` in this form. A number of seconds with so many digits would exceed the range of times.
 const NANOSECOND_DIGITS_MIN: usize = 16;
-/// Minimum number of digits of a bare number in seconds. A shorter number is refused, because a
-/// number such as `20261122` is a misspelt date, not a second of 1970.
+/// A bare number needs at least this many digits to be a time in seconds. A shorter number is
+/// refused, because a number such as `20261122` is a misspelt date, not a second of 1970.
 const SECOND_DIGITS_MIN: usize = 9;
 
 /// A point in time, absolute or relative to the recording.
@@ -22,8 +22,8 @@ pub enum TimeSpec {
     FromStart(u64),
     /// Nanoseconds before the recording's end.
     BeforeEnd(u64),
-    /// A time of day on the day on which the recording ends, with the offset of its time zone.
-    /// `None` means the local time zone.
+    /// A time of day on the day on which the recording ends, with its offset from UTC. `None` means
+    /// the local time zone.
     TimeOfDay(Time, Option<Offset>),
 }
 
@@ -91,7 +91,7 @@ fn duration_ns(text: &str) -> Option<i64> {
     i64::try_from(parse_duration(text).ok()?.as_nanos()).ok()
 }
 
-/// Adds the part of the string after `now`, which is empty, or a sign and a duration.
+/// Adds the offset that follows `now` in the string. It is empty, or a sign followed by a duration.
 fn from_now(distance: &str, now_ns: i64) -> Option<i64> {
     if let Some(duration) = distance.strip_prefix('-') {
         return now_ns.checked_sub(duration_ns(duration)?);
@@ -102,7 +102,7 @@ fn from_now(distance: &str, now_ns: i64) -> Option<i64> {
     }
 }
 
-/// Parses a bare number. The number of its digits determines whether it is in nanoseconds or
+/// Parses a bare number. The number of digits determines whether the number is in nanoseconds or in
 /// seconds since 1970.
 fn number(text: &str) -> Option<i64> {
     match text.find('.').unwrap_or(text.len()) {

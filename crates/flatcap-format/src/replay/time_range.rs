@@ -1,5 +1,5 @@
-//! Times of a recording, which are parsed from strings that people write, and the range between two
-//! times.
+//! Points in time of a recording, parsed from strings that people write, and the range between two
+//! such points.
 
 use std::path::PathBuf;
 
@@ -19,8 +19,8 @@ pub enum TimePoint {
     Elapsed(u64),
 }
 
-/// A range from one point, which is included, to another point, which is excluded. If one of the
-/// points is missing, the range has no limit at that end.
+/// A range of times. The range includes its start and excludes its end. If the start or the end is
+/// missing, the range has no limit on that side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimeRange {
     /// The start of the range.
@@ -118,7 +118,7 @@ impl TimeRange {
         self.since.is_none() && self.until.is_none()
     }
 
-    /// Returns a filter for the recordings at these paths that is limited to the range.
+    /// Returns `filter`, limited to the range, for the recordings at these paths.
     ///
     /// # Errors
     /// A segment cannot be read.

@@ -4,18 +4,19 @@ use std::fmt;
 
 use super::error::{DecodeError, DecodeFault};
 
-/// Length of an offset, and of the length field of a list.
+/// Length in bytes of an offset, and of the length field of a list.
 // Offsets of 64 bits do not occur, because `compile` rejects schemas that have such offsets.
 pub(super) const UOFFSET_BYTES: usize = 4;
 
-/// Returns the N bytes at `at`, or `None` if they are out of bounds. An offset never causes an
+/// Returns the N bytes at `at`, or `None` if they are out of bounds. No value of `at` causes an
 /// overflow or a panic.
 #[inline]
 pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-/// Follows the offset at `at`. The result may be out of bounds. The next read checks this.
+/// Follows the offset at `at`. The result may be out of bounds. The next read at the resulting
+/// offset checks the bounds.
 #[inline]
 pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let offset = read_length(payload, at)?;
@@ -51,8 +52,9 @@ pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeErro
     found.ok_or_else(|| decode_error(at, DecodeFault::Vtable))
 }
 
-/// Returns the offset of a field in its table. `at` is the slot of the field. The offset is 0 if
-/// the field is absent. A vtable ends after the last field that is present.
+/// Returns the offset of a field in its table. `at` is the offset of the field's slot in the
+/// vtable. The offset is 0 if the field is absent. A vtable ends after the last field that is
+/// present, so it may have no slot for later fields.
 #[inline]
 pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
     // A slot after the end of the vtable means an omitted field and not damage, because writers
@@ -60,7 +62,8 @@ pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
     bytes_at(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
 }
 
-/// A boxed decode error. It takes only one word, so that checking for success is one comparison.
+/// A boxed decode error. The error takes only one machine word, so that checking for success is one
+/// comparison.
 #[derive(Debug)]
 pub(super) struct BoxedDecodeError(pub(super) Box<DecodeError>);
 

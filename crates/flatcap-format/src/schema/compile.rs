@@ -20,15 +20,16 @@ pub(crate) const OBJECTS_MAX: usize = 1024;
 pub(crate) const FIELDS_MAX: usize = 16_384;
 /// Maximum number of values in all enums that fields use.
 pub(crate) const ENUM_VALUES_MAX: usize = 65_536;
-/// Maximum number of paths from the root to a field. Every table is expanded wherever it is used.
+/// Maximum number of paths from the root to a field. A table counts again at each use, because
+/// every use expands the table.
 pub(crate) const PATHS_MAX: usize = 65_536;
 /// Maximum length of a unit, or of the name of an object, a field or an enum value, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 /// Maximum length of a struct, in bytes.
 pub(crate) const STRUCT_BYTES_MAX: usize = 1 << 20;
 
-/// Limits of the verifier. These limits accept schemas that share and nest tables as much as
-/// possible.
+/// Limits of the verifier. The limits are high enough for a schema that shares and nests tables as
+/// much as possible.
 // The verifier counts tables and bytes at each use, so sharing may add up to more than the length
 // of a valid file. The limits bound the cost of a hostile file.
 const VERIFIER: VerifierOptions = VerifierOptions {
@@ -107,10 +108,11 @@ type OffsetVector<'b, T> = Vector<'b, ForwardsUOffset<T>>;
 
 struct SchemaCompiler<'b> {
     schema: Schema<'b>,
-    /// The schema indices of the needed objects. The position in this list is the compiled index.
+    /// The indices, in the schema, of the objects that the root reaches. The position of an object
+    /// in this list is its index in the compiled schema.
     reached: Vec<usize>,
     enums: Vec<EnumNames>,
-    /// The schema indices of the enums in `enums`.
+    /// The indices, in the schema, of the enums in `enums`.
     enums_reached: Vec<usize>,
     /// Number of fields so far, in all objects.
     fields: usize,
@@ -289,8 +291,8 @@ impl<'b> SchemaCompiler<'b> {
         }
     }
 
-    /// Resolves the type of one value. Returns the type, its length in bytes, its name, and the
-    /// index of the names of its enum values, if it has any.
+    /// Resolves the type of one value. Returns the type, its length in bytes and its name. For an
+    /// enum, also returns the index of the list of value names.
     fn resolve_element(
         &mut self,
         base: BaseType,
@@ -333,8 +335,8 @@ impl<'b> SchemaCompiler<'b> {
         }
     }
 
-    /// Returns the enum's name, and the index of the names of its values. There is no index if the
-    /// values are bit flags.
+    /// Returns the name of the enum, and the index of the list of its value names. There is no
+    /// index if the values are bit flags.
     fn enumeration(
         &mut self,
         r#type: reflection::Type<'b>,
@@ -380,9 +382,9 @@ impl<'b> SchemaCompiler<'b> {
 
 const OFFSET_BYTES: usize = 4;
 
-/// Follows every path from an object, to limit the work of any code that expands the schema. A path
-/// ends at a table that contains itself. A struct that contains itself has no size, so it is an
-/// error.
+/// Follows every path from an object and counts the paths, to limit the work of code that expands
+/// the schema. A path ends at a table that contains itself. A struct that contains itself has no
+/// size, so it is an error.
 fn check_paths(
     objects: &[CompiledObject],
     index: usize,
@@ -496,7 +498,7 @@ fn metric_kind(attribute: Option<&str>) -> MetricKind {
     }
 }
 
-/// Returns which samples leave out elements of a list, as stated by the attribute.
+/// Returns which samples leave out elements of a list, as the attribute `sparse` states.
 fn sparse(attribute: Option<&str>, context: &FieldContext<'_>) -> Option<Sparse> {
     match attribute {
         // Process schemas that are older than the attribute have the same lists. Command lines and

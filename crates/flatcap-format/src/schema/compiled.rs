@@ -5,8 +5,8 @@ use super::error::SchemaError;
 use super::plain_name::is_plain_field_name;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
-/// Maximum nesting depth of objects, including the root. The limit applies to schemas, and to
-/// payloads, in which a table may contain itself.
+/// Maximum nesting depth of objects, including the root. The limit applies to schemas and to
+/// payloads. The nesting of a payload is limited too, because a table may contain itself.
 pub const DEPTH_MAX: usize = 16;
 
 /// A binary schema compiled for decoding the payloads of one source.
@@ -36,7 +36,7 @@ pub struct CompiledSchema {
     pub(super) enums: Vec<EnumNames>,
     /// Index of the root table in `objects`.
     pub(super) root: usize,
-    /// Whether there is no schema. Then the payload is the only field.
+    /// Whether there is no schema. In this case, the whole payload is the only field.
     pub(super) is_opaque: bool,
 }
 
@@ -45,9 +45,9 @@ const PAYLOAD_FIELD: &str = "payload";
 
 impl CompiledSchema {
     /// Iterates over the fields that contain values, in the order of the schema. Each field has a
-    /// path that [`select`](Self::select) accepts. A table inside itself is one field and is not
-    /// expanded. Fields that no path can name are left out (see
-    /// [`unnamed_fields`](Self::unnamed_fields)).
+    /// path that [`select`](Self::select) accepts. If a table is nested in a table of the same
+    /// type, it is one field and is not expanded. Fields with a name that no path can contain are
+    /// left out (see [`unnamed_fields`](Self::unnamed_fields)).
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
         let fields = LeafFields {
             schema: self,
@@ -63,15 +63,17 @@ impl CompiledSchema {
         fields.filter(|leaf| leaf.path.split('.').all(is_plain_field_name))
     }
 
-    /// Returns the names of fields to which no path can lead. flatc does not make such schemas.
+    /// Returns the names of fields that no path can contain. flatc does not make schemas with such
+    /// names.
     pub fn unnamed_fields(&self) -> impl Iterator<Item = &str> {
         let fields = self.objects.iter().flat_map(|object| &object.fields);
         fields.map(|field| &*field.name).filter(|name| !is_plain_field_name(name))
     }
 
-    /// Returns the schema of a source with this binary schema and root. An opaque source has
-    /// neither a schema nor a root. Its payload is one field named `payload`, which contains the
-    /// payload as a string. If the payload is not UTF-8, it is escaped like every string.
+    /// Returns the compiled schema of a source that has this binary schema and this root table. An
+    /// opaque source has neither a schema nor a root. Its payload is one field named `payload`,
+    /// which contains the payload as a string. A payload that is not UTF-8 is escaped, like every
+    /// other string that is not UTF-8.
     ///
     /// # Errors
     /// The same errors as [`compile`](Self::compile).
@@ -110,7 +112,7 @@ impl CompiledSchema {
         Self { objects: vec![root], enums: Vec::new(), root: 0, is_opaque: true }
     }
 
-    /// Returns whether the payload is one field because there is no schema.
+    /// Returns whether the source has no schema, so that the payload is the only field.
     pub fn is_opaque(&self) -> bool {
         self.is_opaque
     }
@@ -121,7 +123,7 @@ impl CompiledSchema {
     }
 
     /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
-    /// does.
+    /// leaves out any.
     pub fn sparse(&self, list: &str) -> Option<&Sparse> {
         self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
     }
@@ -142,8 +144,8 @@ impl CompiledSchema {
         &self.objects[index]
     }
 
-    /// Converts a raw value with the attributes of its field. The result is absent, the name of an
-    /// enum value, or the unchanged value.
+    /// Converts a raw value according to the attributes of its field. The result is the absent
+    /// value, an enum value's name, or the unchanged value.
     #[inline]
     pub(super) fn interpret(&self, field: &Field, raw: FieldValue<'static>) -> FieldValue<'_> {
         interpret(&self.enums, field.absent, field.enumeration, raw)
@@ -194,7 +196,7 @@ pub struct Field {
     pub(super) is_text: bool,
     /// The value that represents absence.
     pub(super) absent: Option<FieldValue<'static>>,
-    /// Index of the list of names of the field's enum.
+    /// Index of the list with the value names of the field's enum.
     pub(super) enumeration: Option<usize>,
     /// The value that the field has if a table omits it.
     pub(super) default: FieldValue<'static>,
@@ -210,10 +212,10 @@ pub struct Field {
     pub(super) uses_all_bits: bool,
     pub(super) metric_kind: MetricKind,
     pub(super) usage: Usage,
-    /// The name of the field of the same object that contains the value at which the counter wraps
-    /// to 0.
+    /// The name of another field of the same object. That field contains the value at which the
+    /// counter wraps to 0.
     pub(super) wraps_at: Option<Box<str>>,
-    /// States which samples leave out existing elements of the list. `None` if no sample does.
+    /// Whether a table without the field is invalid. `None` if no sample leaves out elements.
     pub(super) sparse: Option<Sparse>,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
@@ -345,7 +347,7 @@ pub enum MetricKind {
     Counter,
     /// A level that rises and falls.
     Gauge,
-    /// A state, which is one of several, or an identity.
+    /// One of several states, or an identity.
     State,
     /// Text.
     Text,
@@ -370,23 +372,22 @@ impl MetricKind {
 /// the usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// The part of a resource that is used, or anything else.
+    /// The part of a resource that is used. Fields without another usage also have this value.
     Use,
     /// Time that was spent waiting. This time grows if others use the resource more.
     Wait,
-    /// A part of a resource that may be used, such as address space.
+    /// A part of a resource that is reserved but not necessarily used, such as address space.
     Reservation,
     /// Memory in which the kernel caches data that may be needed again, and memory that the kernel
-    /// keeps free for this purpose. The value grows with all data that is read. The kernel can free
-    /// this memory at any time.
+    /// keeps free for this purpose. The value grows with the amount of data that is read. The
+    /// kernel can free this memory at any time.
     Cache,
     /// Released parts of a resource, such as discarded blocks. No device transfers the data of
     /// these parts.
     Release,
 }
 
-/// States which samples leave out existing elements of a list. The attribute `sparse` contains
-/// this.
+/// States which samples leave out existing elements of a list. The attribute `sparse` states this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sparse {
     /// Any sample.
@@ -398,8 +399,8 @@ pub enum Sparse {
 /// The names of an enum's values.
 #[derive(Debug, Clone)]
 pub(super) struct EnumNames {
-    /// The entries are sorted by value, and each value has one entry. Unsigned 64-bit values wrap,
-    /// as they do in the schema.
+    /// The entries are sorted by value, and each value has one entry. Unsigned 64-bit values are
+    /// stored as signed values with the same bits, as in the schema.
     pub(super) entries: Box<[(i64, Box<str>)]>,
 }
 

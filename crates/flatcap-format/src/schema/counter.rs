@@ -1,12 +1,12 @@
 //! Decides which fields are counters that have a rate, and computes the change of a counter. All
-//! types of numbers and all outputs use these functions.
+//! numeric types and all output formats use these functions.
 
 use super::compiled::MetricKind;
 use super::value::{ColumnType, FieldValue};
 
-/// Divisor that gives the largest correction. If a counter falls by at most its value divided by
-/// this number, it was corrected and not reset. For example, the kernel's idle and iowait times
-/// sometimes fall by a tick.
+/// Divisor of a counter's value. The quotient is the largest fall that is a correction. If a
+/// counter falls by at most this quotient, it was corrected and not reset. For example, the
+/// kernel's idle and iowait times sometimes fall by a tick.
 const CORRECTED_PART: u32 = 100;
 
 /// The time in which a counter wraps at most one time, in nanoseconds. For example, the energy
@@ -48,8 +48,8 @@ impl Growth {
     pub const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
 
     /// Returns the change between two samples with their times. `wraps_at` is the value at which
-    /// the counter wraps to 0, if that is known. If the samples are more than a minute apart, such
-    /// a counter may have wrapped unnoticed, so the change is unknown.
+    /// the counter wraps to 0, if that is known. If the samples are more than a minute apart, a
+    /// counter that wraps may have wrapped unnoticed, so the change is unknown.
     pub fn between(
         before: (u64, CountedValue),
         now: (u64, CountedValue),
@@ -62,8 +62,8 @@ impl Growth {
         now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
     }
 
-    /// Returns the sum of both changes over the sum of both times. A change that is not known adds
-    /// nothing.
+    /// Returns the sum of two changes, in which both the amounts and the times are summed. A change
+    /// that is not known adds nothing to the sums.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         if !other.is_known() {

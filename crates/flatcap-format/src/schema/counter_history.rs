@@ -1,11 +1,12 @@
-//! Keeps the last values of the counters of a list's elements from sample to sample.
+//! Keeps the last counter values of each element of a list, to compare them with the next sample.
 
 use std::collections::HashMap;
 
 use super::counter::{CountedValue, Growth};
 
-/// Excess number of elements at which ended elements are removed. They are removed when the number
-/// of elements exceeds twice the number after the last removal by more than this excess.
+/// Number of additional elements that the history may hold before it removes ended elements. The
+/// history removes ended elements when it holds more than twice the elements that remained after
+/// the last removal, plus this number.
 const ENDED_MAX: usize = 1 << 10;
 /// Maximum number of elements whose values are kept. A query has the same limit.
 const ELEMENTS_MAX: usize = 1 << 17;
@@ -14,13 +15,13 @@ const ELEMENTS_MAX: usize = 1 << 17;
 ///
 /// An element has ended if a complete sample does not contain it. A later element with the same
 /// identity is a new element. If two elements of one sample have the same identity, they cannot be
-/// distinguished. So neither of them has a growth in this sample and in the next one.
+/// distinguished. So the growth of both elements is unknown in this sample and in the next one.
 #[derive(Debug, Default)]
 pub struct CounterHistory {
-    /// The number of the current sample, from 1.
+    /// The number of the current sample, counted from 1.
     sample: u64,
     leaves_out: bool,
-    /// The last complete sample before the current one, or 0.
+    /// The number of the last complete sample before the current one, or 0.
     complete_before: u64,
     /// The index of each element, by identity.
     places: HashMap<u64, usize>,
@@ -95,7 +96,8 @@ impl CounterHistory {
     }
 
     /// Returns whether an element of an earlier sample is missing in a later complete sample. The
-    /// current sample counts too. An element that was never added has ended.
+    /// current sample counts too if it is complete. An element that was never added counts as
+    /// ended.
     pub fn has_ended(&self, key: u64) -> bool {
         let complete = if self.leaves_out { self.complete_before } else { self.sample };
         let own = self.places.get(&key).and_then(|place| self.elements.get(*place));
@@ -103,8 +105,8 @@ impl CounterHistory {
     }
 
     /// Adds the value of a column of an element, and returns the growth since the last value. If
-    /// several values have the same time, only the first one is kept, so the next growth contains
-    /// the growth of the others.
+    /// several values have the same time, only the first one is kept. The growth of the later
+    /// values is included in the next growth.
     pub fn growth(
         &mut self,
         place: usize,
@@ -125,8 +127,8 @@ impl CounterHistory {
         before.map_or(Growth::UNKNOWN, |before| Growth::between(before, now, wraps_at))
     }
 
-    /// Removes elements that have ended. Also limits the memory for the case that no sample is
-    /// complete.
+    /// Removes elements that have ended. If too many elements remain, keeps only those of the
+    /// current sample, to limit the memory.
     fn sweep(&mut self) {
         let complete_before = self.complete_before;
         self.elements.retain(|own| own.seen >= complete_before);

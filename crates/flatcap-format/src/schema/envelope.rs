@@ -1,10 +1,10 @@
-//! The fixed layout of a telemetry frame's payload before the source's own payload (docs/FORMAT.md,
-//! "Telemetry frame").
+//! The fixed layout of the bytes that precede the source's own payload in a telemetry frame's
+//! payload (docs/FORMAT.md, "Telemetry frame").
 //!
-//! The envelope is a prefix of fixed size. The code that flatc generates for Rust cannot align a
-//! byte vector, because it ignores `force_align`, and it would copy the payload one more time.
-//! Writers fill in the prefix. Readers compare the prefix with the expected bytes and need no
-//! verifier if they are equal.
+//! The envelope is a prefix of fixed size. Writers do not use the code that flatc generates for
+//! Rust. The generated code ignores `force_align`, so it cannot align the payload, and it would
+//! copy the payload one more time. Writers fill in the prefix. Readers compare the prefix with the
+//! expected bytes, and need no verifier if the bytes are equal.
 
 use flatcap_lane::envelope;
 

@@ -89,7 +89,8 @@ pub enum SchemaError {
 /// Maximum number of names that a message lists.
 const NAMES_LISTED_MAX: usize = 16;
 
-/// The end of a message. It suggests a name, or lists the known names.
+/// The end of an error message about a missing name. It suggests a similar name, or lists the
+/// existing names.
 struct NameHint<'h>(Option<&'h str>, &'h [String]);
 
 impl fmt::Display for NameHint<'_> {

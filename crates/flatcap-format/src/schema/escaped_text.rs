@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// Returns the bytes as a string. If the bytes are not UTF-8, they are escaped. Each byte that
 /// belongs to no character becomes an escape such as `\xc3`, and a backslash becomes `\\`. So two
-/// such strings never have the same form.
+/// different strings that are not UTF-8 never have the same printed form.
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);

@@ -35,7 +35,7 @@ pub(super) fn json(plan: &CompiledSchema, payload: &[u8]) -> String {
 }
 
 /// Counts the values that a walk passes to it, so that the compiler cannot remove the walk. Also
-/// checks that begins and ends match.
+/// checks that each begin has a matching end.
 #[derive(Debug, Default)]
 pub(super) struct CountingVisitor {
     pub(super) calls: usize,
@@ -114,7 +114,7 @@ pub(super) fn forge(objects: &[ForgedObject]) -> Vec<u8> {
     forge_with(objects, &[])
 }
 
-/// Builds a binary schema of these objects and of one enum of bit flags for each of these types.
+/// Builds a binary schema of these objects, and adds one enum of bit flags for each of these types.
 pub(super) fn forge_with(objects: &[ForgedObject], flags: &[BaseType]) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let made: Vec<_> = objects.iter().map(|object| forge_object(&mut builder, object)).collect();

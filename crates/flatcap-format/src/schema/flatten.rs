@@ -17,9 +17,9 @@ pub const COLUMNS_MAX: usize = 1 << 16;
 /// Each walk replaces the cells and reuses the buffers. If a walk failed, the cells have no
 /// meaning.
 ///
-/// A row may only be used with the compiled schema that was walked. The key of a cell is its path,
-/// which consists of field positions and element indices. So keys sort in the order of the schema,
-/// for example `a.2.x` before `a.10.x`.
+/// Use a row only with the compiled schema with which the payload was walked. The key of a cell is
+/// its path, which consists of field positions and element indices. So keys sort in the order of
+/// the schema, for example `a.2.x` before `a.10.x`.
 #[derive(Debug, Default)]
 pub struct FlatRow {
     /// Path to the current value.
@@ -172,7 +172,7 @@ impl FlatColumn {
     }
 }
 
-/// The columns that the rows of a table need together, in the order of the schema.
+/// The union of the columns of several rows, in the order of the schema.
 ///
 /// If the lists of the rows differ in length, two passes are necessary. The first pass calls
 /// [`add`](Self::add) for each row, and the second pass calls [`align`](Self::align) for each row.
@@ -188,8 +188,9 @@ impl FlatColumns {
         &self.columns
     }
 
-    /// Adds the columns of a row that are still missing. Allocates only if a column is missing. The
-    /// schema must be the schema that was walked, and must be the same for all rows.
+    /// Adds those columns of a row that the table does not have yet. Allocates only if a column is
+    /// missing. The schema must be the one by which the row's payload was walked, and must be the
+    /// same for all rows.
     ///
     /// # Errors
     /// `TooManyColumns` if there would be more than [`COLUMNS_MAX`] columns. If there is an error,
@@ -212,7 +213,7 @@ impl FlatColumns {
     }
 
     /// Iterates over the row's value for each column. The value is absent if the row does not
-    /// contain it.
+    /// contain the column.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
         // Cells and columns are both in ascending order of their keys, so one pass over each of
         // them suffices.
@@ -232,7 +233,7 @@ impl FlatColumns {
         })
     }
 
-    /// Returns the keys of a row that have no column, in ascending order.
+    /// Returns those keys of a row that have no column in the table, in ascending order.
     fn missing<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = &'r [usize]> {
         let mut columns = self.columns.iter().peekable();
         (0..row.cells.len()).filter_map(|cell| row.key(cell)).filter(move |key| {
@@ -259,7 +260,7 @@ mod tests {
         columns.as_slice().iter().map(FlatColumn::path).collect()
     }
 
-    /// Builds a payload of Shapes with only numbers and words.
+    /// Builds a payload of Shapes that has only a list of numbers and a list of strings.
     fn lists(numbers: &[u64], words: &[&str]) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         let numbers = builder.create_vector(numbers);

@@ -1,4 +1,4 @@
-//! The fuzz target of the schema module. Tests also run it over the corpus.
+//! The fuzz target of the schema module. Tests also run this fuzz target over the corpus.
 //!
 //! The target accepts arbitrary bytes and panics if the module violates a guarantee. This code is
 //! compiled only for tests and with the feature `fuzzing`, so a release does not contain it.
@@ -13,15 +13,15 @@ use super::value::FieldValue;
 use super::visitor::{PathStep, Visitor};
 use super::walk::VALUES_MAX;
 
-/// Maximum number of selected fields per input, and of values in a walk that is compared with
-/// another walk. There is a limit because an input with a large expansion should take its long time
-/// only once.
+/// Maximum number of selected fields per input, and maximum number of values in a walk that is
+/// compared with another walk. The limits are needed because each walk takes a long time if an
+/// input expands to many values.
 const COMPARED_MAX: usize = 64;
 const RECORDED_MAX: usize = 20_000;
 /// Number of bytes of the field that contains the length of the schema.
 const SCHEMA_LENGTH_BYTES: usize = 2;
 
-/// Compiles the schema in `data`. Decodes the payload that follows the schema in every way.
+/// Compiles the schema in `data`. Tries every way of decoding the payload that follows the schema.
 ///
 /// `data` consists of the length of the root's name (one byte), the name, the length of the binary
 /// schema (two bytes, little-endian), the schema, and the payload.
@@ -84,8 +84,8 @@ fn selections(plan: &CompiledSchema, payload: &[u8]) {
     }
 }
 
-/// Records the values that a walk passes at some paths. The values are recorded as text, so that
-/// NaN equals itself.
+/// Records the values of some paths during a walk. The values are recorded as text, so that NaN
+/// equals itself.
 struct RecordingVisitor<'r> {
     paths: &'r [&'r str],
     values: Vec<String>,
@@ -133,8 +133,8 @@ impl Visitor for RecordingVisitor<'_> {
     }
 }
 
-/// Panics if a walk ends an object early, or if the number of elements differs from the announced
-/// number.
+/// Panics if a walk ends an object early, or if the number of elements differs from the count that
+/// the walk announced.
 #[derive(Default)]
 struct NestingChecker {
     calls: usize,

@@ -1,4 +1,4 @@
-//! Makes binary schemas while the program runs, for data whose columns are not known earlier.
+//! Makes binary schemas at run time, for data whose columns are not known at compile time.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatbuffers_reflection::reflection::{self, AdvancedFeatures, BaseType};
@@ -19,7 +19,7 @@ pub struct NewTable {
     pub fields: Vec<NewField>,
 }
 
-/// A field of a new schema. A number without a value is absent.
+/// A field of a new schema. A numeric field without a value is absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewField {
     /// Name, which consists of letters, digits and underscores.

@@ -1,5 +1,5 @@
-//! Finds the locations and kinds of all numbers in a payload. Compression uses them and does not
-//! need the names of the numbers.
+//! Finds the locations and kinds of all numbers in a payload. Compression uses these locations and
+//! kinds, and does not need the names of the numbers.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Fi
 use super::error::DecodeFault;
 use super::value::ScalarType;
 
-/// Maximum number of values, objects and strings in a payload. For a payload with more, no fields
-/// are returned. There is a limit because offsets may be shared, so a short payload can expand
-/// without end.
+/// Maximum number of values, objects and strings in a payload. If a payload has more of these, the
+/// function returns `None`. The limit is needed because several offsets may refer to the same
+/// bytes, so a short payload can expand to any size.
 pub(crate) const NUMERIC_FIELDS_MAX: usize = 1 << 16;
 
 /// The kind of a number.

@@ -2,8 +2,9 @@
 //! generates.
 //!
 //! Tables of the same kind mostly share a vtable. So the fields are checked only for the first
-//! table with this vtable. The check finds out which fields the table has, and whether they are
-//! aligned and within the table. For all other tables, only references are checked.
+//! table that uses a vtable. The check finds out which fields the table has, and whether they are
+//! aligned and within the table. For all later tables with this vtable, only the references to
+//! strings, lists and tables are checked.
 
 use flatbuffers::VerifierOptions;
 
@@ -19,8 +20,8 @@ const ALIGNMENT_MAX: usize = 8;
 
 /// A verifier of the payloads of one source. It accepts exactly the bytes that
 /// `flatbuffers::root_with_opts` accepts with the code that flatc generates for the schema. The
-/// verifier needs no generated code. It checks each vtable only one time and not for each table
-/// again.
+/// verifier needs no generated code. It checks each vtable only one time, not again for each table
+/// that uses it.
 ///
 /// A payload that the verifier accepts is safe to read with `flatbuffers::root_unchecked`. The
 /// readers of this crate need no verification, because they check each offset that they follow.
@@ -163,9 +164,10 @@ impl PayloadVerifier {
 
     /// Returns whether a payload is valid. In a valid payload, all offsets lead to complete and
     /// aligned values within the payload. Each string is UTF-8 with a zero byte after it. Required
-    /// fields are present, and the limits of the options hold. The time is proportional to the
-    /// apparent size, whatever the schema is. Allocates only for a vtable that has more references
-    /// than any earlier vtable, and for tables within tables of the same kind.
+    /// fields are present, and the payload is within the limits of the options. The time is
+    /// proportional to the apparent size of the payload and does not depend on the schema.
+    /// Allocates only for a vtable that has more references than any earlier vtable, and for tables
+    /// within tables of the same kind.
     pub fn accepts(&mut self, payload: &[u8]) -> bool {
         let mut walk = self.walk(payload);
         walk.root().is_some()
@@ -342,7 +344,7 @@ impl VerifierWalk<'_> {
         Some((start, bytes))
     }
 
-    /// Counts bytes. Shared bytes count at each use, so that no payload costs more than the limit.
+    /// Counts bytes. Shared bytes count at each use, so the limit bounds the cost of every payload.
     fn visit(&mut self, bytes: usize) -> Option<()> {
         self.visited = self.visited.checked_add(bytes)?;
         (self.visited <= self.options.max_apparent_size).then_some(())
@@ -375,7 +377,8 @@ mod tests {
     use crate::schema::frame::TelemetryFrame;
     use crate::schema::segment as wire;
 
-    /// The reference, which is flatbuffers' verifier with the code that flatc generates.
+    /// The reference implementation, which consists of the verifier of flatbuffers and of the code
+    /// that flatc generates.
     type Judge = fn(&VerifierOptions, &[u8]) -> bool;
 
     /// A schema with its root, its reference verifier, and a valid payload.
@@ -510,8 +513,8 @@ mod tests {
         ]
     }
 
-    /// Damages a payload. A byte, a short or an offset is replaced or changed a little, or the
-    /// payload is truncated.
+    /// Damages a payload. Replaces or slightly changes a byte, a 16-bit value or an offset, or
+    /// truncates the payload.
     fn damage(payload: &mut Vec<u8>, (kind, place, value): (u8, u16, u32)) {
         let at = usize::from(place) % payload.len().max(1);
         let (short, word) = (at & !1, at & !3);

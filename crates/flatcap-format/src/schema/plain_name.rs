@@ -1,6 +1,6 @@
 //! Names that need no quotes in paths of fields.
 
-/// The rule of [`is_plain_source_name`], for errors.
+/// The rule that [`is_plain_source_name`] checks, as text for error messages.
 pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a character that is not a digit, without spaces at its ends, \
      control or invisible characters, and without any of []\"=,!~<>*(){};\\'`; the first one without - at its begin";
 

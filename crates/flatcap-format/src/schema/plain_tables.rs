@@ -126,9 +126,9 @@ enum WrittenValue {
 /// written first.
 #[derive(Debug)]
 struct OpenNode {
-    /// Position in the enclosing table, or `None` for an element.
+    /// Position of the table or list in the enclosing table, or `None` for an element of a list.
     position: Option<usize>,
-    /// The type of the list's elements, unless they are tables.
+    /// The type of the list's elements, or `None` if the elements are tables.
     of: Option<ColumnType>,
     slots: Vec<(Option<usize>, WrittenValue)>,
 }
@@ -255,7 +255,8 @@ fn written(at: u32) -> WIPOffset<UnionWIPOffset> {
     WIPOffset::new(at)
 }
 
-/// Returns the position of a field in its table, or `None` for an element and the root.
+/// Returns the position of a field in its table, or `None` for the root and for an element of a
+/// list.
 fn position(step: PathStep<'_>) -> Option<usize> {
     match step {
         PathStep::Field(field) => Some(field.index()),

@@ -18,9 +18,9 @@ pub fn shortened(text: &str, width: usize) -> String {
     format!("{kept}{ELLIPSIS}").chars().take(width).collect()
 }
 
-/// Shortens the name of an element, such as `rustc[31337]`. The number of the element stays whole
-/// if it fits the width together with some of the name. Without the number, a reader cannot
-/// identify the element.
+/// Shortens the name of an element, such as `rustc[31337]`. The number in brackets is not shortened
+/// if the width is sufficient for the number and a part of the name. Without the number, a reader
+/// cannot identify the element.
 pub fn shortened_element(name: &str, width: usize) -> String {
     let number = name.rfind('[').filter(|at| name.ends_with(']') && *at > 0);
     let (text, number) = number.map_or((name, ""), |at| name.split_at(at));

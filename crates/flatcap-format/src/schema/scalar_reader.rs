@@ -60,7 +60,7 @@ impl ScalarReader {
         self.scalar.size()
     }
 
-    /// Returns the number of unused bits of a word with this value.
+    /// Returns how many bits of a 64-bit word a value of this type does not use.
     fn unused_bits(&self) -> u32 {
         64 - 8 * u32::try_from(self.scalar.size()).unwrap_or(8)
     }

@@ -1,14 +1,14 @@
-//! Selection of fields. A compiled schema is narrowed to the fields that dotted paths name.
+//! Selection of fields. Narrows a compiled schema to the fields that are named by dotted paths.
 
 use super::compiled::{CompiledObject, CompiledSchema, DEPTH_MAX, ElementType, Field, FieldType};
 use super::error::SchemaError;
 use super::nearest_name::nearest_name;
 
 impl CompiledSchema {
-    /// Returns the schema with only the fields that the dotted paths name, in the order of the
-    /// schema. A path goes through lists without an index, so `cores.times.user` selects a field of
-    /// each core. A path to an object or a list selects the whole object or list. Fields that are
-    /// not selected are not read.
+    /// Returns the schema with only the fields that are named by the dotted paths, in the order of
+    /// the schema. A path contains no list indices, so `cores.times.user` selects a field of each
+    /// core. A path to an object or a list selects the whole object or list. Fields that are not
+    /// selected are not read.
     ///
     /// # Errors
     /// `NoField` for a path that does not exist. `TooDeep` for a path of more than [`DEPTH_MAX`]
@@ -38,7 +38,8 @@ struct SelectedPath<'w> {
 }
 
 impl<'w> SelectedPath<'w> {
-    /// Splits off the name of a field. The rest is `None` if the field itself is selected.
+    /// Splits the name of the first field off a path. The rest of the path is `None` if the path
+    /// ends at this field.
     fn split_first(self) -> (&'w str, Option<Self>) {
         match self.rest.split_once('.') {
             Some((name, rest)) => (name, Some(Self { full: self.full, rest })),
@@ -64,9 +65,9 @@ pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]
     }
 }
 
-/// Appends a copy of the object with only the selected fields and returns its index. Each path has
-/// its own copy, because other paths may reach the same type and select other fields. Recurses as
-/// deep as the longest path.
+/// Appends a copy of the object with only the selected fields and returns its index. Each selected
+/// path gets its own copy of an object, because other paths may reach the same type and select
+/// other fields. Recurses as deep as the longest path.
 fn narrow(
     schema: &mut CompiledSchema,
     object: usize,

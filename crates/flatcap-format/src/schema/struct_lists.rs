@@ -1,5 +1,5 @@
-//! Lists of structs that contain only numbers and arrays of bytes with text. The values of a field
-//! are at equal distances in such a list.
+//! Lists of structs that contain only numbers and arrays of bytes with text. In such a list, the
+//! distance between the values of a field in successive elements is constant.
 
 use super::compiled::{CompiledObject, CompiledSchema, ElementType, FieldType};
 use super::scalar_reader::ScalarReader;
@@ -7,8 +7,8 @@ use super::scalar_reader::ScalarReader;
 /// A list of structs that contain only numbers and arrays of bytes with text.
 #[derive(Debug, Clone)]
 pub struct StructList {
-    /// The position of each field of the path to the list. The position is counted in the object
-    /// that contains the field.
+    /// The position of each field of the path to the list. Each position is the field's position in
+    /// the object that contains it.
     pub positions: Vec<usize>,
     /// The fields of the struct.
     pub fields: Vec<StructField>,
@@ -64,7 +64,8 @@ impl CompiledSchema {
 const LEVELS_MAX: usize = 4;
 
 impl CompiledObject {
-    /// Returns the fields of a struct, or `None` if it has fields of other types.
+    /// Returns the fields of a struct, or `None` if the struct has a field that is neither a number
+    /// nor an array of bytes with text.
     pub(super) fn plain_fields(&self) -> Option<Vec<StructField>> {
         self.struct_bytes?;
         let plain = self.fields.iter().map(|field| {

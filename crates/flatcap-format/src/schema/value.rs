@@ -9,7 +9,7 @@ pub enum FieldValue<'v> {
     Unsigned(u64),
     /// A signed integer of any width.
     Signed(i64),
-    /// A 32-bit float. It has its own variant so that it is printed as 0.1 and not as
+    /// A 32-bit float. This type has its own variant so that a value is printed as 0.1 and not as
     /// 0.10000000149.
     Float32(f32),
     /// A 64-bit float.
@@ -24,8 +24,8 @@ pub enum FieldValue<'v> {
 }
 
 impl FieldValue<'_> {
-    /// Returns the value as a number, 1 and 0 for a bool, or `None` for a string or an absent
-    /// value. Integers above 2^53 are rounded to the nearest float.
+    /// Returns the value as a float. Returns 1 or 0 for a bool, and `None` for a string or an
+    /// absent value. Integers above 2^53 are rounded to the nearest float.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     #[inline]
     pub fn number(self) -> Option<f64> {
@@ -112,7 +112,7 @@ impl ScalarType {
         }
     }
 
-    /// Returns the largest value of a type of integers.
+    /// Returns the largest value that an integer type can represent.
     pub(super) fn highest(self) -> Option<FieldValue<'static>> {
         Some(match self {
             Self::U8 => FieldValue::Unsigned(u8::MAX.into()),
@@ -127,7 +127,7 @@ impl ScalarType {
         })
     }
 
-    /// Returns the smallest value of a signed type.
+    /// Returns the smallest value that a signed integer type can represent.
     pub(super) fn signed_min(self) -> Option<i64> {
         match self {
             Self::I8 => Some(i8::MIN.into()),

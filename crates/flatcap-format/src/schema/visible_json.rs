@@ -25,8 +25,8 @@ pub fn to_visible_json_lines<T: Serialize + ?Sized>(value: &T) -> serde_json::Re
 }
 
 /// Escapes the invisible characters in the strings of a JSON text. The JSON text must be valid.
-/// Outside of strings, only white space can be invisible. There, each invisible character except a
-/// line feed becomes a space.
+/// Outside of strings, only white space can be invisible. Outside of strings, each invisible
+/// character except a line feed becomes a space.
 pub fn visible_json(json: String) -> String {
     let is_hidden = |character: char| character != '\n' && is_invisible(character);
     if !json.contains(is_hidden) {

@@ -13,7 +13,7 @@ pub enum PathStep<'p> {
     Root,
     /// A field of the current object.
     Field(&'p Field),
-    /// An element of the current list, indexed from 0. The field is the field of the list.
+    /// An element of the current list, indexed from 0. The field in this step is the list itself.
     Element(&'p Field, usize),
 }
 
@@ -29,8 +29,8 @@ impl<'p> PathStep<'p> {
 
 /// Receives the values of a payload, in the order of the field ids.
 ///
-/// The end of each object and list follows its begin, unless the walk fails. The values before a
-/// failure are incomplete.
+/// Each object or list that begins also ends, unless the walk fails. The values before a failure
+/// are incomplete.
 pub trait Visitor {
     /// A table or struct begins. Its fields follow.
     fn begin_object(&mut self, step: PathStep<'_>);
@@ -49,7 +49,7 @@ pub trait Visitor {
         self.value(step, FieldValue::Text(&text_of(bytes)));
     }
 
-    /// Receives the bytes of all structs of the list that was begun. The structs contain only
+    /// Receives the bytes of all structs of the list that has just begun. The structs contain only
     /// numbers and arrays of bytes with text. Each struct has `stride` bytes. Returns true if the
     /// visitor has read all structs, and false if the walk must pass the elements one by one.
     #[inline]
@@ -57,13 +57,13 @@ pub trait Visitor {
         false
     }
 
-    /// The walk reads offsets, vtables and lengths, which determine the locations of the following
-    /// values. If another payload of the same length has the same bytes in these ranges, its values
-    /// are at the same locations.
+    /// Receives the range of an offset, a vtable or a length that the walk reads. These bytes
+    /// determine the locations of the following values. If another payload of the same length has
+    /// the same bytes in all such ranges, the values of both payloads are at the same locations.
     #[inline]
     fn reads_structure(&mut self, _bytes: Range<usize>) {}
-    /// The walk reads the next value from these bytes. This method is not called for the default of
-    /// an omitted field.
+    /// Receives the range of bytes from which the walk reads the next value. This method is not
+    /// called for the default of an omitted field.
     #[inline]
     fn reads_value(&mut self, _bytes: Range<usize>) {}
 }

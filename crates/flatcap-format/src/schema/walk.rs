@@ -9,9 +9,9 @@ use super::escaped_text::text_of;
 use super::value::{FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Maximum number of values, objects and lists in one payload. A payload with more bytes than this
-/// number may have one value per byte. There is a limit because offsets may be shared, so a short
-/// payload can expand without end.
+/// Maximum number of values, objects and lists in one payload. For a payload whose length in bytes
+/// exceeds this limit, the limit is one value per byte. The limit is needed because several offsets
+/// may refer to the same bytes, so a short payload can expand to any size.
 pub const VALUES_MAX: usize = 1 << 20;
 
 /// Maximum number of bytes of text in one payload, counting shared text at each use. For a payload
@@ -78,7 +78,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         Ok(to)
     }
 
-    /// Follows the offset at `at` to a length. Returns the length, and the offset after it.
+    /// Follows the offset at `at` to a length field. Returns the length, and the offset of the byte
+    /// after the length field.
     #[inline]
     fn follow_to_length(&mut self, at: usize) -> Result<ListRange, BoxedDecodeError> {
         let at = self.follow(at)?;
@@ -209,8 +210,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         Ok(())
     }
 
-    /// Offers a list of structs to the visitor if the list cannot exceed any limit. Returns `None`
-    /// if the walk must pass the elements one by one.
+    /// Passes a list of structs as a whole to the visitor, if the list cannot exceed any limit.
+    /// Returns `None` if the walk must pass the elements one by one.
     fn structs(&mut self, object: usize, bytes: &[u8], depth: usize) -> Option<()> {
         let object = self.schema.object(object);
         let stride = object.struct_bytes.filter(|stride| *stride > 0)?;
@@ -239,7 +240,7 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
         Ok(())
     }
 
-    /// Reads a string through its offset.
+    /// Reads the string to which an offset refers.
     fn string(&mut self, step: PathStep<'_>, field: &Field, at: usize) -> DecodeResult {
         let ListRange { at: start, length } = self.follow_to_length(at)?;
         // The zero byte after a string is not required, because only the length is used.

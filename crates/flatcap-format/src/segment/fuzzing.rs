@@ -2,7 +2,8 @@
 //! run their corpus, call the functions of this module.
 //!
 //! Each of these functions accepts untrusted bytes, and panics if the code under test violates a
-//! property. Only tests and the feature `fuzzing` compile this module. Releases do not contain it.
+//! property. This module is compiled only for tests and with the feature `fuzzing`. Releases do not
+//! contain it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -85,7 +86,7 @@ pub fn segment(data: &[u8]) {
 }
 
 /// Recovers `data` as a segment that a crash has left. The recovered segment must be sealed, intact
-/// and complete. All bytes that it does not contain must be set aside in other files.
+/// and complete. The recovery must save all bytes that are not in this segment to side files.
 ///
 /// # Panics
 /// A property of the recovery is violated.
@@ -116,7 +117,8 @@ pub fn complete(data: &[u8]) {
     assert_eq!(verdict.frames, recovered.frames, "the recovery reports the right number of samples");
 }
 
-/// Reads `data` as a file name. If the name is accepted, it must be printed exactly as it was read.
+/// Reads `data` as a file name. If `data` is a valid name, formatting the parsed name must produce
+/// `data` again.
 ///
 /// # Panics
 /// A property of the parser is violated.

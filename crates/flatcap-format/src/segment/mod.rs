@@ -2,8 +2,8 @@
 //! a footer and a trailer. Every byte belongs to a frame (docs/FORMAT.md).
 //!
 //! This module never decides when to write, rotate, sync or delete. It does not use slabs, and does
-//! not interpret the payloads of samples. It leaves no thread running, because the workers of a
-//! verification end before the verification returns. Readers never write.
+//! not interpret the payloads of samples. No thread outlives a call, because a verification ends
+//! its worker threads before it returns. Readers never write.
 
 mod compressed;
 mod format;

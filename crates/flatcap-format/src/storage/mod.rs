@@ -38,7 +38,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
-    /// Renames a file. Does not replace another file.
+    /// Renames a file. Fails if a file with the new name exists.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -52,9 +52,9 @@ pub trait Storage: Debug + Send + Sync {
     /// names; or any error of the underlying system call.
     fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
 
-    /// Renames a file. Removes another file that has the new name. Only for a directory that no
-    /// other process changes, because this method may recreate a name that another process has
-    /// removed. In contrast, [`exchange`](Self::exchange) never replaces a file.
+    /// Renames a file. Removes another file that has the new name. Use this method only in a
+    /// directory that no other process changes, because the method may recreate a name that another
+    /// process has removed. In contrast, [`exchange`](Self::exchange) never replaces a file.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -85,8 +85,8 @@ pub trait Storage: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn space(&self) -> io::Result<DiskSpace>;
 
-    /// Returns whether `name` in the directory's path still refers to an open file. It does not if
-    /// the directory or the file was removed, renamed or replaced.
+    /// Returns whether `name` in the directory's path still refers to an open file. Returns false
+    /// if the directory or the file was removed, renamed or replaced.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -123,7 +123,8 @@ pub struct FileEntry {
 }
 
 impl FileEntry {
-    /// The identity of a file that could not be queried. This identity matches no other file.
+    /// The identity that is used for a file that could not be queried. This identity matches no
+    /// other file.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
@@ -164,10 +165,10 @@ pub trait ReadAt: Debug + Send + Sync {
     /// Any error of the underlying system call.
     fn length(&self) -> io::Result<u64>;
 
-    /// Returns the offset of the next byte at or after `offset` that takes disk space. The bytes
-    /// before this byte are zeros. A file with only a few stored bytes may be 64 GiB long. Returns
-    /// `offset` if the byte at `offset` takes disk space, or if the file system does not provide
-    /// this information.
+    /// Returns the offset of the next byte at or after `offset` that takes disk space. All bytes
+    /// from `offset` up to the returned offset are zeros. This helps to skip holes: a sparse file
+    /// with a few stored bytes may be 64 GiB long. Returns `offset` if the byte at `offset` takes
+    /// disk space, or if the file system does not provide this information.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -264,8 +265,8 @@ pub trait StorageFile: ReadAt {
     /// Syncs the file's content to disk (fdatasync).
     ///
     /// # Errors
-    /// Any error of the underlying system call. After an error, earlier writes may be lost, so the
-    /// caller must not retry.
+    /// Any error of the underlying system call. After an error, data of earlier writes may be lost,
+    /// so the caller must not sync the file again.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -8,14 +8,15 @@ pub fn of<T>(quick: T, full: T) -> T {
 }
 
 /// Returns the number of random cases. This is `full` if `FLATCAP_FULL` is set, otherwise `quick`.
-/// If `FLATCAP_BRIEF` is set, it is a fifth of `quick`. `FLATCAP_BRIEF` is for emulated processors,
-/// which take twenty times as long.
+/// If `FLATCAP_BRIEF` is set and `FLATCAP_FULL` is not, this is a fifth of `quick`. `FLATCAP_BRIEF`
+/// is for emulated processors, which take twenty times as long.
 pub fn cases(quick: u32, full: u32) -> u32 {
     let is_brief = std::env::var_os("FLATCAP_BRIEF").is_some();
     of(if is_brief { quick.div_ceil(5) } else { quick }, full)
 }
 
-/// Returns `long` if `FLATCAP_LONG` is set, otherwise `quick`. For proofs that take many minutes.
+/// Returns `long` if `FLATCAP_LONG` is set, otherwise `quick`. This function is for proofs that
+/// take many minutes.
 pub fn by_hand<T>(quick: T, long: T) -> T {
     if std::env::var_os("FLATCAP_LONG").is_some() { long } else { quick }
 }

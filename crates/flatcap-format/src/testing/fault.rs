@@ -1,5 +1,4 @@
-//! Faults of a simulated storage, which are failing operations, and crashes of the process or the
-//! host.
+//! Faults of a simulated storage: failing operations, and crashes of the process or the host.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! A directory without a lock, quotas and special rights. It is sufficient to write segments
-//! anywhere.
+//! A directory without a lock, quotas or special rights. Such a directory is sufficient for writing
+//! segments anywhere.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, Write};

@@ -17,7 +17,8 @@ use crate::segment::{
 };
 use crate::testing::Folder;
 
-/// The names of the sources of each run, by id. Each source has its id as the label `thread`.
+/// The names of the sources of each run, by id. The label `thread` of each source is the source's
+/// id.
 pub const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 /// Wall time between two samples of a recording, in nanoseconds.
 pub const STEP_NS: i64 = 10_000_000;

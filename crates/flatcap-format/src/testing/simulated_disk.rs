@@ -1,15 +1,15 @@
-//! The state of a simulated disk. For files and for a directory, this is the content that a process
-//! sees, the content that is durable, and the changes between these two that may have reached the
-//! disk.
+//! The state of a simulated disk. The state of a file or directory has three parts: the content
+//! that a process sees, the durable content, and the changes between them. These changes may have
+//! reached the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Size of the unit that the disk writes atomically, in bytes. The only exception is the unit that
-/// is being written at a power cut.
+/// Size of a sector in bytes. The disk writes each sector atomically. The only exception is the
+/// sector that the disk is writing when the power fails.
 const SECTOR_BYTES: usize = 512;
-/// Size of the unit of allocation, in bytes.
+/// Size in bytes of the unit in which the disk allocates space.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A file's content, in the page cache and on disk.
@@ -148,8 +148,8 @@ impl SimulatedInode {
         (content, dirty)
     }
 
-    /// Returns a possible content after a power cut. The length is the length after a prefix of the
-    /// changes, and any subset of the dirty sectors has been written.
+    /// Returns a possible content after a power cut. The file has the length that it had after some
+    /// prefix of the changes. Any subset of the dirty sectors is on disk.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> Vec<u8> {
         let all = self.unsynced.len();
         let count = if random.below(2) == 1 { all } else { random.below(all + 1) };
@@ -215,9 +215,9 @@ impl SimulatedDirectory {
         self.unsynced.clear();
     }
 
-    /// Returns possible entries after a power cut. The changes of one file's entry persist in
-    /// order, up to any one of the changes. The changes of different files persist independently,
-    /// except that a name must be free before another file gets the name.
+    /// Returns possible entries after a power cut. For each file, a prefix of the changes to its
+    /// entry is on disk. This prefix is independent of the other files, except that a name must be
+    /// free before another file gets it.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> BTreeMap<String, usize> {
         let mut names = self.synced.clone();
         // Files whose remaining changes do not persist.

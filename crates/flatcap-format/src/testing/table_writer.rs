@@ -1,10 +1,10 @@
 //! Writes FlatBuffers whose tables have known fields. Each table is written in one piece.
 //!
 //! The builder of the FlatBuffers library collects the fields of each table, sorts them, and
-//! searches for an equal vtable. This module does not repeat these steps for each table. If all
-//! tables of a kind have the same fields, their vtable is written only one time, and a table is a
-//! row of bytes with each field at a known offset. Parents are written before their children, and
-//! the tables of a list follow each other, so that no bytes are moved.
+//! searches for an equal vtable. This module does not repeat these steps for each table. All tables
+//! with the same layout share one vtable, and a table is a sequence of bytes in which each field
+//! has a fixed offset. Parents are written before their children, and the tables of a list follow
+//! each other, so that no bytes are moved.
 
 use std::cmp::Reverse;
 
@@ -342,7 +342,7 @@ impl TableWriter {
         at
     }
 
-    /// Appends zeros until the offset that is `distance` bytes after the end is aligned.
+    /// Appends zeros until the offset `distance` bytes after the end is aligned.
     #[inline]
     fn align(&mut self, alignment: usize, distance: usize) {
         let end = self.bytes.len() + distance;

@@ -6,8 +6,8 @@ use etherparse::{
 
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// `LINKTYPE_RAW`, and its other numbers on some systems. The packet is an IP packet, v4 or v6
-/// according to its version field.
+/// `LINKTYPE_RAW`, and the other values that some systems use for it. The packet is an IP packet,
+/// v4 or v6 according to its version field.
 const RAW: [u32; 3] = [101, 12, 14];
 /// `LINKTYPE_LINUX_SLL`, whose header replaces the link header if Linux captures on several
 /// interfaces.
@@ -25,7 +25,7 @@ pub type SkipReason = &'static str;
 /// captured.
 ///
 /// # Errors
-/// The packet is something else, or a fragment of a datagram.
+/// The packet does not contain a UDP datagram, or contains only a fragment of one.
 #[inline]
 pub fn datagram(link: u32, packet: &[u8]) -> Result<&[u8], SkipReason> {
     let sliced = match link {

@@ -101,12 +101,13 @@ impl Capture {
         self.window.input().path()
     }
 
-    /// Returns the number of bytes read of the decompressed content.
+    /// Returns the number of decompressed bytes that were read.
     pub fn bytes(&self) -> u64 {
         self.window.offset()
     }
 
-    /// Returns the next packet. Reports damage and continues at the next plausible packet.
+    /// Returns the next packet. If bytes are damaged, reports the damage and continues at the next
+    /// plausible packet.
     ///
     /// # Errors
     /// The file cannot be read.

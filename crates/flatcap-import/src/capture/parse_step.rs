@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Number of bytes in the window while a packet is searched for. This is enough for the longest
+/// Number of bytes in the window during the search for a packet. This is enough for the longest
 /// packet or block and the header of its successor.
 pub(super) const SEARCH_BYTES: usize = 512 << 10;
 

@@ -10,11 +10,11 @@ use super::parse_step::{PacketLocation, ParseStep};
 const HEADER_BYTES: usize = 24;
 /// Length of the header before each packet, in bytes.
 const RECORD_HEADER_BYTES: usize = 16;
-/// Maximum packet length in bytes, which is libpcap's limit (`MAXIMUM_SNAPLEN`). A longer packet is
-/// damage.
+/// Maximum packet length in bytes, which is libpcap's limit (`MAXIMUM_SNAPLEN`). A longer packet
+/// counts as damage.
 pub(super) const PACKET_BYTES_MAX: u32 = 262_144;
-/// Maximum original length of a truncated packet, in bytes. The kernel passes segments of up to
-/// this length to a network card for segmentation.
+/// Maximum original length of a truncated packet, in bytes. The limit is above the longest packet
+/// that the kernel passes to a network card for segmentation.
 const ORIGINAL_BYTES_MAX: u32 = 16 << 20;
 
 /// The format of a file's packets.

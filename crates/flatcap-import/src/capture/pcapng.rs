@@ -23,9 +23,10 @@ const ENHANCED_PACKET: u32 = 6;
 /// Custom Block. All other types in use fit into 16 bits. In types for local use, the highest of
 /// the 32 bits is set as well.
 const CUSTOM: u32 = 0x4000_0BAD;
-/// Maximum length of a block with a packet or an interface, in bytes. A longer block is damage.
+/// Maximum length of a block with a packet or an interface, in bytes. A longer block counts as
+/// damage.
 const BLOCK_BYTES_MAX: u32 = 300 << 10;
-/// Maximum length of a block that is skipped, in bytes. A longer block is damage.
+/// Maximum length of a block that is skipped, in bytes. A longer block counts as damage.
 const OTHER_BYTES_MAX: u32 = 64 << 20;
 /// Length of a block without a body, in bytes.
 const EMPTY_BYTES: u32 = 12;
@@ -107,8 +108,8 @@ impl Pcapng {
         }
     }
 
-    /// Returns whether a plausible block starts here. Such a block has a known type and two equal
-    /// lengths, and lies within these bytes.
+    /// Returns whether a plausible block starts here. A plausible block has a known type, has the
+    /// same length at its start and its end, and is completely within these bytes.
     pub(super) fn is_plausible(&self, bytes: &[u8]) -> bool {
         let Some((kind, length)) = self.block_header(bytes) else { return false };
         if !matches!(kind, SECTION | IDB_MAGIC | SIMPLE_PACKET | ENHANCED_PACKET)
@@ -184,7 +185,8 @@ impl Pcapng {
         })
     }
 
-    /// Parses a Simple Packet Block. Such a block has no time, so the time is 0 for unknown.
+    /// Parses a Simple Packet Block. A Simple Packet Block has no time, so the time is set to 0,
+    /// which means unknown.
     fn parse_simple_packet(&self, block: &[u8]) -> ParseStep {
         let end = block.len();
         let parse = if self.is_big_endian { parse_simplepacketblock_be } else { parse_simplepacketblock_le };

@@ -16,8 +16,8 @@ pub enum DateOrder {
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-/// Maximum two-digit year that means a year from 2000 to 2068. Larger two-digit years mean 1969 to
-/// 1999, as in strptime(3).
+/// Two-digit years up to this maximum mean 2000 to 2068. Larger two-digit years mean 1969 to 1999,
+/// as in strptime(3).
 const SHORT_YEAR_MAX: i16 = 68;
 const FRACTION_DIGITS: usize = 9;
 

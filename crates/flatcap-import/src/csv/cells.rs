@@ -20,7 +20,8 @@ impl Cells {
         self.bytes.get(start..end)
     }
 
-    /// Returns a cell as text without surrounding spaces. A cell that does not exist is empty.
+    /// Returns a cell as text without surrounding spaces. A cell that does not exist counts as
+    /// empty.
     pub(super) fn text(&self, position: usize) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.get(position).unwrap_or_default().trim_ascii())
     }

@@ -40,7 +40,7 @@ const WORDS_MAX: usize = 8;
 /// that do not change the type. The same ratio applies to columns of bools.
 const NUMBERS_PER_OTHER: u64 = 8;
 /// Prefixes of units for thousands and more. Programs that write 1.2k for 1,200 write 900 without a
-/// prefix.
+/// prefix, so a column may have numbers with and without a prefix.
 const UNIT_PREFIXES: [char; 5] = ['k', 'K', 'M', 'G', 'T'];
 /// Maximum length of a cell in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 40;
@@ -51,7 +51,7 @@ pub(super) fn shown(cell: &str) -> String {
     if start.len() < cell.len() { start + "..." } else { start }
 }
 
-/// The cells of one category, with their number, the first line and the first text.
+/// The number of cells in a category, and the line and the text of its first cell.
 #[derive(Debug, Clone, Default)]
 struct Sort {
     cells: Tally,
@@ -67,7 +67,7 @@ impl Sort {
     }
 }
 
-/// The profile of the numbers of a column, if one of the two decimal marks is assumed.
+/// The profile of a column's numbers, assuming one of the two decimal marks.
 #[derive(Debug, Clone, Default)]
 struct NumberCensus {
     mark: DecimalMark,
@@ -90,7 +90,8 @@ struct NumberCensus {
     before_misfits: Option<CsvType>,
 }
 
-/// Evidence for the decimal mark. The numbers of a column are counted by their points and commas.
+/// Counts of numbers that show which decimal mark a column uses. The numbers of a column are
+/// counted by their points and commas.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MarkEvidence {
     /// Numbers in which only the point can be the decimal mark.
@@ -222,7 +223,7 @@ impl ColumnCensus {
         }
     }
 
-    /// Returns the evidence for the decimal mark.
+    /// Returns the counts of numbers that show which decimal mark the column uses.
     pub(super) fn marks(&self) -> MarkEvidence {
         self.marks
     }
@@ -305,8 +306,8 @@ impl ColumnCensus {
         reading
     }
 
-    /// Adds a finding for the first cell because of which the column has the type text, if most
-    /// cells of the column are numbers.
+    /// If most cells of a text column are numbers, adds a finding about the first cell that made it
+    /// a text column.
     fn explain_text(&self, title: &str, numbers: &NumberCensus, findings: &mut ImportFindings) {
         let values = self.not_bools.cells.count + self.bools;
         if numbers.numbers * 2 <= values {
@@ -327,8 +328,8 @@ impl ColumnCensus {
     }
 }
 
-/// Returns the option that keeps the type of a column, and the option for another type with the
-/// effect of that type.
+/// Returns the option that keeps a column's type, and the option for another type with a
+/// description of its effect.
 fn type_options(title: &str, csv_type: CsvType, other: &str, effect: &str) -> String {
     let own = option_with("--type", &format!("{title}={}", csv_type.as_str()));
     format!("{own}, or {} {effect}", shell_word(&format!("{title}={other}")))

@@ -22,8 +22,8 @@ const NAMED_MAX: usize = 12;
 /// The columns that options name, either by their title in the file or by their field name.
 #[derive(Debug, Clone, Default)]
 pub struct CsvColumns {
-    /// The time column, or a date column and a time-of-day column. If empty, they are recognized by
-    /// their titles and cells.
+    /// The time column, or a date column and a time-of-day column. If empty, the time columns are
+    /// recognized by their titles and cells.
     pub time: Vec<String>,
     /// The key columns, which identify devices. If `None`, the key columns are recognized. An empty
     /// list means that the file has no key columns.
@@ -72,8 +72,8 @@ pub(super) struct CsvHeader {
 pub(super) struct LastDevice(Option<String>);
 
 impl LastDevice {
-    /// Stores the device of the next row. Returns whether the cells of this row name another device
-    /// than the last row.
+    /// Stores the device of the next row. Returns whether this device differs from the device of
+    /// the last row.
     pub(super) fn changes(&mut self, header: &CsvHeader, cells: &Cells) -> bool {
         let Some(device) = header.device_text(cells) else { return false };
         let is_other = self.0.as_ref().is_some_and(|last| *last != device);
@@ -194,7 +194,7 @@ impl CsvHeader {
         self.titles.get(position).map_or("", String::as_str)
     }
 
-    /// Returns whether a record has the number of cells of a row.
+    /// Returns whether a record has as many cells as a row.
     pub(super) fn is_row(&self, cells: &Cells) -> bool {
         self.row_width().is_row(cells)
     }
@@ -204,8 +204,8 @@ impl CsvHeader {
         self.row_width
     }
 
-    /// Returns whether a record repeats the header, as in concatenated files. Both may have a
-    /// comment mark.
+    /// Returns whether a record repeats the header, as in concatenated files. Both the record and
+    /// the header may have a comment mark.
     pub(super) fn is_repeated(&self, cells: &Cells) -> bool {
         let is_title = |at: usize, title: &str| match at {
             0 => uncommented(&cells.text(0)) == uncommented(title),
@@ -215,9 +215,9 @@ impl CsvHeader {
             && self.titles.iter().enumerate().all(|(at, title)| is_title(at, title))
     }
 
-    /// Returns whether a record is the header of another table. Such a record has the title of the
-    /// time column in this column. If no cell of the record has a value, another title of a time is
-    /// enough.
+    /// Returns whether a record is the header of another table. In such a record, the cell in the
+    /// time column is that column's title. If every cell of the record looks like a title, any
+    /// title that suggests a time is enough there.
     pub(super) fn is_other(&self, cells: &Cells) -> bool {
         let place = self.time.first().copied().unwrap_or(0);
         let in_place = cells.get(place).unwrap_or_default();
@@ -305,8 +305,8 @@ impl CsvColumn {
     }
 }
 
-/// Returns whether each row begins with a cell without a title, as R writes the names of rows. The
-/// times are then one column after their title.
+/// Returns whether each row begins with a cell for which the header has no title. R writes the
+/// names of rows in this way. Each time is then one column to the right of its title.
 pub(super) fn has_row_names(titles: &[String], rows: &[Cells]) -> bool {
     let Some(time) = titles.iter().position(|title| time_rank(title).is_some()) else { return false };
     let is_shifted = |cells: &Cells| {
@@ -323,7 +323,8 @@ fn is_calendar(text: &str) -> bool {
     TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
 }
 
-/// Returns a title without its comment mark. In joined files, a byte order mark may precede it.
+/// Returns a title without its comment mark. In joined files, a byte order mark may precede the
+/// comment mark.
 fn uncommented(title: &str) -> &str {
     let title = title.trim_start_matches('\u{feff}');
     title.strip_prefix('#').map_or(title, str::trim_start)
@@ -349,8 +350,8 @@ fn zone_column(titles: &[String], time: &[usize], rows: &[Cells]) -> Option<usiz
 }
 
 /// Returns the time columns, and whether they are a guess. The columns are recognized by their
-/// titles, and their cells distinguish dates from times of day. If no title suggests a time, the
-/// only column with dates is used.
+/// titles, and their cells distinguish dates from times of day. If no title suggests a time and
+/// exactly one column has dates, this column is the time column.
 fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, bool), String> {
     let are_most = |position: usize, is_so: &dyn Fn(&str) -> bool| {
         let texts = rows.iter().map(|cells| cells.text(position)).filter(|text| !text.is_empty());

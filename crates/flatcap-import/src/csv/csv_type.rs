@@ -107,7 +107,8 @@ fn bool_of(cell: &str) -> Option<bool> {
 /// The class of a cell, according to the number types that can represent the cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NumberClass {
-    /// A number. The values say whether the types unsigned, integer and float can represent it.
+    /// A number. The elements state whether the types unsigned, integer and float, in this order,
+    /// can represent the number.
     Number([bool; 3]),
     /// Digits that no type represents exactly, such as a code with leading zeros or a long
     /// identifier.

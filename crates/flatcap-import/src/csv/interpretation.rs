@@ -22,7 +22,7 @@ pub(super) struct Interpretation {
     pub(super) layout: CsvLayout,
     pub(super) header: CsvHeader,
     pub(super) decimal: DecimalMark,
-    /// One reading for each column of the header.
+    /// The interpretation of each column in the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
     /// Whether the unit of numeric times was derived from their number of digits. If so, times with
@@ -52,11 +52,11 @@ pub struct CsvCheck {
     pub delimiter: char,
     /// The decimal mark, which is `point` or `comma`.
     pub decimal: &'static str,
-    /// The line of the header.
+    /// The line number of the header.
     pub header_line: u64,
     /// The time.
     pub time: TimeCheck,
-    /// The columns without the time columns.
+    /// All columns except the time columns.
     pub columns: Vec<ColumnCheck>,
     /// Titles of the key columns.
     pub keys: Vec<String>,
@@ -84,14 +84,15 @@ pub struct TimeCheck {
     pub last_ns: Option<i64>,
     /// The most frequent step between two rows, in nanoseconds.
     pub usual_step_ns: Option<i64>,
-    /// The longest steps between rows that are at least three times the usual step.
+    /// The longest steps between successive rows. Each of them is at least three times as long as
+    /// the usual step.
     pub gaps: Vec<GapCheck>,
 }
 
 /// A long step between two rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct GapCheck {
-    /// The line of the row after the step.
+    /// The line number of the row after the step.
     pub line: u64,
     /// The length of the step, in nanoseconds.
     pub step_ns: i64,

@@ -13,14 +13,15 @@ use crate::findings::Tally;
 const COLUMNS_MAX: usize = 64;
 /// Maximum number of devices of a recognized key column.
 const DEVICES_MAX: usize = 256;
-/// Minimum number of times with several rows for each error of a key column. A column with more
-/// errors is no key column. An error is a time with a repeated or empty value, or a value that
-/// occurs only one time.
+/// Minimum number of times with several rows per error in a key column. In a key column, each error
+/// requires at least this many points in time with several rows. An error is a point in time at
+/// which a value is repeated or empty, or a value that occurs only once in the file.
 const TIMES_PER_FAULT: u64 = 10;
-/// Maximum number of different values of a numeric key column for each row of the time with the
-/// most rows. A numeric column with more values has measured values, such as percentages.
+/// Maximum number of different values in a numeric key column, as a multiple of the largest number
+/// of rows at one time. A numeric column with more different values contains measurements, such as
+/// percentages.
 const NUMBERS_PER_ROW: usize = 8;
-/// Maximum number of columns that are combined to pairs.
+/// Maximum number of columns that the search combines into pairs.
 const PAIRED_MAX: usize = 5;
 /// Separator between the cells of two columns. This byte does not occur in UTF-8.
 const PART_SEPARATOR: [u8; 1] = [0xFF];
@@ -81,17 +82,18 @@ struct KeyCandidate {
 pub(super) struct KeySearch {
     candidates: Vec<KeyCandidate>,
     last_time: Option<String>,
-    /// Number of rows at the current time. The next field is the maximum number of rows of one
-    /// time.
+    /// Number of rows at the current time. The field `most_rows` is the largest number of rows with
+    /// the same time.
     rows: u64,
     most_rows: u64,
-    /// Tally of the times with several rows. Its line is the second row of the first such time.
+    /// Tally of the points in time with several rows. The tally's line is the line of the second
+    /// row at the first such point in time.
     several: Tally,
     times: u64,
 }
 
 impl KeySearch {
-    /// Starts a search in these columns, given with their titles.
+    /// Starts a search in these columns. Each column is given by its position and its title.
     pub(super) fn new<'t>(columns: impl Iterator<Item = (usize, &'t str)>) -> Self {
         let columns: Vec<(usize, bool)> =
             columns.take(COLUMNS_MAX).map(|(position, title)| (position, is_key_name(title))).collect();
@@ -159,8 +161,8 @@ impl KeySearch {
         }
     }
 
-    /// Returns the key columns and the times with several rows. Returns `None` if the rows do not
-    /// belong to several devices.
+    /// Returns the key columns and a tally of the points in time with several rows. Returns `None`
+    /// if the rows do not belong to several devices.
     pub(super) fn finish(mut self) -> Option<(Vec<usize>, Tally)> {
         self.end_time();
         // If only a few times have several rows, a clock with a low resolution may be the reason.
@@ -193,8 +195,8 @@ impl KeySearch {
     }
 }
 
-/// Returns whether a title is usual for key columns. A column with a unit has measured values and
-/// is no key column.
+/// Returns whether a title is usual for key columns. A column with a unit contains measurements, so
+/// it is not a key column.
 pub(super) fn is_key_name(title: &str) -> bool {
     if title.contains('%') || unit_of_title(title).is_some() {
         return false;

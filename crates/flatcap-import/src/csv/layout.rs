@@ -45,8 +45,8 @@ struct Fit {
     header_line: u64,
     units_line: Option<u64>,
     has_time: bool,
-    /// Whether the header may be a row, because one of the titles is a number or a time, and no
-    /// title names the time.
+    /// Whether the header may be a row of values. This is so if one of the titles is a number or a
+    /// time, and no title suggests a time.
     is_header_row: bool,
     rows: usize,
     width: usize,
@@ -137,8 +137,8 @@ pub(super) fn numbered_lines(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> 
     (1..).zip(lines)
 }
 
-/// Returns the lines that are not empty, and the lines that `skip` excludes. If the file continues
-/// after `start`, an incomplete last line is dropped.
+/// Returns the lines that are not empty and not excluded by `skip`, and the excluded lines. If the
+/// file continues after `start`, an incomplete last line is dropped.
 fn start_lines(start: &[u8], is_whole: bool, skip: Option<u64>) -> (Vec<StartLine<'_>>, Vec<&[u8]>) {
     let (mut lines, mut skipped) = (Vec::new(), Vec::new());
     for (number, text) in numbered_lines(start) {
@@ -171,8 +171,8 @@ pub(super) fn without_comment_mark(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns two numbers of cells, without and with the empty cells at the end. A delimiter at the
-/// end of each row adds an empty cell.
+/// Returns the number of cells without the empty cells at the end, and the number of all cells.
+/// Both numbers are needed because a delimiter at the end of each row adds an empty cell.
 fn widths(cells: &Cells) -> (usize, usize) {
     let empty = (0..cells.len()).rev().take_while(|at| cells.get(*at).is_some_and(<[u8]>::is_empty)).count();
     (cells.len() - empty, cells.len())

@@ -85,7 +85,7 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// Returns whether lines were given back that `next` has not returned again.
+    /// Returns whether `next` still has to return lines that were given back.
     pub(super) fn has_returned(&self) -> bool {
         !self.returned.is_empty()
     }

@@ -1,9 +1,9 @@
 //! Imports CSV files with a header, time columns and value columns.
 //!
 //! Each file becomes a run, each row a sample and each column a field. The schema is derived from
-//! the header and all cells. A first pass (`survey`) decides how to read the file, and reports
-//! its assumptions. A second pass (`row_writer`) writes the rows. An empty cell is a missing
-//! value. Design: docs/ARCHITECTURE.md, "Import and export".
+//! the header and all cells. A first pass (`survey`) decides how to read the file, and reports its
+//! assumptions. A second pass (`row_writer`) writes the rows. An empty cell is a missing value.
+//! Design: docs/ARCHITECTURE.md, "Import and export".
 
 mod calendar;
 mod cells;
@@ -61,9 +61,9 @@ const SAMPLE_ROWS: usize = 100;
 /// Imports each file as a run.
 ///
 /// Skips and reports rows with an invalid time, and rows with more or fewer cells than the header.
-/// A skipped row uses one sample number of a source. A cell with another type than its column is
-/// reported, and its value is missing. Only one row is in memory, or all rows of a file if they
-/// must be sorted by time.
+/// A skipped row still takes a sequence number of its source. A cell with another type than its
+/// column is reported, and its value is missing. The importer holds only one row in memory. If it
+/// must sort the rows by time, it holds all rows of a file.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before the error are kept.

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 /// Maximum length of a unit, in characters.
 const UNIT_CHARS_MAX: usize = 10;
-/// Units that may follow a number without a space. Hexadecimal digits, such as A, are excluded.
+/// Units that may follow a number without a space. Units that are also hexadecimal digits, such as
+/// A, are excluded.
 const ATTACHED_UNITS: [&str; 40] = [
     "%", "s", "ms", "us", "\u{b5}s", "\u{3bc}s", "ns", "min", "h", "k", "M", "G", "kB", "KB", "KiB", "MB",
     "MiB", "GB", "GiB", "TB", "TiB", "kb", "Mb", "Gb", "W", "mW", "kW", "V", "mV", "mA", "Hz", "kHz", "MHz",

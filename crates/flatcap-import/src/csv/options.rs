@@ -8,27 +8,28 @@ use super::text_encoding::TextEncoding;
 use super::time_form::TimeForm;
 use crate::row_times::RowOrder;
 
-/// Options of a CSV import. A stated property is used without a finding.
+/// Options of a CSV import. The import adds no finding for a property that an option states.
 #[derive(Debug, Clone)]
 pub struct CsvOptions {
     /// Options about columns.
     pub columns: CsvColumns,
-    /// The time format. If `None`, it is recognized.
+    /// The time format. If `None`, the importer recognizes the format from the file.
     pub time_form: Option<TimeForm>,
-    /// The zone of times without an offset. If `None`, the zone that the file names applies, or
-    /// else `host_zone`.
+    /// The zone of times without an offset. If `None`, the zone that is stated in the file applies.
+    /// If the file states no zone, `host_zone` applies.
     pub zone: Option<TimeZone>,
     /// The zone of this host.
     pub host_zone: TimeZone,
-    /// The delimiter between cells. If `None`, it is recognized.
+    /// The delimiter between cells. If `None`, the importer recognizes the delimiter from the file.
     pub delimiter: Option<u8>,
-    /// The decimal mark. If `None`, it is recognized.
+    /// The decimal mark. If `None`, the importer recognizes the decimal mark from the file.
     pub decimal: Option<DecimalMark>,
-    /// Number of lines before the header. If `None`, it is recognized.
+    /// Number of lines before the header. If `None`, the importer recognizes this count from the
+    /// file.
     pub skip_lines: Option<u64>,
-    /// The encoding. If `None`, it is recognized.
+    /// The encoding. If `None`, the importer recognizes the encoding from the file.
     pub encoding: Option<TextEncoding>,
-    /// The order of rows. If `None`, it is chosen according to the times of the rows.
+    /// The order of rows. If `None`, the importer chooses the order from the times of the rows.
     pub order: Option<RowOrder>,
     /// Words for missing values. An empty cell is always a missing value.
     pub absent: Vec<String>,

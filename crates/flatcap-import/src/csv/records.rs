@@ -16,10 +16,10 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
 /// read the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
-/// Memory of a line without its text, in bytes.
+/// Memory of a line, not counting its text, in bytes.
 const LINE_BYTES: usize = 128;
 
-/// The properties of a row, which distinguish rows from lines within a quoted cell.
+/// The properties by which the parser distinguishes a row from a line within a quoted cell.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowShape {
     pub(super) width: RowWidth,
@@ -46,9 +46,9 @@ pub(super) struct CsvRecords {
     shape: Option<RowShape>,
     cells: Cells,
     damage: Option<String>,
-    /// The number of the last line that was read to close a quote and that is not a row. For a
-    /// quote that opens in or before this line, no closing quote is searched for, so that no line
-    /// is read several times.
+    /// The number of the last line that was read in search of a closing quote and that is not a
+    /// row. If a quote opens in or before this line, the parser does not search for the closing
+    /// quote. So no line is read several times.
     looked_at: u64,
     /// Whether the header begins with a comment mark.
     has_comment_mark: bool,
@@ -62,7 +62,7 @@ pub(super) struct CsvRecord<'r> {
     /// The offset in the decompressed and decoded content, in bytes.
     pub(super) offset: u64,
     /// The error in the quotes of the record, if any. If a quote is not closed, the record has the
-    /// cells of its first line, without quotes.
+    /// cells of its first line, split as if the line had no quotes.
     pub(super) quote_fault: Option<&'static str>,
 }
 
@@ -73,7 +73,7 @@ impl RowWidth {
     }
 
     /// Returns whether a record has one cell per column. Empty extra cells at the end are ignored.
-    /// For columns without a title at the end, the cells may be missing.
+    /// At the end of a row, the cells of columns without a title may be missing.
     pub(super) fn is_row(self, cells: &Cells) -> bool {
         cells.len() >= self.titled && self.may_become_row(cells)
     }
@@ -139,7 +139,7 @@ impl CsvRecords {
         self.lines.offset()
     }
 
-    /// Returns the number of bytes read, decompressed.
+    /// Returns the number of decompressed bytes that were read.
     pub(super) fn bytes_read(&self) -> u64 {
         self.lines.input().bytes_read()
     }

@@ -28,7 +28,8 @@ const DEVICES_MAX: usize = 1000;
 struct HeldRow {
     wall_ns: i64,
     source: u16,
-    /// The payload, or `None` for a skipped row, which uses one sample number of the source.
+    /// The payload, or `None` for a skipped row. A skipped row also uses one sample number of its
+    /// source.
     payload: Option<Box<[u8]>>,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct CsvRowWriter<'i, 's> {
     last_device: LastDevice,
     times: RowTimes,
     run: RunWriter<'s>,
-    /// Ids of the sources, by the cells of the key columns.
+    /// Ids of the sources. The key is the text of the cells in the key columns.
     sources: BTreeMap<Vec<String>, u16>,
     /// Number of rows that were skipped before the first source existed.
     skipped: u64,
@@ -173,8 +174,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         self.run.append(source, wall_ns, payload.len(), |place| place.copy_from_slice(payload))
     }
 
-    /// Writes the held rows. If `findings` is given, adds the assumptions about times, because a
-    /// pipe has no first pass that would report them.
+    /// Writes the held rows. If `findings` is given, adds the assumptions to it, for example about
+    /// times. A pipe needs this, because it has no first pass that would report them.
     ///
     /// # Errors
     /// [`ImportError::Write`].
@@ -233,8 +234,8 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
         Ok(source)
     }
 
-    /// Skips a row. The row uses one sample number of the source of the last held row, or else of
-    /// the first source.
+    /// Skips a row. The skipped row uses one sample number of the last held row's source. If no row
+    /// is held, it uses a sample number of the first source.
     fn skip_row(&mut self, what: String, offset: u64, report: &mut ImportReport) {
         report.add_flaw(&self.path, offset, Some(1), what);
         let last = self.held.last().map(|row| (row.source, row.wall_ns));

@@ -9,9 +9,9 @@ use crate::findings::{FindingKind, ImportFindings, Tally};
 pub(super) enum RecordPart {
     /// A row of the first table, or a line that is not a row of any table.
     Own,
-    /// The header again, as in concatenated files.
+    /// A repetition of the first header, as in concatenated files.
     Header,
-    /// The header of another table, or a row after it.
+    /// The header of another table, or a row below that header.
     OtherTable,
 }
 
@@ -20,7 +20,8 @@ pub(super) enum RecordPart {
 #[derive(Debug, Default)]
 pub(super) struct Sections {
     is_other: bool,
-    /// The line of the first header of another table, and the number of rows of all other tables.
+    /// The line of the first header that belongs to another table, and the number of rows in all
+    /// other tables.
     others: Tally,
 }
 

@@ -21,26 +21,26 @@ use crate::row_times::{RowOrder, RowTimes};
 
 /// Maximum memory for rows that are sorted, in bytes.
 const SORTED_BYTES_MAX: u64 = 512 << 20;
-/// Memory of a row without its text, and of each cell without its text, in bytes.
+/// Memory that a row and each of its cells need in addition to their text, in bytes.
 const ROW_BYTES: u64 = 96;
 const CELL_BYTES: u64 = 12;
 
-/// The times of a file, if one time format is assumed.
+/// The times of a file, read in one possible time format.
 struct FormSurvey {
     form: TimeForm,
-    /// Whether the format was recognized by the number of digits. Another number of digits then
-    /// means another unit.
+    /// Whether the number of digits determined the format. If so, a time with a different number of
+    /// digits has a different unit.
     by_digits: bool,
     rows: u64,
-    /// Rows whose number stands for a time before 1990 or after 2099.
+    /// Rows whose numeric time is before 1990 or after 2099.
     doubtful: Tally,
     first_doubtful: String,
-    /// Two states. The first assumes that the oldest row is first, the second that the newest row
-    /// is first.
+    /// Two states. The first state assumes that the oldest row comes first, the second state that
+    /// the newest row comes first.
     both: [(LocalClock, RowTimes); 2],
 }
 
-/// The time format of a file, with the times that result from this format.
+/// The time format of a file, with the times that were read in this format.
 struct ChosenForm {
     form: TimeForm,
     by_digits: bool,
@@ -61,12 +61,12 @@ pub(super) struct Survey<'o> {
     keys: KeySearch,
     rows: u64,
     skipped: u64,
-    /// The line and time of the first row without a known time format.
+    /// The line and time of the first row whose time has no known format.
     first_formless: Option<(u64, String)>,
     bytes: u64,
     last_device: LastDevice,
-    /// Cells that are not UTF-8. They and the cells with UTF-8 beyond ASCII are the evidence for
-    /// the encoding.
+    /// Cells that are not UTF-8. The encoding is derived from these cells and from the cells with
+    /// non-ASCII UTF-8.
     not_utf8: Tally,
     is_utf8: u64,
 }
@@ -109,7 +109,7 @@ impl<'o> Survey<'o> {
         }
     }
 
-    /// Adds the cells of the header, as evidence for the encoding.
+    /// Adds the cells of the header, from which the encoding is also derived.
     pub(super) fn add_header(&mut self, cells: &Cells, line: u64) {
         for cell in cells.iter() {
             match std::str::from_utf8(cell) {
@@ -188,13 +188,14 @@ impl<'o> Survey<'o> {
     }
 
     /// Returns the encoding with which the file must be read again. This is Latin-1 if some cells
-    /// are not UTF-8 and no cell has UTF-8 beyond ASCII. Returns `None` if the encoding is known.
+    /// are not UTF-8, and if no cell contains non-ASCII UTF-8. Returns `None` if the file need not
+    /// be read again.
     pub(super) fn other_encoding(&self) -> Option<(TextEncoding, Tally)> {
         let is_other = self.not_utf8.count > 0 && self.is_utf8 == 0 && self.options.encoding.is_none();
         (is_other && self.encoding == TextEncoding::Utf8).then_some((TextEncoding::Latin1, self.not_utf8))
     }
 
-    /// Decides the interpretation, and adds a finding for each assumption.
+    /// Decides how to interpret the file, and adds a finding for each assumption.
     ///
     /// # Errors
     /// No time has a known format, or the rows must be sorted but exceed the memory limit.
@@ -258,7 +259,8 @@ impl<'o> Survey<'o> {
         Ok(Surveyed { interpretation, check, damage: None })
     }
 
-    /// Returns the time format, which is stated by an option or fits most rows.
+    /// Returns the time format. An option states it. Otherwise, it is the format that fits most
+    /// rows.
     fn choose_form(&mut self, path: &Path, findings: &mut ImportFindings) -> Result<ChosenForm, ImportError> {
         let most = self.forms.iter().map(|survey| survey.rows).max();
         // If several formats fit all rows, a wrong format distributes the rows over months or
@@ -311,7 +313,7 @@ impl<'o> Survey<'o> {
         Ok(ChosenForm { form: best.form, by_digits: best.by_digits, clock, times })
     }
 
-    /// Returns the key columns, which are stated by an option or recognized.
+    /// Returns the key columns, which an option states or the importer recognizes.
     fn choose_keys(&mut self, findings: &mut ImportFindings) -> Vec<usize> {
         if let Some(stated) = &self.header.keys {
             return stated.clone();
@@ -325,8 +327,8 @@ impl<'o> Survey<'o> {
         keys
     }
 
-    /// Returns the decimal mark. It is stated by an option, or it is the mark of most of the
-    /// numbers that allow only one mark.
+    /// Returns the decimal mark. If an option states the mark, returns this mark. Otherwise, counts
+    /// the numbers whose mark is unambiguous, and returns the most frequent mark.
     fn choose_decimal(&self, findings: &mut ImportFindings) -> DecimalMark {
         if let Some(stated) = self.options.decimal {
             return stated;

@@ -8,10 +8,10 @@ use crate::limited_input::{ElementBudget, LimitedInput};
 
 /// Maximum number of bytes that are decoded in one step.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Length of the start of a text in which UTF-16 without a byte order mark is detected, in bytes.
+/// Number of bytes at the start of a text in which UTF-16 without a byte order mark is recognized.
 const LOOKED_AT_BYTES: usize = 1024;
-/// Windows-1252 from 0x80 to 0x9F, where it differs from Latin-1. Bytes that Windows-1252 does not
-/// use are decoded as Latin-1.
+/// The characters of Windows-1252 from 0x80 to 0x9F, where this encoding differs from Latin-1.
+/// Bytes that Windows-1252 does not use are decoded as Latin-1.
 const WINDOWS_1252: [char; 32] = [
     '\u{20AC}', '\u{81}', '\u{201A}', '\u{192}', '\u{201E}', '\u{2026}', '\u{2020}', '\u{2021}', '\u{2C6}',
     '\u{2030}', '\u{160}', '\u{2039}', '\u{152}', '\u{8D}', '\u{17D}', '\u{8F}', '\u{90}', '\u{2018}',
@@ -47,7 +47,7 @@ impl FromStr for TextEncoding {
 }
 
 impl TextEncoding {
-    /// Returns the name of the encoding in options and messages.
+    /// Returns the name that options and messages use for the encoding.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "utf-8",
@@ -57,9 +57,9 @@ impl TextEncoding {
         }
     }
 
-    /// Recognizes an encoding by its byte order mark, or UTF-16 by the zero bytes of its ASCII
-    /// characters. Text in other encodings has no zero bytes. For such text without a byte order
-    /// mark, this function returns `None`.
+    /// Recognizes an encoding by its byte order mark. Without such a mark, recognizes UTF-16 by the
+    /// zero byte in each ASCII character. Text in the other supported encodings has no zero bytes,
+    /// and gives `None` unless it has a byte order mark.
     pub(super) fn of_start(start: &[u8]) -> Option<Self> {
         match start {
             [0xFF, 0xFE, ..] => return Some(Self::Utf16Le),
@@ -147,11 +147,11 @@ pub(super) struct DecodedInput {
 
 impl DecodedInput {
     /// Opens an input and reads up to `length` bytes of its start. If `is_line_enough`, the call
-    /// does not wait for more than the first line, because another program may still write the
+    /// stops waiting once it has the first line, because another program may still be writing the
     /// input.
     ///
     /// # Errors
-    /// Read errors of the input. Damage is not an error of this call. Instead, the read after the
+    /// Read errors of the input. Damage does not make this call fail. Instead, the read after the
     /// last intact byte fails.
     pub(super) fn open(input: Input, length: usize, is_line_enough: bool) -> io::Result<Self> {
         let budget = ElementBudget::new();
@@ -224,12 +224,12 @@ impl DecodedInput {
         &self.limited.input
     }
 
-    /// Returns the number of bytes read, decompressed.
+    /// Returns the number of decompressed bytes that were read.
     pub(super) fn bytes_read(&self) -> u64 {
         LimitedInput::bytes(&self.limited)
     }
 
-    /// Reads the input after its start.
+    /// Reads the input after the part that `open` has already read.
     fn read_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.damage.take() {
             Some(error) => Err(error),
@@ -237,7 +237,7 @@ impl DecodedInput {
         }
     }
 
-    /// Starts the next line, because the length limit applies to each line.
+    /// Starts the next line, which may again have the full maximum length.
     pub(super) fn renew_budget(&self) {
         self.budget.renew();
     }

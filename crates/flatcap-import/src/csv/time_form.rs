@@ -10,17 +10,17 @@ use jiff::fmt::strtime;
 use super::calendar::{DateOrder, calendar_time, compact_time, ends_with_digit, time_of_day};
 
 const NS_PER_S: i64 = 1_000_000_000;
-/// Maximum number of digits of seconds since 1970. The next constants are the limits for
-/// milliseconds and microseconds. The digits are enough for the next three thousand years.
+/// Maximum number of digits in a time in seconds since 1970. The next two constants limit times in
+/// milliseconds and in microseconds. The digits are enough for the next three thousand years.
 const SECOND_DIGITS_MAX: usize = 11;
 const MILLISECOND_DIGITS_MAX: usize = 14;
 const MICROSECOND_DIGITS_MAX: usize = 17;
-/// The years in which recorded times may lie. A number that stands for a time in another year is
+/// The years in which recorded times may lie. A number that gives a time outside these years is
 /// probably not a time since 1970.
 const YEARS: std::ops::RangeInclusive<i16> = 1990..=2099;
 /// The range of `YEARS` in nanoseconds since 1970.
 const YEARS_NS: std::ops::Range<i64> = 631_152_000 * NS_PER_S..4_102_444_800 * NS_PER_S;
-/// Maximum number of digits of a fraction that are used.
+/// Maximum number of fractional digits that are used.
 const FRACTION_DIGITS: usize = 18;
 
 /// The format of times.
@@ -28,7 +28,7 @@ const FRACTION_DIGITS: usize = 18;
 pub enum TimeForm {
     /// ISO 8601, for example 2026-11-22T21:05:37.463435+01:00 or 2026-11-22 21:05:37.
     Iso,
-    /// A number since 1970, with or without decimals. The value is the unit of the
+    /// A number that counts time since 1970, with or without decimals. The value is the unit of the
     /// number, in nanoseconds.
     SinceEpoch(i64),
     /// A date in the given order of day, month and year, and a time of day.
@@ -110,7 +110,7 @@ impl TimeForm {
         Some(Self::SinceEpoch(unit.map_or(1, |(_, unit_ns)| *unit_ns)))
     }
 
-    /// Returns a description of the format for people.
+    /// Returns a human-readable description of the format.
     pub(super) fn name(&self) -> Cow<'_, str> {
         Cow::Borrowed(match self {
             Self::Iso => "ISO 8601",
@@ -125,7 +125,7 @@ impl TimeForm {
         })
     }
 
-    /// Returns the word for the format in options.
+    /// Returns the word that options use for the format.
     pub(super) fn word(&self) -> &str {
         match self {
             Self::Iso => "iso",
@@ -140,7 +140,7 @@ impl TimeForm {
         }
     }
 
-    /// Returns whether a time is a number that stands for a time before 1990 or after 2099.
+    /// Returns whether a time is a number and lies before 1990 or after 2099.
     pub(super) fn is_doubtful(&self, time: CellTime<'_>) -> bool {
         self.is_number() && matches!(time, CellTime::Instant(ns) if !YEARS_NS.contains(&ns))
     }
@@ -151,7 +151,7 @@ impl TimeForm {
     }
 
     /// Parses a time whose unit is derived from its number of digits. Returns `None` if the text
-    /// has another format, or if its number of digits means another unit.
+    /// has another format, or if its number of digits indicates another unit.
     pub(super) fn read_by_digits<'c>(&self, text: &'c str) -> Option<CellTime<'c>> {
         let is_own = !self.is_number() || Self::of_number(text).as_ref() == Some(self);
         self.read(text).filter(|_| is_own)
@@ -237,8 +237,8 @@ fn nanoseconds(stamp: Timestamp) -> Option<i64> {
     i64::try_from(stamp.as_nanosecond()).ok()
 }
 
-/// Parses a number of units since 1970 without floating point, so that it is exact. Digits below a
-/// nanosecond are cut off.
+/// Parses a number of units since 1970 without floating point, so that the result is exact. Digits
+/// below a nanosecond are cut off.
 fn since_epoch(text: &str, unit_ns: i64) -> Option<i64> {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let (whole, fraction) = digits.split_once(['.', ',']).unwrap_or((digits, "0"));

@@ -30,9 +30,9 @@ const PLAIN_TIME_NAMES: [&str; 21] = [
     "datumzeit",
     "timeofday",
 ];
-/// Parts of the titles of time-of-day columns.
+/// Parts of titles that indicate a time-of-day column.
 const CLOCK_PARTS: [&str; 4] = ["time", "zeit", "clock", "hour"];
-/// Parts of the titles of times that count from the start of the recording.
+/// Parts of titles that indicate times since the start of the recording.
 const ELAPSED_PARTS: [&str; 4] = ["elapsed", "relative", "uptime", "runtime"];
 
 /// Returns the rank of a title among the titles of time columns. The most likely title has rank 0.
@@ -46,7 +46,7 @@ pub(super) fn time_rank(title: &str) -> Option<usize> {
     })
 }
 
-/// Returns whether a column may have the time of day, if another column has the date.
+/// Returns whether a column may contain the time of day that belongs to the date in another column.
 pub(super) fn may_be_clock(title: &str) -> bool {
     let plain = plain(title);
     CLOCK_PARTS.iter().any(|part| plain.contains(part))
@@ -96,7 +96,8 @@ pub(super) fn unit_of_title(title: &str) -> Option<&str> {
         .then_some(inner)
 }
 
-/// Returns the unit of numeric times in nanoseconds, for example of `Time [ms]` or `timestamp_us`.
+/// Returns the length of the unit of numeric times, in nanoseconds, for example for `Time [ms]` or
+/// `timestamp_us`.
 pub(super) fn time_unit_ns(title: &str) -> Option<i64> {
     words(title).find_map(|word| match &*word.to_ascii_lowercase() {
         "s" | "sec" | "secs" | "seconds" => Some(1_000_000_000),

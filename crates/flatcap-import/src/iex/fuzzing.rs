@@ -39,8 +39,8 @@ pub(super) fn import(data: &[u8], feed: Feed, shelf: &MemoryStorage) -> Result<I
     import.finish(result)
 }
 
-/// Returns the samples of all segments and the number of lost ones. Asserts that the segments are
-/// sealed and intact and that all losses are explained.
+/// Returns the samples of all segments and the number of lost samples. Asserts that the segments
+/// are sealed and intact and that all losses are explained.
 pub(super) fn frames(shelf: &MemoryStorage) -> (Vec<ImportedFrame>, u64) {
     let (mut frames, mut verification) = (Vec::new(), Verification::default());
     for name in shelf.names() {

@@ -21,7 +21,7 @@ pub(super) const SCHEMA: (&[u8], &str) =
 /// Length of the part common to all messages (type, a code, time), in bytes.
 const COMMON_BYTES: usize = 10;
 
-/// The form of a message, compared with its type's specification.
+/// The result of comparing a message with the specification of its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageForm {
     /// A message of exactly the specified length.
@@ -41,7 +41,7 @@ pub(super) fn time_ns(message: &[u8]) -> Option<i64> {
     message.get(2..)?.first_chunk().copied().map(i64::from_le_bytes)
 }
 
-/// The payload template of one type, with the slots of its header and its structure.
+/// The payload template of one message type, with the locations of its header and its structure.
 #[derive(Debug)]
 struct IexTemplate<const BYTES: usize> {
     template: FrameTemplate,
@@ -78,7 +78,7 @@ impl<const BYTES: usize> IexTemplate<BYTES> {
     }
 }
 
-/// The destination of a message.
+/// The run, source and capture time with which a message is recorded.
 #[derive(Debug)]
 pub(super) struct MessageTarget<'r, 's> {
     pub(super) recording: &'r mut RunWriter<'s>,
@@ -87,7 +87,8 @@ pub(super) struct MessageTarget<'r, 's> {
     pub(super) wall_ns: i64,
 }
 
-/// Defines the templates of all types, each by the field of its payloads and the structure in it.
+/// Defines the templates of all types. Each type is stated as a payload field and the structure in
+/// this field.
 macro_rules! templates {
     ($($field:ident: $body:ident,)+) => {
         /// The templates of all types.
@@ -128,8 +129,8 @@ templates! {
 }
 
 impl IexTemplates {
-    /// Records one message. `header` must be complete except for the message's time and its number
-    /// of unknown bytes.
+    /// Records one message. The caller must have set all of `header` except the message's time and
+    /// number of unknown bytes.
     #[inline]
     pub(super) fn append(
         &self,
@@ -261,8 +262,8 @@ fn append_raw(
         .append(target.source, target.wall_ns, payload.len(), |buffer| buffer.copy_from_slice(payload))
 }
 
-/// Reads the fields of a message after its time, in sequence. The caller has checked the length, so
-/// missing bytes are simply read as 0.
+/// Reads the fields of a message that follow its time, in sequence. The caller has checked the
+/// length, so missing bytes are simply read as 0.
 struct FieldReader<'m>(&'m [u8]);
 
 impl FieldReader<'_> {

@@ -1,7 +1,8 @@
 //! Imports IEX DEEP 1.0 and TOPS 1.6 from network captures.
 //!
-//! Each channel is a source, in order of appearance. The feed may restart its numbers within a day.
-//! The numbers of the samples increase like the numbers of the feed, but never step back.
+//! Each channel becomes a source. The sources are in the order in which their channels appear. The
+//! feed may restart its sequence numbers within a day. The sample numbers advance with the feed's
+//! sequence numbers, but never step back.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
@@ -25,7 +26,7 @@ use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, 
 /// flaws.
 const CHANNELS_MAX: usize = 64;
 
-/// The name that reports use for segments of this transport that belong to another feed.
+/// The name in reports for segments of this transport that belong to other feeds.
 const OTHER_FEEDS: &str = "segments of other feeds";
 
 /// The feed to import.
@@ -332,7 +333,7 @@ impl ChannelImport<'_, '_> {
         Ok(())
     }
 
-    /// Reports a segment with fewer messages than it claims. The other messages may arrive on
+    /// Reports a segment with fewer messages than it claims. The missing messages may arrive on
     /// another line. Otherwise they are missing.
     #[cold]
     fn report_truncated(
@@ -357,7 +358,7 @@ impl ChannelImport<'_, '_> {
         }
     }
 
-    /// Records held segments that have the next number now.
+    /// Records the held segments that are now the next in the sequence.
     #[inline]
     fn record_held(&mut self) -> Result<(), ImportError> {
         while let Some((arrival, held, before)) = self.channel.order.take_next() {
@@ -374,7 +375,7 @@ impl ChannelImport<'_, '_> {
         Ok(())
     }
 
-    /// Records the first missing range as a gap. Returns whether there was one.
+    /// Records the first missing range as a gap. Returns whether there was a missing range.
     #[cold]
     fn give_up_gap(&mut self) -> Result<bool, ImportError> {
         let Some(hole) = self.channel.order.give_up_gap() else { return Ok(false) };

@@ -1,32 +1,33 @@
 //! Orders the segments of a feed by sequence numbers and message times, and detects late, repeated
 //! and restarted numbers.
 //!
-//! A feed may be captured on two lines at the same time, whose packets arrive in any order. The
-//! feed may also restart its numbers without notice. The rules are therefore:
+//! A feed may be captured on two lines at once. Their packets arrive in any order. The feed may
+//! also restart its numbers without notice. The rules are therefore:
 //!
-//! - A segment with the next number is recorded. A segment with a later number is held until the
-//!   gap before it is filled. If the time limit is over ([`HELD_NS_MAX`]) or too much is held
-//!   ([`HELD_SEGMENTS_MAX`], [`HELD_BYTES_MAX`]), the gap is recorded as lost.
+//! - A segment with the next expected sequence number is recorded. A segment with a later number is
+//!   held until the missing segments before it have arrived. If the time limit ([`HELD_NS_MAX`])
+//!   has expired or too many segments or bytes are held ([`HELD_SEGMENTS_MAX`],
+//!   [`HELD_BYTES_MAX`]), the gap is recorded as lost.
 //! - A segment with an old number is a repeat if its first message is not newer than the newest
-//!   message so far. If the message is newer, the feed has restarted, and a new epoch begins, whose
-//!   numbers begin at 1. A new session is a new epoch too.
-//! - A segment in a recorded gap that arrives shortly after the time limit is late, even if its
-//!   first message is a little newer than the newest message ([`LATE_NS_MAX`]). The reason is that
-//!   messages are not strictly in the order of their times.
+//!   message so far. If the message is newer, the feed has restarted. A new epoch then begins with
+//!   number 1. A new session also begins a new epoch.
+//! - A segment in a recorded gap is late if it arrives shortly after the time limit. This applies
+//!   even if its first message is a little newer than the newest message ([`LATE_NS_MAX`]). The
+//!   reason is that messages are not strictly in the order of their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Time to wait for a gap to be filled, by the capture's clock, in nanoseconds. Segments that fill
-/// a gap are recorded after segments that were captured later. The time must therefore be less than
-/// the step back that counts as a set clock.
+/// Time to wait for a gap to be filled, in nanoseconds of the capture's clock. Segments that fill a
+/// gap are recorded after segments that were captured later. The time must therefore be shorter
+/// than a backward step that counts as a clock change.
 pub(super) const HELD_NS_MAX: i64 = 500_000_000;
 /// Maximum number of held segments. If there are more, the first gap is recorded as lost.
 pub(super) const HELD_SEGMENTS_MAX: usize = 1024;
 /// Maximum number of held bytes. If there are more, the first gap is recorded as lost.
 pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
-/// Maximum time by which a message that fills a recorded gap may be newer than the newest message,
-/// in nanoseconds. A message beyond this limit belongs to a new epoch.
+/// Maximum time from the newest message to a message that fills a recorded gap, in nanoseconds. A
+/// message beyond this limit belongs to a new epoch.
 pub(super) const LATE_NS_MAX: i64 = 1_000_000_000;
 /// Maximum number of recorded gaps that are stored to detect late segments. The oldest gaps are
 /// removed first.
@@ -38,8 +39,8 @@ pub(super) struct Arrival {
     pub(super) session: u32,
     /// Sequence number of the segment's first message.
     pub(super) first: u64,
-    /// Number of the segment's messages. If it is 0, `first` is the number of the next message of
-    /// the feed.
+    /// Number of the segment's messages. If the count is 0, `first` is the sequence number of the
+    /// feed's next message.
     pub(super) count: u16,
     /// Time of the segment's first message.
     pub(super) first_ns: i64,
@@ -52,8 +53,8 @@ pub(super) struct Arrival {
 /// The classification of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placement {
-    /// The segment has the next messages. The given number of messages at its start is already
-    /// recorded.
+    /// The segment contains the next expected messages. The given number of messages at its start
+    /// is already recorded.
     Next(u16),
     /// Messages before this segment are missing. The caller must [hold](ReorderBuffer::hold) the
     /// segment.
@@ -74,16 +75,16 @@ pub(super) enum Placement {
     Heartbeat,
 }
 
-/// A gap that is given up.
+/// A gap whose missing messages are no longer awaited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SequenceGap {
     /// Number of missing messages.
     pub(super) count: u64,
-    /// Whether damage of the capture may be the cause.
+    /// Whether damage to the capture may have caused the gap.
     pub(super) is_damage: bool,
 }
 
-/// Puts the segments of one feed in order. `T` is the data held for a segment.
+/// Puts the segments of one feed in order. `T` is the data that is stored with a held segment.
 #[derive(Debug)]
 pub(super) struct ReorderBuffer<T> {
     session: u32,
@@ -171,9 +172,9 @@ impl<T> ReorderBuffer<T> {
         if is_in_gap { Placement::Late } else { Placement::Repeat }
     }
 
-    /// Returns whether the segment begins an epoch after the epoch of the held segments. This is
-    /// used before anything is recorded. It is the case if the segment has another session or a
-    /// lower number, and is newer than all held segments.
+    /// Returns whether the segment begins an epoch after the epoch of the held segments. This
+    /// method is used only before anything is recorded. The segment begins such an epoch if it has
+    /// another session or a lower sequence number, and is newer than all held segments.
     fn starts_epoch_after_held(&self, arrival: &Arrival) -> bool {
         let is_newer = |held: &Arrival| arrival.first_ns > held.first_ns && arrival.send_ns > held.send_ns;
         let first = self.held.values().next().map(|held| held.arrival);
@@ -186,8 +187,7 @@ impl<T> ReorderBuffer<T> {
         if arrival.wall_ns < self.epoch_start_ns { Placement::WrongOrder } else { Placement::OldEpoch }
     }
 
-    /// Returns whether the segment was sent, and its first message was created, before an old epoch
-    /// ended.
+    /// Returns whether the segment and its first message date from before the end of an old epoch.
     #[inline]
     fn is_from_old_epoch(&self, arrival: &Arrival) -> bool {
         self.old_epochs
@@ -210,12 +210,12 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Notes damage of unknown size, which may cause the next gap.
+    /// Records damage of unknown size, which may be the cause of the next gap.
     pub(super) fn note_damage(&mut self) {
         self.is_damaged = true;
     }
 
-    /// Notes that these numbers of the epoch were in a damaged segment.
+    /// Records that these sequence numbers of the epoch were in a damaged segment.
     pub(super) fn note_damaged_numbers(&mut self, numbers: Range<u64>) {
         self.damaged = if self.damaged.is_empty() {
             numbers
@@ -224,8 +224,8 @@ impl<T> ReorderBuffer<T> {
         };
     }
 
-    /// Holds a segment that is [ahead](Placement::Ahead). Keeps the longer one of two segments with
-    /// the same number.
+    /// Holds a segment that is [ahead](Placement::Ahead). If two segments have the same sequence
+    /// number, keeps the longer one.
     pub(super) fn hold(&mut self, arrival: Arrival, bytes: usize, item: T) {
         let shorter = |held: &HeldItem<T>| held.arrival.count < arrival.count;
         if self.held.get(&arrival.first).is_none_or(shorter) {
@@ -234,8 +234,8 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Removes and returns the first held segment if it has the next number now. Also returns the
-    /// number of its messages that are already recorded.
+    /// Removes and returns the first held segment if it begins at or before the next expected
+    /// message. Also returns the number of its messages that are already recorded.
     pub(super) fn take_next(&mut self) -> Option<(Arrival, T, u16)> {
         loop {
             let entry = self.held.first_entry()?;

@@ -64,7 +64,8 @@ impl<'p> IexSegment<'p> {
         })
     }
 
-    /// Returns whether a sequence number exceeds the specification's range, signed 64-bit numbers.
+    /// Returns whether a sequence number exceeds the specified range, which is that of signed
+    /// 64-bit integers.
     #[inline]
     pub(super) fn exceeds_number_range(&self) -> bool {
         self.first.saturating_add(self.count.into()) > i64::MAX.cast_unsigned()

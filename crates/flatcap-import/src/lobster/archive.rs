@@ -1,8 +1,8 @@
-//! LOBSTER inputs. An input is a text file, plain or gzip, or the entries of a ZIP archive (PKWARE
-//! APPNOTE 6.3).
+//! LOBSTER inputs. A LOBSTER input is a plain or gzip text file, or an entry of a ZIP archive
+//! (PKWARE APPNOTE 6.3).
 //!
 //! A library reads the archive's directory. Entries are decompressed while they are read. Two
-//! entries can be open at the same time, at any offset.
+//! entries can be open at the same time, each at its own offset.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::input::{CountingInput, Input, InputContext};
 
 /// Maximum number of entries of an archive. An archive with more entries is rejected.
 pub const ENTRIES_MAX: usize = 4096;
-/// Maximum length of an entry's name, in bytes, which is the limit for a path. A longer name is a
+/// Maximum length of an entry's name, in bytes. It equals the limit for a path. A longer name is a
 /// flaw.
 const NAME_BYTES_MAX: usize = 4096;
 /// Maximum number of bytes that are read from an archive to list its entries. An archive that needs
@@ -58,8 +58,8 @@ pub(super) struct ArchiveContents {
 }
 
 impl TextLocation {
-    /// Returns a path for messages. For an entry, this is the archive's path followed by the
-    /// entry's name.
+    /// Returns the path that messages show. For an entry, this is the archive's path followed by
+    /// the entry's name.
     pub(super) fn display_path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
@@ -228,7 +228,7 @@ impl Seek for LimitedFile {
     }
 }
 
-/// Decompressed content that is verified against the archive's CRC at its end.
+/// Decompressed content. At its end, its CRC is compared with the CRC in the archive.
 struct CrcReader {
     source: Box<dyn Read>,
     hasher: crc32fast::Hasher,

@@ -1,5 +1,5 @@
-//! Imports one pair of files as one run, row by row. Each message is recorded before its order
-//! book.
+//! Imports one pair of a message file and an order-book file as one run, row by row. Each message
+//! is recorded before the order book that results from it.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::row::{self, LEVEL_BYTES, LINE_BYTES_MAX, MessageRow, RowError, RowTim
 use super::templates::{MESSAGE, MessageTemplate, ORDER_BOOK, OrderBookTemplate, SCHEMA};
 use crate::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
 
-/// Columns of a message row.
+/// Number of columns of a message row.
 const MESSAGE_COLUMNS: usize = 6;
 
 /// Options of an import.
@@ -33,7 +33,7 @@ pub(super) struct LobsterImport<'a, 'w> {
     /// Midnight of the date given by the options.
     pub(super) midnight_ns: Option<i64>,
     pub(super) report: ImportReport,
-    /// Frames recorded on previous days.
+    /// Number of frames recorded for previous days.
     pub(super) frames: u64,
 }
 
@@ -195,7 +195,7 @@ impl DayImport<'_> {
         Ok(())
     }
 
-    /// Reads row k of both files.
+    /// Reads the next row of each file. Both rows have the same index.
     #[inline]
     fn next_rows(
         &mut self,
@@ -217,7 +217,7 @@ impl DayImport<'_> {
         Ok((message, book))
     }
 
-    /// Records row k of both files.
+    /// Records one row of each file. Both rows have the same index.
     #[inline]
     fn record_rows(&mut self, message: NextRow<MessageRow>, book: NextRow<()>) -> Result<(), ImportError> {
         let time = match &message {

@@ -1,4 +1,4 @@
-//! Parses LOBSTER's file names, which are the only source of the symbol, the date and, for
+//! Parses the names of LOBSTER's files. Only these names give the symbol, the date and, for
 //! messages, the number of levels.
 
 use jiff::civil::Date;
@@ -8,15 +8,15 @@ use super::row::{LEVELS_MAX, RowKind};
 
 /// Maximum length of a symbol, in bytes. A name with a longer symbol is not a name of LOBSTER.
 const SYMBOL_BYTES_MAX: usize = 32;
-/// The exchange's time zone for hosts without a time zone database. It has the daylight saving rule
-/// since 2007, and LOBSTER has no data before 2007.
+/// The exchange's time zone for hosts without a time zone database. The zone has the daylight
+/// saving rule that has applied since 2007, and LOBSTER has no data before 2007.
 const NEW_YORK_SINCE_2007: &str = "EST5EDT,M3.2.0,M11.1.0";
 
 /// The parts of a name: `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`, or without begin and end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LobsterName {
-    /// The part of the name that both files of a pair have, with symbol, date, begin, end and
-    /// levels.
+    /// The part that the names of both files of a pair have in common, namely symbol, date, begin,
+    /// end and levels.
     pub(super) day: String,
     pub(super) symbol: String,
     pub(super) date: Date,
@@ -63,7 +63,7 @@ pub(super) fn is_symbol(text: &str) -> bool {
     (1..=SYMBOL_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with('.')
 }
 
-/// Parses a date of the form 2012-06-21 whose midnight fits a frame's time.
+/// Parses a date of the form 2012-06-21. Its midnight must be within the range of a frame's time.
 fn parse_date(text: &str) -> Option<Date> {
     let is_plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     let date: Date = text.parse().ok().filter(|_| is_plain)?;

@@ -1,4 +1,4 @@
-//! The input files. Texts with rows of one kind are recognized by their content and name, also
+//! The input files. This module recognizes the kind of a text's rows by content and name, also
 //! within archives.
 
 use std::path::Path;
@@ -36,7 +36,7 @@ impl LobsterFile {
     }
 }
 
-/// Appends the LOBSTER files found in a file to `parts`.
+/// Finds the LOBSTER files in an input file and appends them to `parts`.
 pub(super) fn inspect_file(
     path: &Path,
     course: &ImportProgress<'_>,
@@ -85,7 +85,7 @@ pub(super) fn inspect_file(
     Ok(())
 }
 
-/// Appends the LOBSTER files found in an archive to `parts`.
+/// Finds the LOBSTER files in an archive and appends them to `parts`.
 fn inspect_archive(
     path: &Path,
     parts: &mut Vec<LobsterFile>,

@@ -29,7 +29,7 @@ pub(super) struct TextLine<'b> {
 pub(super) enum LineText<'b> {
     /// The text without the end of line.
     Complete(&'b [u8]),
-    /// The last line of a file that does not end with an end of line.
+    /// The last line of a file, if it has no line terminator.
     Unended(&'b [u8]),
     /// An empty line that is followed by further lines.
     Blank,
@@ -136,8 +136,8 @@ impl LineReader {
     }
 
     /// Returns the range of the next line in the buffer, the start of the line after it, and
-    /// whether the next line has an end. For a line that is too long, returns the part that was
-    /// read so far.
+    /// whether the next line has a line terminator. For a line that is too long, returns the part
+    /// that was read so far.
     fn find_line(&mut self) -> Result<Option<(Range<usize>, usize, bool)>, ImportError> {
         let mut searched = 0;
         loop {

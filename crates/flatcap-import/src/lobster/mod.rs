@@ -3,7 +3,7 @@
 //! Columns, event types and file names are defined at lobsterdata.com/info/DataStructure.php. The
 //! first complete row shows whether a file has messages or order books. The symbol and the date
 //! come from the file's name, because the content lacks them. A message file and an order-book file
-//! with the same day in their names are a pair, and row k of the book has the time of row k of the
+//! with the same day in their names are a pair. Row k of the book then has the time of row k of the
 //! messages. Each pair becomes a separate run, in which row k has number k in both sources. Design:
 //! docs/ARCHITECTURE.md, "Import and export".
 

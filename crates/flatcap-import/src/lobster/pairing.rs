@@ -20,8 +20,7 @@ pub(super) fn pairs(parts: &[LobsterFile]) -> Vec<(Option<usize>, Option<usize>)
     pair_described(&described)
 }
 
-/// Returns a file that has the same kind and name as an earlier file and would therefore be
-/// imported twice.
+/// Returns a file that would be imported twice, because an earlier file has the same kind and name.
 pub(super) fn find_duplicate(parts: &[LobsterFile]) -> Option<&LobsterFile> {
     let mut seen = BTreeSet::new();
     parts.iter().find(|part| {
@@ -31,7 +30,7 @@ pub(super) fn find_duplicate(parts: &[LobsterFile]) -> Option<&LobsterFile> {
     })
 }
 
-/// Pairs files. Each file is described by whether it is a message file, and by the day in its name.
+/// Pairs files. Each file is described by a flag for message files and by the day in its name.
 fn pair_described(parts: &[(bool, Option<&str>)]) -> Vec<(Option<usize>, Option<usize>)> {
     let are_two_alone = matches!(parts, [(one, _), (other, _)] if one != other);
     let mut pairs: Vec<(Option<usize>, Option<usize>)> = Vec::new();

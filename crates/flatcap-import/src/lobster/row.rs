@@ -5,20 +5,21 @@
 /// Maximum number of levels of an order book. A row with more levels is rejected. LOBSTER's own
 /// files have up to 200.
 pub const LEVELS_MAX: usize = 1000;
-/// Maximum length of a line, in bytes. Each number of the largest book may have 19 digits, a sign
-/// and a comma. Longer lines are rejected without being parsed.
+/// Maximum length of a line, in bytes. This is enough for an order book of the maximum size in
+/// which each number has 19 digits, a sign and a comma. Longer lines are rejected without being
+/// parsed.
 pub(super) const LINE_BYTES_MAX: usize = LEVELS_MAX * LEVEL_COLUMNS * 21;
-/// Upper bound of a time, in seconds, because no day of the exchange has more than 25 hours. A row
-/// with a later time is rejected.
+/// Upper bound of a time, in seconds. No day of the exchange has more than 25 hours. A row with a
+/// later time is rejected.
 pub(super) const SECONDS_MAX: u64 = 25 * 3600;
-/// Number of bytes of a level in a payload, which has four numbers of eight bytes.
+/// Number of bytes of a level in a payload. A level has four numbers of eight bytes.
 pub(super) const LEVEL_BYTES: usize = LEVEL_COLUMNS * 8;
 
 const LEVEL_COLUMNS: usize = 4;
 const LEVEL_NAMES: [&str; LEVEL_COLUMNS] = ["ask price", "ask size", "bid price", "bid size"];
 const NS_PER_S: u64 = 1_000_000_000;
 const DECIMALS_MAX: u32 = 9; // nanoseconds
-/// Maximum number of bytes of an invalid value that an error shows.
+/// Maximum number of bytes that an error shows of an invalid value.
 const PRINTED_BYTES_MAX: usize = 24;
 
 /// The kind of a file's rows.
@@ -84,8 +85,8 @@ pub(super) fn parse_message(line: &[u8]) -> Result<MessageRow, (RowError, Option
     row.ok_or_else(|| (message_error(line), time))
 }
 
-/// Parses a row of an order-book file into `levels`, in the layout of a payload. The length of the
-/// line determines the number of levels.
+/// Parses a row of an order-book file into `levels`, in the layout of a payload. The length of
+/// `levels` determines the required number of levels.
 ///
 /// # Errors
 /// The reason why the row is invalid.
@@ -107,7 +108,7 @@ pub(super) fn parse_order_book(line: &[u8], levels: &mut [u8]) -> Result<(), Row
     }
 }
 
-/// Returns the number of levels of a row of an order-book file, or `None` if the line is not such a
+/// Returns how many levels a row of an order-book file has, or `None` if the line is not such a
 /// row.
 pub(super) fn count_levels(line: &[u8]) -> Option<usize> {
     let mut count = 0;

@@ -10,7 +10,7 @@ use super::row::MessageRow;
 pub(super) const SCHEMA: &[u8] = include_bytes!("../../../../generated/market/lobster.bfbs");
 pub(super) const MESSAGE: &str = "flatcap.market.lobster.Message";
 pub(super) const ORDER_BOOK: &str = "flatcap.market.lobster.OrderBook";
-/// Message of `expect`, because creating a template of our own schema cannot fail.
+/// Panic message of `expect`. Creating a template of our own schema cannot fail.
 const OWN_SCHEMA: &str = "a model of our own schema";
 
 /// The payload template of a message.

@@ -1,4 +1,4 @@
-//! Reads the output of sadf -j, with one entry of statistics in memory at a time.
+//! Reads the output of sadf -j. Only one entry of statistics is in memory at a time.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::limited_input::ElementBudget;
 /// The properties of a host, which precede its statistics.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SarHost {
-    /// Number of the host among the hosts of the document.
+    /// Index of the host among the hosts of the document.
     pub(super) number: usize,
     pub(super) name: String,
     pub(super) release: String,
@@ -25,7 +25,8 @@ pub(super) struct SarHost {
 
 /// Receives the contents of a document, in the order of the document.
 pub(super) trait SarConsumer {
-    /// Receives the statistics of one time, which begin in `line`. Returns false to stop reading.
+    /// Receives the statistics of one time. Their entry begins on line `line`. Returns false to
+    /// stop reading.
     fn statistics(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> bool;
 
     /// Counts entries that are not statistics, that is, `restarts` and `comments`.
@@ -54,7 +55,7 @@ impl<'de> DeserializeSeed<'de> for EntrySeed<'_> {
     }
 }
 
-/// A position in a document, which deserializes the content there.
+/// A position in a document. Deserializes the content at this position.
 struct SarPlace<'d, 'c> {
     document: &'d mut SarDocument<'c>,
     level: SarLevel,

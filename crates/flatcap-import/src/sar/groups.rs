@@ -1,4 +1,4 @@
-//! Groups of statistics, and their fields in a whole file.
+//! Groups of statistics, with the fields that each group has in a whole file.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ struct SarField {
     title: String,
     /// `None` until the field has a value.
     kind: Option<SarKind>,
-    /// The widest kind of all values, and of all numbers.
+    /// The widest kind among all values, and the widest kind among the numbers.
     widest: Option<SarKind>,
     widest_number: Option<SarKind>,
     numbers: u64,
@@ -140,7 +140,8 @@ impl SarGroups {
 }
 
 impl SarGroup {
-    /// Adds a value. Returns the number of values left out (0 or 1).
+    /// Adds a value. Returns 1 if the value was omitted because of the limit on fields, otherwise
+    /// 0.
     fn add(&mut self, title: String, value: &SarValue) -> u64 {
         let at = match self.positions.get(&title) {
             Some(at) => *at,
@@ -180,8 +181,8 @@ impl SarGroup {
         Ok((binary_schema(&tables, ROOT)?, ROOT))
     }
 
-    /// Returns the payload of a group in an entry. Values of another kind than their field are left
-    /// out, and their fields are added to `misfits`.
+    /// Returns the payload of a group in an entry. A value whose kind does not fit its field is
+    /// left out, and its field is added to `misfits`.
     pub(super) fn payload<'b>(
         &self,
         found: &FoundGroup<'_>,

@@ -1,9 +1,9 @@
 //! Imports the JSON of sadf (`sadf -j FILE -- -A`), which prints the archives of sar.
 //!
 //! Each host becomes a run, and each group of statistics a source: `sar-cpu-load`, `sar-disk`, ...
-//! If a group is a list, such as the disks, the first field of an element identifies it. The first
-//! pass finds the fields and types in the whole file, and the second pass writes the samples.
-//! Design: docs/ARCHITECTURE.md, "Import and export".
+//! If a group is a list, such as the disks, the first field of an element identifies this element.
+//! The first pass finds the fields and types in the whole file, and the second pass writes the
+//! samples. Design: docs/ARCHITECTURE.md, "Import and export".
 
 mod document;
 mod groups;

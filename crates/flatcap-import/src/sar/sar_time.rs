@@ -71,8 +71,8 @@ impl SarClock {
         Ok(ns)
     }
 
-    /// Returns the clock and the times of a host. The zone of the clock is stated by an option,
-    /// named in the document, or the zone of this host.
+    /// Returns the clock and the times of a host. The zone of the clock comes from an option, from
+    /// the document, or from this host.
     fn clock_of(&mut self, host: &SarHost) -> (&mut LocalClock, &mut RowTimes) {
         if self.clock.as_ref().is_some_and(|(number, ..)| *number != host.number) {
             self.end_host();

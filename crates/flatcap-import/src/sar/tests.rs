@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use super::*;
 use crate::{ImportLimits, ImportProgress};
 
-/// Two times of one host, as sadf -j prints them, with some of its groups.
+/// Statistics of one host at two times, as sadf -j prints them, with some of the host's groups.
 const DOCUMENT: &str = r#"{"sysstat": {
 	"hosts": [
 		{

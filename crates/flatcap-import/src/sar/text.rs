@@ -55,8 +55,8 @@ impl<R: BufRead> SarText<R> {
         Ok(may_be && self.input.fill_buf()?.first().is_some_and(u8::is_ascii_digit))
     }
 
-    /// Returns the byte for the parser, which is a point for a decimal comma and otherwise the byte
-    /// itself.
+    /// Returns the byte that the parser gets. A decimal comma becomes a point. Any other byte is
+    /// unchanged.
     fn byte(&mut self, byte: u8) -> io::Result<u8> {
         if self.is_in_text {
             self.is_in_text = byte != b'"' || self.is_escaped;

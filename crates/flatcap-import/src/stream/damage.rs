@@ -1,4 +1,4 @@
-//! A range of a stream without intact frames, and its description.
+//! A range without intact frames in a stream, and its description.
 
 use flatcap_stream::{DeframeStatus, FrameLength, KindDeframer, SliceDeframer};
 
@@ -12,13 +12,13 @@ pub(super) struct StreamDamage {
     pub(super) bytes: u64,
     /// The problem at its start.
     pub(super) reason: String,
-    /// Number of frames in the range, if the length of the range shows the number.
+    /// Number of frames in the range, if its length determines this number.
     pub(super) count: Option<u64>,
     is_zeros: bool,
 }
 
 impl StreamDamage {
-    /// Returns the damaged range at the start of a window, if `found` is one.
+    /// Returns the damaged range at the start of a window, if `found` is a damaged range.
     pub(super) fn from_item(
         found: &StreamItem,
         window: &InputWindow,
@@ -49,8 +49,8 @@ impl StreamDamage {
     }
 }
 
-/// Returns the number of frames, if known, in the range of `length` bytes at the start of `bytes`,
-/// and a description of the problem.
+/// Describes the problem in the first `length` bytes of `bytes`. Also returns the number of frames
+/// in them, if known.
 fn describe(bytes: &[u8], length: usize, deframer: &KindDeframer) -> (Option<u64>, String) {
     let is_one = deframer.frame_length(bytes) == FrameLength::Bytes(length);
     let count = is_one.then_some(1);

@@ -1,4 +1,4 @@
-//! Imports streams of plain frames (`flatcap_stream`, flatstream 0.2.7): `[u32
+//! Imports streams of plain frames (`flatcap_stream`, flatstream 0.2.7) with the layout `[u32
 //! length][checksum][payload]`, one file after the other.
 //!
 //! Each file becomes a source. Its payloads are kept byte for byte and numbered from 0. The samples
@@ -20,9 +20,9 @@ mod damage;
 mod probe;
 mod search;
 
-/// Frames of up to this many times the frame limit are read completely, to distinguish a frame that
-/// is too long from a frame with a damaged length. A longer frame counts as damage, and its bytes
-/// are searched for frames.
+/// A frame of up to this many times the frame limit is read completely. This distinguishes a frame
+/// that is too long from a frame with a damaged length. A longer frame counts as damage, and its
+/// bytes are searched for frames.
 const READ_LIMITS: usize = 2;
 /// Maximum total size of the schema copies in a segment header, in bytes. There is one copy per
 /// source. The size is far below a reader's limit for a header (docs/FORMAT.md).
@@ -56,8 +56,9 @@ pub struct PayloadSchema {
 /// Imports the files.
 ///
 /// Damage is skipped up to the next intact frame (docs/ARCHITECTURE.md, "The stream library"). If
-/// the number of lost frames is unknown, a damaged range takes one number of its source. The memory
-/// is enough for one frame or, at damage, for four times the frame limit.
+/// the number of lost frames in a damaged range is unknown, the range uses one sample number of its
+/// source. The importer uses memory for one frame or, at damage, for up to four times the frame
+/// limit.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before the error are kept.

@@ -15,7 +15,7 @@ const PROBE_BYTES: usize = 1 << 20;
 /// chance then has a probability of 1 in 2^32.
 const PROOF_BITS: usize = 32;
 /// Proof, in bits, that a frame without a checksum gives if its length leads to another frame. The
-/// value is the same as in the search after damage (docs/ARCHITECTURE.md, "The stream library").
+/// search after damage uses the same value (docs/ARCHITECTURE.md, "The stream library").
 const LENGTH_BITS: usize = 8;
 
 /// The match of one checksum kind with the start of a stream.
@@ -56,15 +56,15 @@ pub(super) fn detect_checksum(
     Err(ImportError::Kind { path: path.to_owned(), what })
 }
 
-/// Returns the kinds that match the start of a stream. `is_whole` says that `bytes` is the whole
+/// Returns the kinds that match the start of a stream. `is_whole` says whether `bytes` is the whole
 /// stream.
 ///
-/// A kind matches if its frames lead exactly to the end, or if intact frames at the start prove it.
-/// One such frame is enough with CRC-32 or XXH3, and two with CRC-16. Without a checksum four are
-/// required, and no contradiction. A match is weak if it relies on frames of zeros, or on lengths
-/// alone that do not lead to the end. A proven match has priority over a weak one, because payloads
-/// may end in zeros, which can be read as empty frames, and may contain small numbers, which can be
-/// read as lengths.
+/// A kind matches if its frames lead exactly to the end, or if enough intact frames are at the
+/// start. One such frame is enough with CRC-32 or XXH3, and two with CRC-16. Without a checksum,
+/// four intact frames are required, and no bytes may contradict the match. A match is weak if it
+/// relies on frames of zeros. It is also weak if it relies only on lengths and these do not lead to
+/// the end. A proven match has priority over a weak one. Zeros at the end of payloads can be read
+/// as empty frames, and small numbers in payloads as lengths.
 pub(super) fn matching_kinds(bytes: &[u8], is_whole: bool, payload_bytes_max: usize) -> Vec<ChecksumKind> {
     let fit = |kind: &ChecksumKind| match_kind(*kind, bytes, is_whole, payload_bytes_max);
     let mut matches: Vec<ChecksumMatch> = ChecksumKind::ALL.iter().filter_map(fit).collect();

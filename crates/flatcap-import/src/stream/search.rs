@@ -1,4 +1,4 @@
-//! Finds the next item in a stream, which is a frame, a damaged range, or zeros.
+//! Finds the next item in a stream. An item is a frame, a damaged range, or zeros.
 
 use flatcap_stream::resync::ZEROS_MIN;
 use flatcap_stream::{DeframeStatus, KindDeframer, RegionContent, SliceDeframer, salvage};
@@ -11,7 +11,7 @@ use crate::window::InputWindow;
 pub(super) enum StreamItem {
     /// A frame.
     Frame(usize),
-    /// A frame whose length field was damaged, as its checksum proves.
+    /// A frame whose checksum proves that only its length field was damaged.
     Repaired(usize),
     /// A range without an intact frame.
     Damage(usize),

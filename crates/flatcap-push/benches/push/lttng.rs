@@ -1,4 +1,4 @@
-//! The competitor LTTng-UST, which is measured with a C program with one tracepoint in a separate
+//! Measures the competitor LTTng-UST with a C program that has one tracepoint, in a separate
 //! session.
 
 use std::io::{BufRead, BufReader, Write};

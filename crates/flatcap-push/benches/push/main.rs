@@ -1,12 +1,12 @@
-//! Measures a push of 64 bytes by one thread, and for comparison an event of LTTng-UST with the
-//! same bytes. The budget is 40 ns with CLOCK_MONOTONIC, 20 ns with the timestamp counter, 15 ns
-//! with the counter and without checksum, and 2 ns without a recorder. A push must also take at
-//! most a third of the time of LTTng-UST.
+//! Measures a push of 64 bytes by one thread. For comparison, also measures an event of LTTng-UST
+//! with the same bytes. The budget is 40 ns with CLOCK_MONOTONIC, 20 ns with the timestamp counter,
+//! 15 ns with the counter and without checksum, and 2 ns without a recorder. A push must also take
+//! at most a third of the time of LTTng-UST.
 //!
-//! The recorder comes from the tests and runs in a thread of this process. Each batch fits into the
-//! ring. LTTng-UST (Debian: liblttng-ust-dev, lttng-tools) records in snapshot mode into its own
-//! buffers, so that its consumer writes nothing and only the call is compared. The results are
-//! medians of alternating rounds.
+//! The recorder is the one that the tests use. It runs in a thread of this process. Each batch fits
+//! into the ring. LTTng-UST (Debian: liblttng-ust-dev, lttng-tools) records in snapshot mode into
+//! its own buffers. Its consumer then writes nothing, so only the calls are compared. The two are
+//! measured in alternating rounds, and each result is the median of the rounds.
 //!
 //! `cargo bench --package flatcap-push --bench push`
 

@@ -20,7 +20,7 @@ pub enum Check<V, O> {
     Compare(Comparison<V>),
     /// A condition on the elements of a list.
     Elements(Box<ElementsCheck<V, O>>),
-    /// A test of another kind.
+    /// A test that is neither a comparison nor a condition on elements.
     Other(O),
 }
 
@@ -39,12 +39,13 @@ pub struct Comparison<V> {
 /// A condition on each element of a list.
 #[derive(Debug)]
 pub struct ElementsCheck<V, O> {
-    /// Whether the condition must hold for all elements. Otherwise, it must hold for any of them.
+    /// Whether the condition must hold for all elements. Otherwise, the condition must hold for at
+    /// least one element.
     pub is_every: bool,
-    /// Whether the user did not write `any`. In this case, in a row that is an element of the list,
-    /// the condition applies to this element.
+    /// Whether the condition applies to elements although the user did not write `any` or `all`. If
+    /// so, in a row that is an element of the list, the condition applies only to this element.
     pub is_implicit: bool,
-    /// A value of the list, which identifies the list.
+    /// A value of the list's elements. It identifies the list.
     pub anchor: V,
     /// Whether the result is unknown if the list has no elements.
     pub needs_element: bool,
@@ -60,7 +61,7 @@ pub(super) enum Term<V> {
     Pair(Arithmetic, Box<(Self, Self)>),
 }
 
-/// A test of a value of a payload, whose result is the number 1 or 0.
+/// A test of a value of a payload. The result is the number 1 or 0.
 #[derive(Debug, Clone)]
 pub struct ValueTest(pub(super) TestKind);
 
@@ -81,7 +82,7 @@ pub(super) struct NumberTest {
     pub(super) threshold: Threshold,
 }
 
-/// The possible results of a part of a condition. The result `Unknown` is not recorded.
+/// The possible results of a part of a condition. The set does not contain the result `Unknown`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Possible {
     pub(in super::super) is_true: bool,
@@ -170,7 +171,7 @@ impl ValueTest {
 impl Possible {
     /// Both results are possible.
     pub(in super::super) const BOTH: Self = Self { is_true: true, is_false: true };
-    /// Neither result is possible, so the result is unknown.
+    /// The set in which neither true nor false is possible, so that the result is unknown.
     pub(in super::super) const NONE: Self = Self { is_true: false, is_false: false };
 
     /// Returns the set that contains only one result.
@@ -194,8 +195,8 @@ impl<V> Comparison<V> {
         }
     }
 
-    /// Returns the possible results of a comparison whose only value is the result of a test. The
-    /// tested values are in a range.
+    /// Returns the possible results of a comparison whose only value is the result of a test. All
+    /// tested values are within the given bounds.
     pub(in super::super) fn possible(
         &self,
         test: Option<&ValueTest>,

@@ -39,7 +39,7 @@ pub struct SampleCondition {
     pub(super) root: Logic<Test>,
     /// The fields of the condition, in the order in which they are written.
     pub operands: Vec<FieldOperand>,
-    /// The position in the condition of the first part that needs more than one sample.
+    /// The position of the first part of the condition that needs more than one sample.
     pub(super) needs_samples: Option<usize>,
 }
 
@@ -60,7 +60,8 @@ pub struct FieldOperand {
 #[derive(Debug, Clone)]
 pub(super) enum Test {
     Compare(CompareClause),
-    /// A condition on the elements of one list. It must hold for each element, or for any element.
+    /// A condition on the elements of one list. The condition must hold for each element, or for at
+    /// least one element.
     Elements {
         is_every: bool,
         inner: Box<Logic<Test>>,
@@ -76,7 +77,7 @@ pub(super) enum Test {
 /// A test that only rules have, because it needs more than one sample.
 #[derive(Debug, Clone)]
 pub enum RuleTest {
-    /// A source has had no sample for this time.
+    /// A source has had no sample for this duration.
     Absent {
         /// The source's name.
         source: Box<str>,
@@ -87,7 +88,7 @@ pub enum RuleTest {
     Exited(ExitTests),
     /// A marker matches.
     Mark {
-        /// The expression that the whole string of the marker must match.
+        /// The regular expression that the entire text of the marker must match.
         expression: Regex,
         /// The test as the user wrote it.
         text: Arc<str>,
@@ -136,7 +137,7 @@ pub(super) enum ValueTerm {
 /// A number as the user wrote it, with its unit.
 #[derive(Debug, Clone)]
 pub(super) struct NumberTerm {
-    /// The number of base units.
+    /// The number, converted to base units.
     pub(super) amount: Decimal,
     /// The dimension of the unit. `None` if the number has no unit.
     pub(super) dimension: Option<Dimension>,
@@ -152,12 +153,12 @@ pub(super) enum Arithmetic {
     Divide,
 }
 
-/// Selects the ends of processes for which a rule fires.
+/// Selects the process ends for which a rule fires.
 #[derive(Debug, Clone)]
 pub struct ExitTests {
-    /// The selected processes, as a path to their ids. `None` selects any process.
+    /// The path to the process ids of the selected processes. `None` selects any process.
     pub processes: Option<FieldPath>,
-    /// The selected ends, as a path to the ids of ended processes.
+    /// The path to the process ids of the selected ends in the list of ended processes.
     pub exits: FieldPath,
     /// Whether a test refers to how the process ended.
     pub needs_events: bool,
@@ -207,7 +208,7 @@ impl CompareSign {
         }
     }
 
-    /// Returns whether the operator compares the order of values.
+    /// Returns whether the operator is `<`, `<=`, `>` or `>=`.
     pub(super) fn is_order(self) -> bool {
         matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }

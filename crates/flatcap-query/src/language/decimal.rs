@@ -25,8 +25,8 @@ pub(super) enum Threshold {
 }
 
 impl Decimal {
-    /// Parses a number. Returns `None` for a string that is not a number, or a number with too many
-    /// digits.
+    /// Parses a number. Returns `None` for a string that is not a number, and for a number with too
+    /// many digits.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -38,7 +38,8 @@ impl Decimal {
         Some(Self { mantissa: format!("{whole}{fraction}").parse().ok()?, exponent })
     }
 
-    /// Returns a number of some unit in its base unit, or `None` if the result has too many digits.
+    /// Converts the number from a unit to its base unit. Returns `None` if the result has too many
+    /// digits.
     pub(super) fn in_base(self, unit: &Unit) -> Option<Self> {
         let mantissa = self.mantissa.checked_mul(unit.scale.into())?;
         Some(Self { mantissa, exponent: self.exponent - i32::from(unit.decimals) })
@@ -55,7 +56,7 @@ impl Decimal {
         format!("{}e{}", self.mantissa, self.exponent).parse().unwrap_or(f64::NAN)
     }
 
-    /// Returns this number of base units as a number of the unit `unit`.
+    /// Converts the number from base units to the unit `unit`.
     pub(super) fn in_unit(self, unit: Option<&Unit>) -> Threshold {
         let (scale, decimals) = unit.map_or((1, 0), |unit| (unit.scale, i32::from(unit.decimals)));
         let exponent = self.exponent + decimals;
@@ -78,8 +79,8 @@ impl Decimal {
 
 impl Threshold {
     /// Returns the order of a number relative to the threshold. The comparison is exact if both
-    /// numbers are integers. Otherwise, 64-bit floats are compared. Returns `None` for NaN and for
-    /// values that are not numbers.
+    /// numbers are integers. Otherwise, both numbers are compared as 64-bit floats. Returns `None`
+    /// for NaN and for values that are not numbers.
     #[allow(clippy::cast_precision_loss, reason = "documented")]
     pub(super) fn order(self, value: FieldValue<'_>) -> Option<Ordering> {
         let float = |number: f64| match self {

@@ -1,11 +1,13 @@
-//! Dimensions of values. They determine which values can be compared, and how values are printed.
+//! Dimensions of values. Dimensions determine which values can be compared, and how values are
+//! printed.
 
 use std::fmt::{self, Display};
 
 use super::units::{SHARE, Unit};
 
-/// The dimension of a value. It is a base unit (bytes, seconds, counts, or another unit of a
-/// schema), divided by a power of seconds. A share, such as 20 %, is seconds per second.
+/// The dimension of a value. A dimension is a base unit (bytes, seconds, counts, or another unit of
+/// a schema), divided by a power of seconds. The dimension of a share, such as 20 %, is seconds per
+/// second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dimension {
     base: DimensionBase,
@@ -17,14 +19,15 @@ enum DimensionBase {
     Count,
     Bytes,
     Seconds,
-    /// Another unit, spelled as in [`CommonUnit`](super::CommonUnit), such as `degC` or `W`.
+    /// A base unit other than bytes, seconds and counts, such as `degC` or `W`. It is spelled as in
+    /// [`CommonUnit`](super::CommonUnit).
     Other(Box<str>),
 }
 
-/// A value with its unit, in the form for people, such as `34.2 %` or `12.5 ms`.
+/// A value with its unit, formatted for people, such as `34.2 %` or `12.5 ms`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitValue {
-    /// The value, as a number of this unit.
+    /// The value in this unit.
     pub value: f64,
     /// The unit, spelled as in [`CommonUnit`](super::CommonUnit), such as `%`, `s` or `B/s`. Empty
     /// for a plain number.
@@ -39,8 +42,8 @@ impl Dimension {
     /// A share, such as a percentage.
     pub(super) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
 
-    /// Returns the dimension of a field with this attribute `unit`, and the factor that converts
-    /// its values to base units.
+    /// Returns the dimension of a field with this value of the attribute `unit`, and the factor
+    /// that converts its values to base units.
     pub fn of_field(unit: Option<&str>) -> (Self, f64) {
         match Unit::of_field(unit) {
             Some(known) => (Self::of_written(Some(known), false), known.factor()),

@@ -1,5 +1,5 @@
-//! Three-valued logic (Kleene). In this logic, a result can also be unknown, which is neither true
-//! nor false.
+//! Three-valued logic (Kleene). In three-valued logic, a result can also be unknown, which is
+//! neither true nor false.
 
 /// The result of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Logic<L> {
     Any(Box<[Self]>),
     /// The negation. The negation of unknown is unknown.
     Not(Box<Self>),
-    /// A condition that is not joined.
+    /// A single condition without `and`, `or` and `not`.
     Leaf(L),
 }
 
@@ -31,8 +31,8 @@ impl Truth {
         if holds { Self::True } else { Self::False }
     }
 
-    /// Joins results. With `is_every`, the condition holds if all results are true. Otherwise, it
-    /// holds if any result is true.
+    /// Joins results. If `is_every` is true, the condition holds if all results are true.
+    /// Otherwise, the condition holds if at least one result is true.
     pub(super) fn joined(results: impl Iterator<Item = Self>, is_every: bool) -> Self {
         let decisive = Self::known(!is_every);
         let mut joined = Self::known(is_every);

@@ -34,7 +34,7 @@ pub trait Binder {
     /// Finds the field of an operand.
     ///
     /// # Errors
-    /// There is no such field, or there are several such fields.
+    /// The operand refers to no field, or to several fields.
     fn locate(&mut self, operand: usize) -> Result<LocatedField, Self::Error>;
 
     /// Returns the dimension of an operand after its transforms.
@@ -43,8 +43,8 @@ pub trait Binder {
     /// A transform does not fit the field.
     fn dimension(&mut self, operand: usize, field: &LocatedField) -> Result<Dimension, Self::Error>;
 
-    /// Returns the value of an operand. With `test`, returns the result of this test of the value.
-    /// `is_element` means that the operand is within `any` or `all`.
+    /// Returns the value of an operand. If `test` is present, returns the result of this test of
+    /// the value. `is_element` means that the operand is within `any` or `all`.
     ///
     /// # Errors
     /// A transform does not fit the field.
@@ -59,7 +59,7 @@ pub trait Binder {
     /// Returns the lateness of a source.
     ///
     /// # Errors
-    /// There is no such source.
+    /// No source has this name.
     fn lateness(&mut self, source: &str) -> Result<Self::Value, Self::Error>;
 
     /// Binds a test that needs more than one sample.
@@ -69,16 +69,16 @@ pub trait Binder {
     fn other(&mut self, test: &RuleTest) -> Result<Self::Other, Self::Error>;
 
     /// Decides whether a comparison with this error is unknown instead of invalid. Returns `Ok` if
-    /// it is unknown.
+    /// the result is unknown.
     ///
     /// # Errors
-    /// The error, if the comparison is invalid.
+    /// Returns the error if the comparison is invalid.
     fn tolerate(&self, error: Self::Error) -> Result<(), Self::Error> {
         Err(error)
     }
 }
 
-/// The condition after binding. It reads the values of the binder.
+/// The condition after binding. The bound condition reads values that the binder has returned.
 type Bound<B> = Logic<Check<<B as Binder>::Value, <B as Binder>::Other>>;
 
 /// The list to which the conditions in `any` or `all` apply.
@@ -172,7 +172,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
     }
 
     /// Binds a comparison. A comparison outside of `any` and `all` may refer to selected elements.
-    /// Such a comparison holds if it holds for any of these elements.
+    /// Such a comparison holds if it is true for at least one of the selected elements.
     fn about_elements(
         &mut self,
         text: &Arc<str>,
@@ -273,8 +273,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
         Ok(Comparison { text, left, sign: CompareSign::Equal, right, dimension: None })
     }
 
-    /// Checks a comparison of a string or bool field. If the field is compared with a word without
-    /// quotes or with a number, returns an error that shows what to write instead.
+    /// Checks a comparison of a string or bool field. If the field is compared with an unquoted
+    /// word or with a number, returns an error that shows what to write instead.
     fn check_text(&mut self, compare: &CompareClause, right: &ValueTerm) -> Result<(), B::Error> {
         let ValueTerm::Field(left) = &compare.left else { return Ok(()) };
         let right = match right {
@@ -298,9 +298,9 @@ impl<'c, B: Binder> Lowering<'c, B> {
         Err(mismatch(path, what))
     }
 
-    /// Returns the operand, its test and its dimension for a comparison of a field with a number in
-    /// a condition on rows. The number is converted to the unit of the field, so that no value of
-    /// the field has to be rounded.
+    /// For a comparison of a field with a number in a condition on rows, returns the operand, its
+    /// test and its dimension. The number is converted to the unit of the field, so that no value
+    /// of the field has to be rounded.
     fn number_test(
         &mut self,
         compare: &CompareClause,
@@ -459,8 +459,8 @@ fn computed<V>(
     }
 }
 
-/// Checks whether a number without a unit is ambiguous. If so, returns an error that shows the unit
-/// to write.
+/// Checks whether a number without a unit is ambiguous. If the number is ambiguous, returns an
+/// error that shows the unit to write.
 fn check_bare(
     compare: &CompareClause,
     (number, dimension): (&NumberTerm, &Dimension),

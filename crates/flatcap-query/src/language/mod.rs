@@ -1,6 +1,6 @@
-//! The language of conditions, which rules, `check-trigger` and `--where` share. It consists of a
-//! scanner, a parser, units, and an evaluation in three-valued logic. docs/ARCHITECTURE.md
-//! describes the language.
+//! The language of conditions, which rules, `check-trigger` and `--where` share. The implementation
+//! consists of a scanner, a parser, units, and an evaluation in three-valued logic.
+//! docs/ARCHITECTURE.md describes the language.
 //!
 //! [`SampleCondition::bind`] binds a parsed condition to fields. Rules bind the condition to values
 //! of samples over time, and `--where` binds it to the columns of a batch.

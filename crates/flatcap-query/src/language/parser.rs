@@ -21,8 +21,8 @@ const ALIASES: [(&str, &str); 2] = [
     ("self.lateness_max", "self.sources[*].lateness.max_ns"),
 ];
 
-/// Tests of `exited` that refer to the way in which a process ended. All other tests refer to the
-/// process.
+/// Names of the tests within `exited` that refer to the way in which a process ended. All other
+/// tests within `exited` refer to the process itself.
 const TESTS_OF_ENDS: [&str; 2] = ["signal", "exit_code"];
 
 impl FromStr for SampleCondition {
@@ -35,7 +35,7 @@ impl FromStr for SampleCondition {
 }
 
 impl SampleCondition {
-    /// Parses a condition that has at most this many bytes and fields.
+    /// Parses a condition, and returns an error if it exceeds these limits on bytes and fields.
     pub(super) fn parse(text: &str, bytes_max: usize, operands_max: usize) -> Result<Self, ConditionError> {
         let text = text.trim();
         if text.len() > bytes_max {
@@ -73,7 +73,7 @@ struct ConditionReader<'t> {
 }
 
 impl ConditionReader<'_> {
-    /// Returns a parsed part as a condition. Returns an error if the part is a value.
+    /// Converts a parsed expression to a condition. Returns an error if the expression is a value.
     fn clause(&self, parsed: Parsed, start: usize) -> Result<Logic<Test>, ConditionError> {
         match parsed {
             Parsed::Clause(clause) => Ok(clause),
@@ -103,7 +103,7 @@ impl ConditionReader<'_> {
         self.joined(depth, "and", Self::single, Logic::All)
     }
 
-    /// Parses parts that are separated by a word, and joins them.
+    /// Parses conditions that are separated by a word such as `and`, and joins them.
     fn joined(
         &mut self,
         depth: usize,
@@ -172,7 +172,7 @@ impl ConditionReader<'_> {
             .error(format!("more than {} parentheses and nots around each other", limits::NESTING_MAX)))
     }
 
-    /// Parses a function that is a condition on its own.
+    /// Parses a function whose result is a condition, such as `changed(FIELD)`.
     fn function(&mut self, start: usize) -> Result<Option<Test>, ConditionError> {
         let clause = if self.scanner.take_function("changed") {
             let begin = self.scanner.start();
@@ -333,8 +333,8 @@ impl ConditionReader<'_> {
         Ok(self.operands.len() - 1)
     }
 
-    /// Parses a path up to a space, an operator, a colon, a comma or a parenthesis outside of
-    /// brackets.
+    /// Parses a path. Outside of brackets, the path ends at a space, an operator, a colon, a comma
+    /// or a parenthesis.
     fn path(&mut self) -> Result<FieldPath, ConditionError> {
         let rest = self.scanner.rest();
         let end = length_outside_quotes(rest, |next| next.is_whitespace() || "=!<>():,+*/".contains(next));

@@ -1,5 +1,5 @@
-//! Conditions on rows, which `--where` accepts. They are the part of the language that needs only
-//! one sample.
+//! Conditions on rows, which `--where` accepts. Conditions on rows are the part of the language
+//! that needs only one sample.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -11,13 +11,13 @@ use super::limits;
 /// The error for a part that is not allowed in a condition on rows.
 const REFUSAL: &str = "this needs earlier samples, and a row is one; only rules and check-trigger accept it";
 
-/// A condition on the rows of a source. It is a [`SampleCondition`] that has no transforms, and
-/// that tests only the values of one sample.
+/// A condition on the rows of a source. The condition is a [`SampleCondition`] that has no
+/// transforms, and that tests only values of one sample.
 ///
 /// The condition selects the rows for which it is true. A comparison with a field of a list may be
-/// outside of `any` and `all`, and select no elements. In a row that is an element of the list,
-/// such a comparison applies to this element. In other rows, the comparison holds if it holds for
-/// any element.
+/// written without `any`, `all` and a selection of elements. In a row that is an element of the
+/// list, such a comparison applies to this element. In other rows, such a comparison holds if it is
+/// true for at least one element.
 #[derive(Debug, Clone)]
 pub struct RowCondition {
     pub(in super::super) condition: SampleCondition,

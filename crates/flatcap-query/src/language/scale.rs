@@ -7,8 +7,9 @@ pub enum Scale {
     One,
     /// The value is multiplied by this factor.
     Times(f64),
-    /// The value is divided by this whole number. The division is more often exact than a
-    /// multiplication by the reciprocal. [`CommonUnit`](super::CommonUnit) divides in the same way.
+    /// The value is divided by this whole number. Division by this number gives an exact result
+    /// more often than multiplication by the reciprocal. [`CommonUnit`](super::CommonUnit) divides
+    /// in the same way.
     Over(f64),
 }
 

@@ -56,8 +56,8 @@ impl<'t> Scanner<'t> {
         if self.take(token) { Ok(()) } else { Err(self.error(format!("expected {token}"))) }
     }
 
-    /// Reads a word, unless it is the prefix of a longer word. Ignores case. Returns whether the
-    /// word was there.
+    /// Reads the expected word, unless it is only the prefix of a longer word. Ignores case.
+    /// Returns whether the next token was the expected word.
     pub(super) fn take_word(&mut self, word: &str) -> bool {
         let rest = self.rest();
         let is_next = rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
@@ -69,7 +69,8 @@ impl<'t> Scanner<'t> {
         is_next
     }
 
-    /// Reads the name of a function and the opening parenthesis. Returns whether they were there.
+    /// Reads the name of a function and the opening parenthesis. Returns whether the name and the
+    /// parenthesis were read.
     pub(super) fn take_function(&mut self, name: &str) -> bool {
         let start = self.at;
         let is_next = self.take_word(name) && self.take("(");
@@ -131,7 +132,7 @@ impl<'t> Scanner<'t> {
         Ok((unit, is_rate))
     }
 
-    /// Reads the share of a quantile.
+    /// Reads the share that is the first argument of `:quantile(Q, W)`.
     pub(super) fn share(&mut self) -> Result<f64, ConditionError> {
         let rest = self.rest();
         let end = rest.find([',', ')']).unwrap_or(rest.len());

@@ -21,7 +21,8 @@ pub enum Transform {
     Count(u64),
     /// Last value, if it is within the window (`:last(W)`).
     Last(u64),
-    /// Smallest value that at least this share of the samples does not exceed (`:quantile(Q, W)`).
+    /// Quantile of the values, which is the smallest value with at least this share of the samples
+    /// at or below it (`:quantile(Q, W)`).
     Quantile(f64, u64),
     /// 1 if the value differs from the previous sample, and otherwise 0 (`changed(FIELD)`).
     Changed,
@@ -66,7 +67,7 @@ impl Transform {
         }
     }
 
-    /// Returns whether the transform keeps all samples of its window.
+    /// Returns whether the transform needs all samples in its window at the same time.
     pub fn holds_samples(self) -> bool {
         self.window_ns().is_some() && !matches!(self, Self::Last(_))
     }

@@ -1,4 +1,4 @@
-//! The table of units. It contains the units of schemas, and the units that people write in
+//! The table of units. The table contains the units of schemas, and the units that people write in
 //! conditions.
 
 use super::scale::Scale;
@@ -7,14 +7,13 @@ use super::scale::Scale;
 #[derive(Debug, PartialEq)]
 pub(super) struct Unit {
     pub(super) name: &'static str,
-    /// A value in the base unit is the value times `scale`, divided by 10 to the power of
-    /// `decimals`.
+    /// A value is converted to the base unit by multiplying it by `scale` and dividing it by 10 to
+    /// the power of `decimals`.
     pub(super) scale: u64,
     pub(super) decimals: u8,
     /// The base unit, which is `s`, `B`, [`SHARE`] or another unit.
     pub(super) base: &'static str,
-    /// Whether values of a field with this unit are converted to the base unit when people see
-    /// them.
+    /// Whether views convert values of a field with this unit to the base unit.
     is_converted: bool,
 }
 
@@ -81,7 +80,8 @@ const UNITS: [Unit; 43] = [
 ];
 
 impl Unit {
-    /// Returns the unit of a field with this attribute `unit`, or `None` for an unknown unit.
+    /// Returns the unit of a field with this value of the attribute `unit`, or `None` for an
+    /// unknown unit.
     pub(super) fn of_field(unit: Option<&str>) -> Option<&'static Self> {
         UNITS.iter().find(|known| Some(known.name) == unit)
     }
@@ -102,7 +102,8 @@ impl Unit {
     }
 }
 
-/// A common unit. A value in the unit of the schema, times the factor, is a value in this unit.
+/// A common unit. The product of a value in the unit of the schema and this factor is a value in
+/// the common unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CommonUnit {
     /// The factor.

@@ -1,5 +1,6 @@
 //! The sealed segments that wait for compression, and the choice of the compressor for the next
-//! segment. The module decides by names and times, and uses neither a clock nor files.
+//! segment. The module decides by names and by times that the caller passes. It uses neither a
+//! clock nor files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +11,8 @@ use flatcap_os::clock::NS_PER_S;
 /// segment of the default size takes 10 s within the default budget. So on a host with idle time,
 /// segments wait this long only if more is recorded than the budget allows.
 pub(super) const WAIT_MAX_NS: u64 = 30 * NS_PER_S;
-/// Maximum number of attempts per segment and run. After the last failed attempt the segment stays
-/// uncompressed.
+/// Maximum number of attempts to compress a segment in a run. After the last failed attempt the
+/// segment stays uncompressed.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// The number and the run of a segment, which together are unique in a directory.
@@ -48,8 +49,8 @@ impl Backlog {
         }
     }
 
-    /// Takes the next segment, which is the oldest. Segments with failed attempts come after all
-    /// others.
+    /// Takes the next segment, which is the first in the order. Segments with failed attempts come
+    /// after all others.
     pub(super) fn take(&mut self) -> Option<SegmentName> {
         self.waiting.pop_first().map(|(_, name)| name)
     }
@@ -80,7 +81,7 @@ impl Backlog {
         if *tries < ATTEMPTS_MAX { self.wait(name) } else { self.finish(&name) }
     }
 
-    /// Makes segments that were marked as incompressible wait again, from the next update on.
+    /// Returns incompressible segments to the backlog at the next update.
     pub(super) fn forget_incompressible(&mut self) {
         self.incompressible.clear();
     }

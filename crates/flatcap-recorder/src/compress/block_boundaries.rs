@@ -2,24 +2,24 @@
 
 use flatcap_format::segment::FrameKind;
 
-/// The stored size of a block is at most about the limit divided by this number. The reason is that
-/// poorly compressible data is slow to decompress, and that a seek decompresses a whole block.
+/// The stored size of a block is at most about the limit divided by this number. Data that
+/// compresses poorly is slow to decompress, and a seek has to decompress an entire block.
 const STORED_FRACTION: u64 = 8;
-/// Minimum limit of a block in raw bytes, unless the limit of all blocks is lower. This minimum has
-/// priority over `STORED_FRACTION`.
+/// Lower bound on the limit of a block in raw bytes, unless the general limit of blocks is lower.
+/// This lower bound has priority over `STORED_FRACTION`.
 const LIMIT_MIN: usize = 1 << 20;
 
 /// Returns the limit of the next block, assuming that its frames compress as well as the last block
-/// did. `limit` is the limit of all blocks.
+/// did. The parameter `limit` is the general limit of blocks.
 pub(super) fn next_limit(limit: usize, raw_bytes: u64, stored_bytes: u64) -> usize {
     let stored_max = limit as u64 / STORED_FRACTION;
     let fitting = raw_bytes.saturating_mul(stored_max) / stored_bytes.max(1);
     usize::try_from(fitting).unwrap_or(limit).clamp(LIMIT_MIN.min(limit), limit)
 }
 
-/// Returns whether a block of `filled` bytes ends before a frame, because the frame does not fit or
-/// because it is the footer. The footer gets a separate block, so that a reader that opens a
-/// compressed segment decompresses nothing else.
+/// Returns whether a block of `filled` bytes ends before a frame. This is so if the frame does not
+/// fit or is the footer. The footer gets a separate block, so that a reader that opens a compressed
+/// segment decompresses nothing else.
 pub(super) fn ends_before(kind: FrameKind, bytes: usize, filled: usize, limit: usize) -> bool {
     filled > 0 && (filled.saturating_add(bytes) > limit || kind == FrameKind::Footer)
 }

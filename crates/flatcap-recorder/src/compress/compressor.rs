@@ -33,15 +33,16 @@ pub(super) struct CompressorKind {
     pub(super) cpu_ns: fn(&CompressionMetrics) -> &Counter,
 }
 
-/// The thread runs at idle priority (`SCHED_IDLE`). The thread delays no other thread, and on a
-/// busy host it gets almost no CPU time.
+/// The thread runs at idle priority (`SCHED_IDLE`). This thread delays no other thread. On a busy
+/// host, it gets almost no CPU time.
 pub(super) const IDLE: CompressorKind = CompressorKind {
     name: "compress-idle",
     set_priority: thread::set_idle_priority,
     cpu_ns: |metrics| &metrics.spare_cpu_ns,
 };
 
-/// The thread runs at normal priority within the budget. So it makes progress on a busy host too.
+/// The thread runs at normal priority within the budget. This thread therefore makes progress on a
+/// busy host, too.
 pub(super) const GUARANTEED: CompressorKind = CompressorKind {
     name: "compress",
     set_priority: thread::set_batch_priority,
@@ -211,7 +212,7 @@ impl CompressorHandle {
     }
 
     /// Returns the time of the segment's last progress, or the planned end of its last pause if
-    /// that is later. Returns `None` without a segment.
+    /// that is later. Returns `None` if the compressor has no segment.
     pub(super) fn progress_ns(&self) -> Option<u64> {
         self.current.as_ref().map(|current| current.progress_ns.load(Ordering::Relaxed))
     }

@@ -1,5 +1,6 @@
 //! Compression of sealed segments. Each segment is rewritten as compressed blocks and compared with
-//! the original. Then the compressed segment replaces the original (docs/ARCHITECTURE.md).
+//! the original. After the comparison, the compressed segment replaces the original
+//! (docs/ARCHITECTURE.md).
 //!
 //! This module never blocks or delays a recording. No byte of a segment is removed before the
 //! compressed segment is on disk and was compared with the original.

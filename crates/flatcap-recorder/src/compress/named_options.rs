@@ -6,7 +6,8 @@ use flatcap_format::segment::SegmentHeader;
 /// The compression options of all segments.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NamedSourceCompression {
-    /// Options of all frames that have no other options.
+    /// Options for the frames of sources that are not in the list `sources`, and for frames that
+    /// belong to no source.
     pub general: CompressionOptions,
     /// Options of some sources, by full name. If a name occurs twice, its first entry is used.
     pub sources: Vec<(String, CompressionOptions)>,

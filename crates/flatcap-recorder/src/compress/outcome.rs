@@ -17,9 +17,10 @@ pub enum CompressOutcome {
     },
     /// The segment was compressed and is raw again.
     Restored {
-        /// Length of the segment as it was recorded, and of its file now, in bytes.
+        /// Length of the segment as it was recorded, in bytes. The current file has the same
+        /// length.
         raw_bytes: u64,
-        /// Length of the compressed file, in bytes.
+        /// Length of the previous, compressed file, in bytes.
         stored_bytes: u64,
     },
     /// The segment is unchanged.
@@ -67,7 +68,7 @@ pub enum CompressSkipReason {
         /// Description of the damage.
         what: &'static str,
     },
-    /// The file cannot be read as a segment, for this reason.
+    /// The file cannot be read as a segment. The string states the reason.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
     /// The segment has a frame that is too long for a block.

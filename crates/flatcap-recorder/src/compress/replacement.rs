@@ -10,7 +10,7 @@ use flatcap_format::storage::{ReadAt, Storage, StorageFile};
 
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 
-/// The parameters of replacing segments.
+/// The parameters for replacing segments.
 #[allow(missing_debug_implementations, reason = "a closure: nothing to show")]
 pub struct ReplaceJob<'a> {
     /// The directory of the segment.
@@ -26,11 +26,12 @@ pub struct ReplaceJob<'a> {
 /// The way in which a new file replaces an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceMode {
-    /// Exchange the two names. The exchange is safe even if other programs remove segments at the
-    /// same time.
+    /// Exchange the two names. Exchange the names of the two files. This is safe even if other
+    /// programs remove segments at the same time.
     Exchange,
-    /// Exchange the two names, or rename over the old file if the file system cannot exchange
-    /// names. The rename is only safe if no other program removes segments at the same time.
+    /// Exchange the names of the two files. If the file system does not support this, rename the
+    /// new file over the old one. The rename is only safe if no other program removes segments at
+    /// the same time.
     ExchangeOrReplace,
 }
 
@@ -50,8 +51,8 @@ pub(super) enum Halt {
     Skipped(CompressSkipReason),
     Stopped,
     Failed(&'static str, io::Error),
-    /// The work failed after the names were changed. All files stay, because the disk may still
-    /// have the old names.
+    /// The work failed after the names were changed. In this case no file is removed, because the
+    /// disk may still have the old names.
     FailedAfterRename(&'static str, io::Error),
 }
 
@@ -137,7 +138,7 @@ impl ReplaceJob<'_> {
         Ok(())
     }
 
-    /// Reports a slice of work.
+    /// Reports a finished slice of work to the caller.
     pub(super) fn end_slice(&mut self, slice: WorkSlice) -> Result<(), Halt> {
         if (self.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
     }
@@ -146,8 +147,8 @@ impl ReplaceJob<'_> {
     /// the old one. `old_bytes` is the length of `old` when it was read.
     ///
     /// A sealed segment does not change. Another program may have changed it anyway, so the file at
-    /// its name is compared with the file that was read. No storage can compare and exchange in one
-    /// step, so this is done before the exchange and again after it.
+    /// its name is compared with the file that was read. No storage can compare and exchange files
+    /// in one step. The comparison is therefore made before the exchange and again after it.
     pub(super) fn replace(
         &self,
         name: SegmentName,
@@ -224,7 +225,7 @@ pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> Halt {
     }
 }
 
-/// A storage file as the output of a writer.
+/// Makes a storage file usable as the output of a writer.
 #[derive(Debug)]
 pub(super) struct StorageOutput(pub(super) Arc<dyn StorageFile>);
 

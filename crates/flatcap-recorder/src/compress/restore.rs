@@ -20,9 +20,9 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Replaces a sealed compressed segment with the raw one.
 ///
 /// # Errors
-/// The error has the step that failed and the error of the storage. The segment is unchanged, or it
-/// is raw and complete. If a temporary file stays, [`remove_leftovers`](super::remove_leftovers)
-/// removes it.
+/// The error contains the step that failed, and the error of the storage. The segment is unchanged,
+/// or it is raw and complete. If a temporary file stays,
+/// [`remove_leftovers`](super::remove_leftovers) removes it.
 pub fn restore_segment(
     job: &mut ReplaceJob<'_>,
     name: SegmentName,

@@ -1,4 +1,5 @@
-//! Compresses one segment and replaces it with the result. The decisions are made in other modules.
+//! Compresses one segment and replaces it with the result. Other modules decide which segments are
+//! compressed.
 
 use std::io;
 use std::sync::Arc;
@@ -21,25 +22,26 @@ use super::replacement::{
 
 /// Maximum ratio of stored to raw bytes at which compression is worthwhile (nine tenths).
 const STORED_RATIO_MAX: (u64, u64) = (9, 10);
-/// Number of raw bytes after which the ratio decides whether to continue.
+/// After this number of raw bytes, the ratio so far decides whether compression continues.
 const TRIAL_BYTES: u64 = 16 << 20;
 
-/// The parameters of compressing segments.
+/// The parameters for compressing segments.
 #[allow(missing_debug_implementations, reason = "a closure: nothing to show")]
 pub struct CompressJob<'a> {
-    /// The parameters of replacing the raw file.
+    /// The parameters for replacing the raw file.
     pub replace: ReplaceJob<'a>,
     /// Codecs and layouts of the sources.
     pub compression: &'a NamedSourceCompression,
-    /// Number of raw bytes per block. A longer frame gets a separate block.
+    /// Limit on the raw bytes per block. A frame that is longer than this limit gets a separate
+    /// block.
     pub block_bytes: usize,
 }
 
 /// Compresses a sealed segment and replaces it.
 ///
 /// # Errors
-/// The error has the step that failed and the error of the storage. The segment is unchanged, or it
-/// is compressed and complete. If a temporary file stays,
+/// The error contains the step that failed, and the error of the storage. The segment is unchanged,
+/// or it is compressed and complete. If a temporary file stays,
 /// [`remove_leftovers`](super::remove_leftovers) removes it.
 pub fn compress_segment(
     job: &mut CompressJob<'_>,
@@ -117,8 +119,8 @@ fn write(
     Ok(stored_bytes)
 }
 
-/// Returns the next frame, or `None` at the end. If the frame is damaged, returns the reason why
-/// the segment is left unchanged.
+/// Returns the next frame, or `None` at the end. If the frame is damaged or too long, returns the
+/// reason why the segment is left unchanged.
 fn next(reader: &mut SegmentReader) -> Result<Option<FrameLocation>, Halt> {
     let advance = reader.advance().map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed(READING, error),

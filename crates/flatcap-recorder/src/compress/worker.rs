@@ -1,5 +1,6 @@
 //! Compresses sealed segments during a recording. The worker's loop owns all state. The loop
-//! decides, and assigns segments to compressors. The caller provides the thread of the loop.
+//! decides when segments are compressed, and assigns them to compressors. The caller provides the
+//! thread of the loop.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,13 +25,14 @@ use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 use super::sealed_segments::{remove_leftovers, sealed_segments};
 
-/// Interval between two listings of the directory if no segment was announced, because other
-/// programs may have put segments there.
+/// Interval between two listings of the directory if no segment was announced. The listing finds
+/// segments that other programs have put there.
 const LIST_INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Minimum interval between two listings of the directory while segments wait, because the
-/// directory may contain thousands.
+/// Minimum interval between two listings of the directory while segments wait. The interval is
+/// needed because the directory may contain thousands of segments.
 const LIST_PAUSE_NS: u64 = 10 * NS_PER_S;
-/// The first pause after a failure. Each further pause is twice as long, up to `BACK_OFF_MAX_NS`.
+/// The first pause after a failure. After each further failure, the pause is twice as long, up to
+/// `BACK_OFF_MAX_NS`.
 const BACK_OFF_NS: u64 = NS_PER_S;
 /// Maximum pause after a failure.
 const BACK_OFF_MAX_NS: u64 = 600 * NS_PER_S;
@@ -44,7 +46,7 @@ pub struct CompressSettings {
     pub enabled: bool,
     /// Codecs and layouts of the sources.
     pub compression: NamedSourceCompression,
-    /// Number of raw bytes per block.
+    /// Limit on the raw bytes per block.
     pub block_bytes: usize,
     /// The budget of all threads together.
     pub budget: CompressionBudget,
@@ -168,8 +170,9 @@ impl CompressWorkerHandle {
         self.notify();
     }
 
-    /// Sets whether disk space is low. If so, segments are compressed with the guaranteed share at
-    /// once. This function never blocks, so any thread may call it often.
+    /// Sets whether disk space is low. If disk space is low, segments are compressed with the
+    /// guaranteed share without waiting. This function never blocks, so any thread may call it
+    /// often.
     pub fn set_urgent(&self, is_urgent: bool) {
         if self.signals.is_urgent.swap(is_urgent, Ordering::AcqRel) != is_urgent {
             self.notify();
@@ -213,8 +216,8 @@ impl CompressWorker {
         self.idle.join();
     }
 
-    /// Reads the newest settings and announcements. After a change of options, segments that saved
-    /// too little before are tried again.
+    /// Reads the newest settings and announcements. After a change of options, segments for which
+    /// compression saved too little are tried again.
     fn receive_settings(&mut self, now_ns: u64) {
         if !self.signals.has_update.swap(false, Ordering::AcqRel) {
             return;
@@ -250,8 +253,8 @@ impl CompressWorker {
         }
     }
 
-    /// Lists the directory and assigns segments as due. Returns the time at which to continue at
-    /// the latest.
+    /// Lists the directory and assigns segments, if this is due. Returns the latest time at which
+    /// the loop must continue.
     fn advance(&mut self, now_ns: u64) -> u64 {
         let is_enabled = self.settings.enabled && self.can_exchange;
         self.common.metrics.enabled.set(u64::from(is_enabled));

@@ -1,5 +1,5 @@
-//! Accepts connections. The CPU time is throttled until the user is known, and is then charged to
-//! the user.
+//! Accepts connections. Until the user of a connection is known, a separate throttle limits the CPU
+//! time for the connection. After that, the CPU time is charged to the user.
 
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::packet_socket::PacketConnection;
@@ -95,8 +95,8 @@ impl PushWorker {
         added.map(|()| payer)
     }
 
-    /// Closes the oldest connection without a client name if there are too many such connections.
-    /// If this payer has too many, closes the oldest of this payer.
+    /// If too many connections have no client name, closes the oldest of these connections. If this
+    /// payer has too many of them, closes the oldest one of this payer.
     fn displace_unnamed(&mut self, payer: Payer) {
         let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
         let own = || unnamed().filter(|(_, client)| client.payer() == payer);

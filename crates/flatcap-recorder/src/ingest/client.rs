@@ -80,7 +80,8 @@ impl ConnectedClient {
         let _unheard = self.connection.send(&message.encode(), None);
     }
 
-    /// Notifies the client that the samples of a lane that it handed over are in the recording.
+    /// A client has handed over a lane. Notifies the client that the samples of this lane are in
+    /// the recording.
     pub(super) fn tell_rescued(&self, run_id: u64, lane: u32) {
         // If the client misses the message, it hands the lane over again. The second rescue of a
         // lane adds nothing to the recording.

@@ -1,11 +1,11 @@
-//! The CPU budget of pushes, and the part of it that each user uses. The budget causes
-//! backpressure, because above it frames wait in the clients' lanes.
+//! The CPU budget of pushes, and the part of it that each user uses. If the budget is exceeded,
+//! frames wait in the lanes of the clients. This is the backpressure on applications.
 //!
 //! All work for pushes is charged. The work consists of connecting, registering, reading and
-//! verifying frames, and the recorders' work on these frames. Above the budget, the thread sleeps
-//! until the debt is paid. During the sleep, messages wait in their sockets and frames in their
-//! lanes. The user with the least recent use is served first. So users delay mostly themselves, and
-//! they delay others by at most one turn.
+//! verifying frames, and the recorders' work on these frames. If the budget is exceeded, the thread
+//! sleeps until the debt is paid. During the sleep, messages wait in their sockets and frames in
+//! their lanes. The user who has recently used the least CPU time is served first. So users delay
+//! mostly themselves, and they delay others by at most one turn.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,8 @@ use flatcap_os::throttle::Throttle;
 
 /// Maximum unused CPU time that can be used later in one burst.
 const BURST_NS: u64 = 20_000_000;
-/// Time by which a pause exceeds the debt. Without this time, a pause would follow each piece of
-/// work, and polling for work would use most of the budget.
+/// Duration that is added to each pause, beyond the time that pays the debt. Without this addition,
+/// a pause would follow each piece of work. Polling for work would then use most of the budget.
 const CREDIT_NS: u64 = 5_000_000;
 /// Interval at which the usage of all users is halved.
 const HALVING_NS: u64 = NS_PER_S;
@@ -27,8 +27,8 @@ const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// are dropped.
 const USERS_MAX: usize = 256;
 /// Divisor of the budget for connections of users who may not push, and for connections whose user
-/// is not known yet. These connections get 1/20, because they are not entitled to any of the
-/// budget.
+/// is not known yet. These connections get only 1/20 of the budget, because they have no claim to
+/// it.
 const STRANGERS_PART: u64 = 20;
 
 /// The account that work is charged to.
@@ -94,7 +94,7 @@ impl PushCpuBudget {
         with_credit(self.strangers.wait_ns(now_ns))
     }
 
-    /// Charges the CPU time that the thread has used since the last charge to a payer.
+    /// Charges a payer for the CPU time that the thread has used since the previous charge.
     pub(super) fn charge(&mut self, payer: Payer, thread_ns: u64, now_ns: u64) {
         let used_ns = self.take_used(thread_ns, now_ns);
         if payer == Payer::Stranger {
@@ -103,21 +103,22 @@ impl PushCpuBudget {
         self.add(payer, |usage| usage.recent_ns = usage.recent_ns.saturating_add(used_ns));
     }
 
-    /// Discards the CPU time that the thread has used since the last charge. Nobody is charged for
-    /// it.
+    /// Charges no payer for the CPU time that the thread has used since the previous charge. The
+    /// CPU time still counts towards the budget of all pushes.
     pub(super) fn charge_nobody(&mut self, thread_ns: u64, now_ns: u64) {
         self.take_used(thread_ns, now_ns);
     }
 
-    /// Records the number of bytes of a user that were queued for the recorders.
+    /// Records how many bytes of a user were queued for the recorders.
     pub(super) fn note_bytes(&mut self, uid: u32, bytes: u64) {
         if bytes > 0 {
             self.add(Payer::User(uid), |usage| usage.bytes = usage.bytes.saturating_add(bytes));
         }
     }
 
-    /// Charges the users for the recorders' work on pushed frames since the last call, in
-    /// proportion to their bytes. `recorders_ns` is the total CPU time of that work so far.
+    /// Charges the users for the recorders' work on pushed frames since the last call. Each user's
+    /// share is in proportion to the user's bytes. `recorders_ns` is the total CPU time of that
+    /// work so far.
     pub(super) fn charge_recorders(&mut self, recorders_ns: u64, now_ns: u64) {
         let used_ns = recorders_ns.saturating_sub(self.recorders_ns);
         if used_ns == 0 {
@@ -133,7 +134,7 @@ impl PushCpuBudget {
         }
     }
 
-    /// Records a pause of all work. Logs a warning if pushes have waited for long.
+    /// Records a pause of all work. Logs a warning if pushes have waited for a long time.
     pub(super) fn note_pause(&mut self, pause_ns: u64, now_ns: u64) {
         if !self.warning.note(pause_ns, now_ns) {
             return;
@@ -185,8 +186,8 @@ impl PushCpuBudget {
 }
 
 impl BudgetWarning {
-    /// Records a pause. Returns whether to warn, because pushes have waited for at least a tenth of
-    /// the last ten seconds. Warns at most once a minute.
+    /// Records a pause. Returns whether to warn that pushes have waited for at least a tenth of the
+    /// last ten seconds. Warns at most once a minute.
     fn note(&mut self, pause_ns: u64, now_ns: u64) -> bool {
         self.waited_ns = self.waited_ns.saturating_add(pause_ns);
         if now_ns.saturating_sub(self.begin_ns) < WINDOW_NS {

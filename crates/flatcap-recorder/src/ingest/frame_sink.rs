@@ -11,8 +11,9 @@ use super::source_pool::PushedSource;
 
 /// Minimum length of a frame of a lane in bytes, with an envelope and an empty checksum.
 const FRAME_BYTES_MIN: usize = 68;
-/// Minimum free space of the queue, in slabs. The frames of one lane slab fill at most this many
-/// slabs, even if a loss precedes each frame. The slab that was open before is included.
+/// Free space that the queue must have before a lane's slab is read, in slabs. The frames of one
+/// lane slab fill at most this many slabs, even if a loss precedes each frame. This number includes
+/// the slab that was open before the first frame.
 const QUEUE_SPACE_MIN: usize = LANE_SLAB_BYTES / FRAME_BYTES_MIN / RANGES_MAX + 2;
 
 /// Accepts verified frames and losses.
@@ -28,17 +29,18 @@ impl FrameSink {
         Self { producer, checksum }
     }
 
-    /// Returns whether the frames of a lane's slab can be queued. If not, the frames stay in the
-    /// lane, which is the larger buffer.
+    /// Returns whether the frames of a lane's slab can be queued. If there is no space, the frames
+    /// remain in the lane, which is the larger buffer.
     pub(super) fn has_space(&self) -> bool {
         self.producer.queue_space() >= QUEUE_SPACE_MIN
     }
 
-    /// Adds a frame of a source. Before it, adds the loss of the samples that are missing before
-    /// the frame.
+    /// Adds a frame of a source. If samples are missing before the frame, their loss is added
+    /// first.
     ///
-    /// The frame is put into a slab before its number counts as begun. If this process is killed in
-    /// between, the run does not account for the frame, but the lane still has it.
+    /// The frame is written to a slab before its sequence number counts as begun. If this process
+    /// is killed between these two steps, the run does not account for the frame. The lane then
+    /// still contains the frame.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
         self.lose(source, frame.missing, Causes::QueueFull);

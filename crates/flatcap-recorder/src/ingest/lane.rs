@@ -23,11 +23,11 @@ use super::user_rates::PushedAmount;
 
 /// Maximum number of slabs read from a lane per turn, so that other lanes get their turn.
 const SLABS_PER_TURN: u32 = 16;
-/// Maximum duration of a turn. The turn ends after the slab that exceeds it, because frames may be
-/// expensive to verify.
+/// Maximum duration of a turn. The turn ends after the slab that exceeds this duration. The limit
+/// is needed because frames may be expensive to verify.
 const TURN_NS: u64 = 2_000_000;
-/// After a lane has ended, at most this many times its number of slabs are read. So a client that
-/// continues to write does not keep the lane open.
+/// Limit on the slabs that are read after a lane has ended, as a multiple of the lane's slab count.
+/// So a client that continues to write does not keep the lane open.
 const LAST_ROUNDS_MAX: u32 = 2;
 
 /// A lane.
@@ -75,7 +75,7 @@ pub(super) enum LaneProgress {
     Defect(String),
 }
 
-/// The state shared by the reading of all lanes.
+/// The state that all lanes share while they are read.
 #[derive(Debug)]
 pub(super) struct LaneReading {
     pub(super) buffer: LaneBuffer,
@@ -105,7 +105,7 @@ impl Lane {
         })
     }
 
-    /// Returns the memory, for the client.
+    /// Returns the memory of the lane, which is passed to the client.
     pub(super) fn memory(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
@@ -157,8 +157,8 @@ impl Lane {
         let _stays = self.reader.set_wall_offset(&self.memory, wall_offset_ns);
     }
 
-    /// Marks the lane as ended, so that the client sees it. The lane is still read until it is
-    /// empty.
+    /// Marks the lane as ended, so that the client stops writing to it. The lane is still read
+    /// until it is empty.
     pub(super) fn end(&mut self) {
         if self.is_open() {
             let _stays = self.reader.set_flags(&self.memory, LaneFlags::ENDED);
@@ -206,8 +206,8 @@ impl Lane {
     }
 
     /// Ends the lane. Accounts for the samples that were begun but not passed on, and releases the
-    /// lane's sources and its memory. `causes` are the causes of samples that the client has not
-    /// counted as lost itself.
+    /// lane's sources and its memory. `causes` are the causes of the missing samples that the
+    /// client has not counted as lost.
     pub(super) fn finish(mut self, causes: Causes, sink: &mut FrameSink, pool: &mut SourcePool) {
         let now_ns = monotonic_ns();
         for account in self.reader.accounts(&self.memory).unwrap_or_default() {
@@ -250,8 +250,8 @@ fn pass(
 }
 
 impl LaneSource {
-    /// Makes the checks that the lane's reader cannot make. The number must be plausible, times
-    /// must not step back from the previous lane, and the payload must match the schema.
+    /// Makes the checks that the lane's reader cannot make. The sequence number must be plausible,
+    /// the time must not be before the source's last sample, and the payload must match the schema.
     fn check(
         &mut self,
         frame: &LaneFrame,
@@ -289,8 +289,9 @@ impl LaneSource {
     }
 }
 
-/// Returns a number that no sample of a lane can reach, because a thread begins fewer than one
-/// sample per nanosecond. This number bounds the loss that an invented sample number can cause.
+/// Returns a sequence number that no sample of a lane can reach. A thread begins fewer than one
+/// sample per nanosecond. If a client invents a sequence number, this bound limits the loss that
+/// the number causes.
 fn plausible_end(first_seq: u64, (begun_ns, now_ns): (u64, u64)) -> u64 {
     first_seq.saturating_add(now_ns.saturating_sub(begun_ns))
 }

@@ -36,7 +36,7 @@ pub struct LaneReceipt {
     receipts: Sender<RescuedLane>,
 }
 
-/// The result of a handed-over lane that does not wait any more.
+/// The result for a handed-over lane that no longer waits to be rescued.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RescuedLane {
     pub(super) client: u64,
@@ -51,13 +51,13 @@ pub(super) struct RescuedLane {
 pub struct LeftFrames {
     /// Complete, verified sample frames, in order.
     pub frames: Vec<Vec<u8>>,
-    /// The next sample number of each source, by its id in the lane. The client may have modified
-    /// these numbers.
+    /// For each source id in the lane, the sequence number of the next sample. The client may have
+    /// modified these sequence numbers.
     pub begun: BTreeMap<u16, u64>,
 }
 
 impl LaneReceipt {
-    /// Reports to the thread that reads pushed frames that the lane is rescued.
+    /// Tells the thread that reads pushed frames that the lane has been rescued.
     pub fn send(mut self) {
         self.rescued.is_rescued = true;
     }
@@ -72,8 +72,8 @@ impl Drop for LaneReceipt {
 }
 
 impl LeftLane {
-    /// Opens a lane of an earlier run that recorded to the directory in `own`. `uid` is the user of
-    /// the client.
+    /// Opens a lane of an earlier run. That run must have recorded to the data directory that the
+    /// lane header `own` names. `uid` is the user of the client.
     ///
     /// # Errors
     /// The memory is not a lane of such a run. The message names the reason.

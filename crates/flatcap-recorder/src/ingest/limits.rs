@@ -7,18 +7,18 @@ use flatcap_lane::{
 /// Size of a lane's slab in bytes. These slabs are as large as the recorder's own slabs, so that
 /// the largest lane does not exceed the maximum number of slabs.
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
-/// Memory in bytes that the recorder needs for a pushed source in addition to its schema. The
-/// memory is for counters, a loss list, names and labels, and is rounded up.
+/// Memory that the recorder needs for a pushed source in addition to the copies of its schema and
+/// names, in bytes. This memory is used for counters and a list of losses. The size is rounded up.
 const SOURCE_BYTES_MIN: u64 = 8 << 10;
-/// Number of copies of a source's schema in memory. There is one in the run, one in the client, and
-/// the others are in the plans and headers of two recorders.
+/// Number of copies of a source's schema in memory. One copy is in the run and one is in the
+/// client. The other copies are in the plans and headers of two recorders.
 const SCHEMA_COPIES: u64 = 6;
 
 /// Each user may use at most 1 / `USER_SHARE` of the resources that applications share. Shared
 /// resources are clients, lanes, memory, sources of the run and their descriptions.
 pub(super) const USER_SHARE: u64 = 2;
-/// Maximum number of lanes of killed runs that wait to be rescued. The service manager stores as
-/// many. Each user may have at most 1 / `USER_SHARE` of these lanes.
+/// Maximum number of lanes of killed runs that wait to be rescued. The service manager can store
+/// the same number of lanes. Each user may have at most 1 / `USER_SHARE` of these lanes.
 pub const LEFT_LANES_MAX: usize = 4096;
 /// Size of a descriptor in bytes without its schema, its names and the client's labels. The size
 /// includes the labels that come from the kernel, and is rounded up.
@@ -53,8 +53,8 @@ pub struct PushLimits {
     pub run_sources: u64,
 }
 
-/// The resources of a run that pushed sources use. A source uses them until the run ends, because
-/// each segment describes it.
+/// The resources of a run that pushed sources use. A source uses its resources until the run ends,
+/// because each segment of the run describes the source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DescribedSources {
     pub(super) bytes: u64,
@@ -96,7 +96,7 @@ impl DescribedSources {
     /// one user.
     ///
     /// # Errors
-    /// The message names the limit that is exceeded, and the key that raises it.
+    /// The message states which limit is exceeded, and how to raise it or use less.
     pub(super) fn check(self, of_user: Self, limits: &PushLimits) -> Result<(), String> {
         let (who, sum, parts) = if of_user.is_within_share(limits, 1) {
             ("all users", self, 1)

@@ -14,7 +14,7 @@ pub enum PayloadVerification {
     All,
     /// The first payload of each source in each lane.
     First,
-    /// No payload. Readers check each access anyway.
+    /// No payload. Readers check each access to a payload even without this verification.
     None,
 }
 
@@ -115,8 +115,8 @@ mod tests {
     const LINES: u16 = 4;
     const TEXT: u16 = 12;
 
-    /// Returns a payload of `count` log lines. If `shared` is set, all lines refer to one string of
-    /// that many bytes. Otherwise, each line has a separate string.
+    /// Returns a payload of `count` log lines. If `shared` is `Some(n)`, all lines refer to one
+    /// string of about `n` bytes. Otherwise, each line has a separate string.
     fn lines(count: usize, shared: Option<usize>) -> Vec<u8> {
         let mut builder = FlatBufferBuilder::new();
         let text = shared.map(|bytes| builder.create_string(&"\u{20ac}".repeat(bytes / 3)));

@@ -8,11 +8,11 @@ use flatcap_os::clock::NS_PER_S;
 
 use super::cpu_budget::Payer;
 
-/// Time after a logged refusal during which further refusals of the same user and kind are counted
-/// but not logged.
+/// After a logged refusal, further refusals of the same user and kind are counted but not logged
+/// for this time.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of pairs of user and kind. Refusals of further pairs are not logged during the
-/// interval.
+/// Maximum number of recorded pairs of user and kind of refusal. Refusals of further pairs are not
+/// logged during the interval.
 const ENTRIES_MAX: usize = 64;
 
 /// The recently logged refusals.
@@ -28,8 +28,9 @@ struct LoggedRefusal {
 }
 
 impl RefusalLog {
-    /// Returns whether to log a refusal. If so, returns the number of refusals of the same user and
-    /// kind that were not logged before. If it is not to be logged either, returns `None`.
+    /// Returns `Some` if a refusal must be logged. The value is the number of refusals of the same
+    /// user and kind that were not logged since the previous log line. Returns `None` if the
+    /// refusal must not be logged.
     pub(super) fn note(&mut self, payer: Payer, code: PushErrorCode, now_ns: u64) -> Option<u64> {
         let key = (payer, code as u32);
         let is_recent = |entry: &LoggedRefusal| now_ns.saturating_sub(entry.logged_ns) < INTERVAL_NS;

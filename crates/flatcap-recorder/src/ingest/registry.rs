@@ -1,5 +1,5 @@
-//! The registry of clients with their lanes and sources. The registry answers the requests of the
-//! clients.
+//! The registry of clients with their lanes and sources. The registry replies to the requests of
+//! the clients.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -50,13 +50,13 @@ pub(super) struct ClientRegistry {
 /// The settings of a registry.
 pub(super) struct RegistrySettings {
     pub(super) limits: PushLimits,
-    /// The header of each lane, except its number, its user and its slabs.
+    /// The header of each lane, except the lane's number, user and slabs.
     pub(super) lane_header: LaneHeader,
     pub(super) target: Box<dyn PushTarget>,
     pub(super) metrics: Arc<PushMetrics>,
 }
 
-/// The answer to a request.
+/// The result of handling a request.
 pub(super) enum RequestAnswer {
     /// A reply.
     Reply(PushReply),
@@ -68,12 +68,12 @@ pub(super) enum RequestAnswer {
     Later(PushRequest),
 }
 
-/// A refused request, as the code of the reply and a message for people.
+/// The refusal of a request. It consists of the code for the reply and of a message for people.
 pub(super) struct RequestRefusal(pub(super) PushErrorCode, pub(super) String);
 
 type Answered = Result<RequestAnswer, RequestRefusal>;
 
-/// The times at which a request is handled, in nanoseconds.
+/// The time at which a request is handled, with the offset of the wall clock, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RequestTime {
     pub(super) mono_ns: u64,
@@ -97,8 +97,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Answers a request of a client. The caller has checked that the client has sent the right
-    /// number of descriptors.
+    /// Handles a request of a client, and returns the reply. The caller has checked that the client
+    /// has sent the right number of descriptors.
     pub(super) fn answer(
         &mut self,
         id: u64,
@@ -345,8 +345,8 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Resume))
     }
 
-    /// Notifies the clients of the rescue of lanes that they handed over. If a client still writes
-    /// to its lane, the rest of the lane follows later, and then the client is notified.
+    /// Notifies each client whose handed-over lane has been rescued. If a client still writes to
+    /// its lane, the client is notified only after the rest of the lane has been rescued.
     pub(super) fn pass_on_receipts(&mut self) {
         for RescuedLane { client, uid, resumption, is_rescued } in self.receipts.1.try_iter() {
             if let Some(waiting) = self.left_of.get_mut(&uid) {
@@ -424,8 +424,9 @@ impl ClientRegistry {
     }
 }
 
-/// Checks that one more of something is within the limit for all users and within the share of one
-/// user. `taken` has the number for all users and the number for this user.
+/// Checks that one more client or lane is within the limit for all users, and within the share of
+/// one user. The parameter `taken` contains the current count for all users and the current count
+/// for this user.
 fn check_share(what: &str, key: &str, taken: (usize, usize), most: usize) -> Result<(), RequestRefusal> {
     let (of_all, of_user) = taken;
     let (who, taken, most) = if of_all >= most {

@@ -9,12 +9,13 @@ use flatcap_metrics::SourceMetrics;
 use super::limits::{DescribedSources, PushLimits};
 use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
 
-/// Maximum number of processes of a source that a label distinguishes. All further processes of the
-/// run share sources without the label, because a program that restarts all the time must not use
-/// up the ids.
+/// Maximum number of processes of a source that are distinguished by a label. All further processes
+/// of the run share sources without the label, because a program that restarts all the time must
+/// not use up the ids.
 const PROCESSES_MAX: usize = 32;
-/// Minimum time before a lane continues the source of another lane, so that the lane's clock cannot
-/// be before the last sample. The value is the maximum time by which a sample may be in the future.
+/// Minimum time before a lane continues the source of another lane. It ensures that no sample of
+/// the lane is earlier than the source's last sample. The value equals the limit on how far in the
+/// future a sample's time may be.
 const PAUSE_MIN_NS: u64 = 1_000_000;
 
 /// A pushed source of the recording.
@@ -24,9 +25,9 @@ pub(super) struct PushedSource {
     pub(super) counters: Arc<SourceMetrics>,
     /// The process that the source belongs to, or `None` if processes share the source.
     pub(super) process: Option<i32>,
-    /// Number of the next sample.
+    /// Sequence number of the next sample.
     pub(super) next_seq: u64,
-    /// Begin of the source's last sample, in monotonic nanoseconds.
+    /// Start of the source's last sample, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
 }
 
@@ -55,11 +56,11 @@ struct SourceHistory {
 
 impl SourcePool {
     /// Chooses the source for a lane of a user. Tries the descriptions of the source from the most
-    /// labels to the fewest. Chooses the first one for which a source is unused, or for which the
-    /// user's share allows a new source.
+    /// labels to the fewest. Chooses the first description for which there is an unused source, or
+    /// for which the user's share allows a new source.
     ///
     /// # Errors
-    /// The message names the limit that was reached, and the key that raises it.
+    /// The message states the limit that was reached, and how to raise it or use less.
     pub(super) fn choose(
         &mut self,
         registered: &RegisteredSource,
@@ -82,7 +83,7 @@ impl SourcePool {
     }
 
     /// Returns the resources of all sources, and the resources of the sources of this user. Both
-    /// include one more source of the user.
+    /// values include one additional source of this user.
     fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
         let (mut of_all, mut of_user) = (self.described, self.described_of(uid));
         of_all.add(described);
@@ -131,7 +132,7 @@ impl SourcePool {
         self.known.entry(Arc::clone(setup)).or_default().processes.extend(process);
     }
 
-    /// Returns the source of a lane that has ended to the pool.
+    /// After a lane has ended, returns its source to the pool.
     pub(super) fn give_back(&mut self, setup: Arc<SourceSetup>, source: PushedSource) {
         self.known.entry(setup).or_default().free.push(source);
     }
@@ -193,8 +194,8 @@ mod tests {
         assert_eq!(pool.process_label(&orders, Some(1)), Some(1), "a known one keeps its label");
     }
 
-    /// A simulated application that is restarted repeatedly. The application has this number of
-    /// threads and this size of its schema.
+    /// A simulated application that is restarted repeatedly. It has this number of threads, and a
+    /// schema of this size.
     struct RestartedApplication {
         uid: u32,
         threads: usize,

@@ -18,14 +18,15 @@ const LABEL_BYTES_MAX: usize = 255;
 const OWN_LABELS: [&str; 5] = ["client", "uid", "executable", "cgroup", PROCESS_LABEL];
 const PROCESS_LABEL: &str = "pid";
 
-/// Labels of a source whose description omits the instance of the application.
+/// Labels that remain if the description of a source does not identify the instance of the
+/// application.
 const PROGRAM_LABELS: [&str; 3] = ["client", "uid", "executable"];
-/// Labels of a source whose description omits everything that an application can change between two
-/// starts.
+/// Labels that remain if the description of a source omits all labels that an application can
+/// change between two starts.
 const USER_LABELS: [&str; 2] = ["client", "uid"];
 
 /// The description of a source, independent of the process and the thread that pushes it. Lanes
-/// with the same description may use one source of the recording one after the other.
+/// with the same description may use the same source of the recording, one lane after another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SourceSetup {
     uid: u32,
@@ -42,8 +43,8 @@ pub(super) struct SourceIdentity {
     pub(super) setup: Arc<SourceSetup>,
     /// The process id in the source's label, or `None` if the source has no such label.
     pub(super) process: Option<i32>,
-    /// New sources get this description only while the user has used at most 1 / `parts` of its
-    /// share.
+    /// A new source gets this description only while its user has used at most 1 / `parts` of the
+    /// user's share of the limits.
     pub(super) parts: u64,
 }
 
@@ -51,24 +52,25 @@ pub(super) struct SourceIdentity {
 #[derive(Debug, Clone)]
 pub(super) struct RegisteredSource {
     pub(super) setup: Arc<SourceSetup>,
-    /// The same setup with fewer labels. The first one lacks the instance, and the second one lacks
-    /// everything that an application can change between two starts.
+    /// The setup of this source with fewer labels, in two versions. The first version does not
+    /// identify the instance of the application. The second version lacks all labels that an
+    /// application can change between two starts.
     pub(super) reduced: [Arc<SourceSetup>; 2],
     /// The resources that the description uses in each segment.
     pub(super) described: DescribedSources,
-    /// The verifier of payloads. All lanes of the client share it, and one thread reads them.
-    /// `None` if the source is opaque.
+    /// The verifier of payloads. All lanes of the client share the verifier, and one thread reads
+    /// these lanes. `None` if the source is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
-    /// Memory of the description in bytes. The description needs the same memory again when it
-    /// becomes a source of the run.
+    /// Memory of the description in bytes. When the source becomes part of the run, its description
+    /// needs this amount of memory a second time.
     pub(super) bytes: u64,
 }
 
 impl RegisteredSource {
-    /// Returns the possible descriptions of the source. The first one is the full description for a
-    /// process with this id, and each further one has fewer labels. With fewer labels, more starts
-    /// of an application share a source. So an application can be started any number of times
-    /// although ids are never reused.
+    /// Returns the possible descriptions of the source. The first one is complete and contains this
+    /// process id, and each further one has fewer labels. A description with fewer labels lets more
+    /// starts of an application share a source. So an application can be started any number of
+    /// times, although source ids are never reused.
     pub(super) fn identities(&self, process: Option<i32>) -> [SourceIdentity; 4] {
         let [of_program, of_user] = &self.reduced;
         let identity = |setup: &Arc<SourceSetup>, process, parts| SourceIdentity {
@@ -96,7 +98,7 @@ impl SourceSetup {
         })
     }
 
-    /// Adds the identity of the client, which the kernel reports, to a registration.
+    /// Adds the client's identity, as reported by the kernel, to a registration.
     pub(super) fn new(
         registration: SourceRegistration,
         schema: Vec<u8>,

@@ -1,18 +1,18 @@
-//! Limits how often applications fire triggers, because each firing writes a mark and keeps a
+//! Limits how often applications fire triggers. Each trigger writes a mark and preserves a time
 //! window of the ring.
 
 use std::collections::BTreeMap;
 
 use flatcap_os::clock::NS_PER_S;
 
-/// Minimum time between two triggers of a program of a user, whatever the number of the program's
-/// processes.
+/// Minimum time between two triggers of one program of one user. All processes of the program share
+/// this limit.
 const INTERVAL_NS: u64 = NS_PER_S;
-/// Maximum number of triggers that all programs of a user fire in that time, because a user can
-/// have any number of programs.
+/// Maximum number of triggers per `INTERVAL_NS` from all programs of a user, because a user can run
+/// any number of programs.
 const TRIGGERS_OF_USER_MAX: usize = 4;
 
-/// The triggers of the last second.
+/// The triggers that applications fired in the last second.
 #[derive(Debug, Default)]
 pub(super) struct TriggerLimits {
     last_ns: BTreeMap<(u32, String), u64>, // by user and program
@@ -22,7 +22,7 @@ impl TriggerLimits {
     /// Checks whether a program of a user may fire a trigger now.
     ///
     /// # Errors
-    /// The application may not fire a trigger now. The message names the reason.
+    /// The application is not allowed to fire a trigger now. The message names the reason.
     pub(super) fn permit(&mut self, uid: u32, program: &str, now_ns: u64) -> Result<(), String> {
         self.last_ns.retain(|_, last_ns| now_ns.saturating_sub(*last_ns) < INTERVAL_NS);
         let programs = || self.last_ns.keys().filter(|(user, _)| *user == uid).map(|(_, program)| program);

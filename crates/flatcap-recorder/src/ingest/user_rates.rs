@@ -1,4 +1,4 @@
-//! The rate limit of each user. The amount that the user has pushed is checked against the limits
+//! The rate limit of each user. The amount of data that each user pushes is checked against limits
 //! per second.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use flatcap_os::throttle::Throttle;
 
 use super::limits::PushLimits;
 
-/// Maximum unused time that a user can use later in one burst.
+/// Maximum time over which the unused rate of a user accumulates for one burst.
 const BURST_NS: u64 = NS_PER_S;
 /// Maximum number of users with accounts. Beyond this number, accounts without debt are dropped.
 const USERS_MAX: usize = 64;
@@ -18,7 +18,7 @@ const FRAMES_KEY: &str = "user_frames_per_second";
 /// Minimum interval between two warnings about the same user.
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
 
-/// The amount read from a lane.
+/// The amount of data read from a lane.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct PushedAmount {
     pub(super) bytes: u64,
@@ -49,8 +49,8 @@ impl UserRates {
         }
     }
 
-    /// Returns whether more may be read for a user. If not, logs a warning, at most once a minute
-    /// per user.
+    /// Returns whether the recorder may read more data of a user. If the user has exceeded a limit,
+    /// logs a warning, at most once a minute per user.
     pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
         let Some(account) = self.users.get_mut(&uid) else { return true };
         let Some(key) = account.exceeded(now_ns) else { return true };
@@ -114,7 +114,8 @@ mod tests {
         UserRates::new(&PushLimits { user_bytes_per_second: bytes, user_frames_per_second: frames, ..LIMITS })
     }
 
-    /// Returns the number of bytes read in an interval for a user that always has more data.
+    /// Returns the number of bytes that may be read in an interval if the user always has more
+    /// data.
     fn read_in(rates: &mut UserRates, uid: u32, from_ns: u64, to_ns: u64) -> u64 {
         let amount = PushedAmount { bytes: 1000, frames: 10 };
         let mut read = 0;

@@ -1,4 +1,4 @@
-//! The events that the thread waits for. Each event has a number.
+//! The events that the thread waits for. Each event has an id in the set of ready events.
 
 /// An event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub(super) enum Wakeup {
 }
 
 impl Wakeup {
-    /// Returns the number of the event in a [`ReadySet`].
+    /// Returns the id of the event in a [`ReadySet`].
     pub(super) const fn number(self) -> u64 {
         match self {
             Self::Stop => 0,

@@ -32,17 +32,18 @@ use super::wakeup::Wakeup;
 /// Interval between two reads of the lanes after `IDLE_AFTER_NS` without new frames.
 pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
-/// Maximum number of requests of a client answered per turn, so that other clients get their turn.
+/// Maximum number of requests answered for one client per turn, so that other clients also get a
+/// turn.
 const REQUESTS_PER_TURN: usize = 16;
-/// Maximum number of wall offsets that samples may be stamped with. The offsets are those after the
-/// last 64 changes of the wall clock.
+/// Maximum number of wall offsets that the stamps of samples may be based on. The offsets are those
+/// after the last 64 changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
-/// Time at the end for frames that are being written. Writing a frame takes less than a microsecond
-/// unless its thread is not running.
+/// Time to wait, when the thread stops, for frames that clients are still writing. A client writes
+/// a frame in less than a microsecond, unless the writing thread is not running.
 const LAST_FRAMES_NS: u64 = 10_000_000;
 /// Maximum time to wait for the last frames if the recorder does not keep up.
 const STOP_MAX_NS: u64 = 3 * NS_PER_S;
-/// Interval between two attempts during `STOP_MAX_NS`.
+/// Interval between two attempts to read the last frames, until `STOP_MAX_NS` has passed.
 const STOP_INTERVAL_NS: u64 = 1_000_000;
 
 /// The settings of the thread.
@@ -57,7 +58,8 @@ pub struct PushWorkerSettings {
     pub check: PayloadVerification,
     /// Interval between two reads of the lanes, in nanoseconds.
     pub drain_ns: u64,
-    /// The header of each lane, except its number, its user and its slabs.
+    /// The header of each lane, without the fields that differ between lanes: number, user and
+    /// slabs.
     pub lane_header: LaneHeader,
     /// Queues the frames for the recorder.
     pub producer: SlabProducer,
@@ -69,8 +71,8 @@ pub struct PushWorkerSettings {
     pub cpu_basis_points: u32,
     /// The counters of pushes.
     pub metrics: Arc<PushMetrics>,
-    /// The counters of the recorders. One of the counters is the recorders' CPU time for pushed
-    /// frames.
+    /// The counters of the recorders. One of the counters is the CPU time that the recorders use
+    /// for pushed frames.
     pub recorders: Vec<Arc<PushMetrics>>,
 }
 
@@ -100,7 +102,7 @@ pub struct PushWorker {
     is_contended: bool,                // the budget did not suffice for the last turn
     is_lanes_turn: bool,               // lanes are read before requests are answered
     /// Requests that could not be answered yet. The connections of these requests are not in
-    /// `ready`, because packets after such a request must wait.
+    /// `ready`, because later packets of the same client must wait.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }
@@ -253,8 +255,8 @@ impl PushWorker {
         }
     }
 
-    /// Charges the recorders' CPU time for pushed frames and the CPU time for closing connections.
-    /// Returns the time for which all work must pause, in nanoseconds.
+    /// Charges the CPU time that the recorders used for pushed frames, and the CPU time for closing
+    /// connections. Returns the time for which all work must pause, in nanoseconds.
     fn charge_recorders(&mut self) -> u64 {
         let used_ns: u64 = self.recorders.iter().map(|metrics| metrics.recorder_ns.get()).sum();
         let now_ns = monotonic_ns();

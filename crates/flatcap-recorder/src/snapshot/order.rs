@@ -17,13 +17,13 @@ const REQUESTS_MAX: usize = 64;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotOrder {
-    /// The second part of the directory's name, which follows the time. The name is the rule's
-    /// name, or what a person wrote. Characters that do not belong in a file name are replaced.
+    /// The second part of the directory's name, which follows the time. The second part of the
+    /// directory's name, after the time. Characters that do not belong in a file name are replaced.
     pub name: String,
     /// The rule that fired, or `None` if a person or a signal requested the snapshot.
     pub rule: Option<String>,
     /// The user whose application requested the snapshot, or `None` if a rule, a person or a signal
-    /// did. Requests of users are not joined with others, so that each keeps its name.
+    /// did. A request of a user is joined only with requests of the same user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
     /// The reason, written for people. The reason is the condition of the rule, or the text of
@@ -31,7 +31,7 @@ pub struct SnapshotOrder {
     pub reason: String,
     /// The expressions of the rule and their values, as strings.
     pub values: Vec<(String, String)>,
-    /// The logs of the host that are attached to the snapshot for its window.
+    /// The host's logs whose entries in the window are attached to the snapshot.
     pub capture: Vec<HostLog>,
     /// The time at which the snapshot was requested or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
@@ -56,7 +56,7 @@ pub enum OrderError {
     /// The run is ending.
     #[error("the recorder is stopping; nothing more is kept")]
     Ending,
-    /// The request is not on disk. The snapshot is tried again at the end of its window, but if the
+    /// The request is not on disk. The snapshot is tried again at the end of its window. If the
     /// process is killed before then, the snapshot is lost.
     #[error("cannot begin the directory of a snapshot, which is tried again at the end of its window: {0}")]
     NotWritten(String),
@@ -120,10 +120,10 @@ impl SnapshotRequests {
 }
 
 impl SnapshotHandle {
-    /// Requests a snapshot. If its window overlaps the window of an unfinished snapshot of the same
-    /// user, that snapshot is extended instead. `reply` receives the name of the snapshot once the
-    /// request is on disk and survives a kill. On failure `reply` receives the error. `reply` is
-    /// called on the snapshot thread, or at once if the request is refused.
+    /// Requests a snapshot. If the window of the request overlaps the window of an unfinished
+    /// snapshot of the same user, that snapshot is extended instead. `reply` receives the name of
+    /// the snapshot once the request is on disk and survives a kill. On failure `reply` receives
+    /// the error. `reply` is called on the snapshot thread, or at once if the request is refused.
     ///
     /// # Errors
     /// `Busy` or `Ending`. No snapshot is taken.
@@ -161,7 +161,7 @@ impl SnapshotHandle {
     /// killed. The caller must have recovered the segments of these runs in the ring.
     ///
     /// # Errors
-    /// `Busy` or `Ending`. The next start completes the snapshots.
+    /// `Busy` or `Ending`. In both cases, the next start of the recorder completes the snapshots.
     pub fn complete_interrupted(&self) -> Result<(), OrderError> {
         self.send(SnapshotRequest::CompleteInterrupted)
     }
@@ -170,7 +170,8 @@ impl SnapshotHandle {
     /// caller must have recovered the run's segments in the ring.
     ///
     /// # Errors
-    /// `Busy` or `Ending`. The samples stay in the ring only until they leave its window.
+    /// `Busy` or `Ending`. The samples of that run stay in the ring only until they are older than
+    /// the ring's window.
     pub fn keep_run(&self, run_id: u64) -> Result<(), OrderError> {
         self.send(SnapshotRequest::KeepRun(run_id))
     }

@@ -6,16 +6,17 @@ use flatcap_os::host_log::{HostLog, LogWindow};
 use super::order::{OrderId, SnapshotOrder};
 use super::ring_segment::RingSegment;
 
-/// Maximum length of the window of joined requests, in nanoseconds. The maximum is an hour before a
-/// firing, plus the longest episode after the firing. A request that would exceed this length gets
-/// a separate snapshot, so that each snapshot is completed at some time.
+/// Maximum length of the window of joined requests, in nanoseconds. This is enough for an hour
+/// before a rule fires, plus the longest episode after that. A request that would exceed this
+/// length gets a separate snapshot. Otherwise further requests could postpone the completion of the
+/// snapshot forever.
 const JOINED_NS_MAX: u64 = 4_200_000_000_000;
-/// Maximum number of attempts to copy a window. There are several, because a disk may be full or
-/// fail only temporarily.
+/// Maximum number of attempts to copy a window. Several attempts are made, because a failure may be
+/// temporary, such as a full disk.
 const COPY_ATTEMPTS_MAX: u32 = 6;
-/// Time from the first attempt to the second, in nanoseconds. Each further delay is twice as long,
-/// so the last attempt is 31 s after the first. During this time, segments that the ring has
-/// removed stay in memory.
+/// Time from the first attempt to the second, in nanoseconds. Each further delay is twice as long
+/// as the one before, so the last attempt is 31 s after the first. During this time, segments that
+/// the ring has removed stay in memory.
 const COPY_RETRY_NS: u64 = 1_000_000_000;
 
 /// A snapshot whose window has not ended or is not copied yet.
@@ -32,7 +33,8 @@ pub(super) struct PendingSnapshot {
     pub(super) wall_offset_ns: i64,
     /// The window in monotonic nanoseconds, with both ends included.
     pub(super) window: (u64, u64),
-    /// Open segments, which stay readable if the ring removes them before the window is copied.
+    /// Open files of segments. The files stay readable if the ring removes their segments before
+    /// the window is copied.
     pub(super) held: Vec<RingSegment>,
     /// The failed attempts to copy the window.
     pub(super) failed: FailedAttempts,
@@ -77,7 +79,7 @@ impl PendingSnapshot {
         HostLog::ALL.iter().copied().filter(is_wanted)
     }
 
-    /// Returns the window on both clocks.
+    /// Returns the window in monotonic time and in wall time.
     pub(super) fn log_window(&self) -> LogWindow {
         let wall_ns = |mono_ns: u64| self.wall_offset_ns.wrapping_add_unsigned(mono_ns);
         LogWindow { wall_ns: (wall_ns(self.window.0), wall_ns(self.window.1)), mono_ns: self.window }

@@ -19,14 +19,16 @@ pub(super) const REQUEST_NAME: &str = "request.json";
 pub(super) const KEEP_NAME: &str = "keep";
 /// Suffix of a directory whose snapshot is not complete yet.
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
-/// Maximum number of characters of a request's name in a directory name.
+/// Maximum number of characters that a directory name takes from the name of a request.
 const NAME_CHARS_MAX: usize = 48;
-/// Maximum length of the text of a marker, in bytes. The limit is the same as for marks of people.
+/// Maximum length of the text of a marker, in bytes. The limit is the same as for marks that people
+/// write.
 const MARKER_BYTES_MAX: usize = 4096;
 /// Maximum length of a file that is read, in bytes. A description is far shorter.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The description of a complete snapshot. Fields are only ever added.
+/// The description of a complete snapshot. Later versions may add fields, but never remove or
+/// change them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotRecord {
@@ -52,16 +54,16 @@ pub struct SnapshotRecord {
     pub samples: u64,
     /// Number of samples in the window that the ring had lost.
     pub lost: u64,
-    /// Whether the ring had the whole window.
+    /// Whether the ring contained the whole window.
     pub complete: bool,
-    /// All requests. There are several if windows overlapped.
+    /// All requests. A snapshot has several requests if their windows overlapped.
     pub orders: Vec<SnapshotOrder>,
-    /// The logs of the host that were to be attached.
+    /// The logs of the host that were requested as attachments.
     pub logs: Vec<CapturedLog>,
 }
 
 impl SnapshotRecord {
-    /// Returns the text of the marker at the time of the request.
+    /// Returns the text of the marker that is set at the time of the request.
     pub(super) fn marker_text(&self) -> String {
         let mut text = match &self.rule {
             // Use the same text as the recorder's marker of the firing.
@@ -79,14 +81,14 @@ impl SnapshotRecord {
 pub struct CapturedLog {
     /// The kind of the log.
     pub log: HostLog,
-    /// Name of the attachment; `None` if it is not attached.
+    /// Name of the attachment, or `None` if the log is not attached.
     pub attachment: Option<String>,
     /// The reason why the log is not attached.
     pub error: Option<String>,
 }
 
-/// The requests for which a directory was begun. With this file and the ring, the next start can
-/// complete the snapshot.
+/// The requests of a snapshot that has a directory but is not complete yet. With this file and the
+/// ring, the next start can complete the snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct SnapshotRequestFile {
@@ -96,7 +98,8 @@ pub(super) struct SnapshotRequestFile {
     pub(super) orders: Vec<SnapshotOrder>,
 }
 
-/// Returns the directory name for a request, which has the time of the request and its name.
+/// Returns the directory name for a request. The name consists of the time and the name of the
+/// request.
 pub(super) fn directory_name(order: &SnapshotOrder, fired_wall_ns: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(fired_wall_ns)).unwrap_or_default();
     let name: String = order

@@ -42,7 +42,7 @@ pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingS
 }
 
 /// Returns whether the segments are consecutive. A segment may be missing, because the ring may
-/// have removed some of them before the end of a long window.
+/// have removed it before the end of a long window.
 pub(super) fn follow_each_other(segments: &[RingSegment]) -> bool {
     let mut pairs = segments.iter().zip(segments.iter().skip(1));
     pairs.all(|(before, next)| next.name.number == before.name.number + 1)

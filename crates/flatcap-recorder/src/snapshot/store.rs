@@ -1,5 +1,5 @@
-//! The directories of snapshots. This module creates, lists and removes the directories, and gives
-//! them their final names.
+//! The directories of snapshots. This module creates, lists and removes the directories of
+//! snapshots, and gives them their final names.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -85,13 +85,13 @@ pub struct ListedSnapshot {
     pub name: String,
     /// The description of the snapshot.
     pub record: SnapshotRecord,
-    /// Disk space that it occupies, in bytes.
+    /// Disk space that the snapshot occupies, in bytes.
     pub bytes: u64,
-    /// Whether it is marked as kept.
+    /// Whether the snapshot is marked as kept.
     pub is_kept: bool,
 }
 
-/// Limits of all snapshots together. The oldest snapshots are removed to keep these limits.
+/// Limits of all snapshots together. To satisfy these limits, the oldest snapshots are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotLimits {
     /// Maximum total size of all snapshots, in bytes.

@@ -1,5 +1,5 @@
-//! Tests of snapshots on a simulated disk that crashes at any operation. A snapshot is complete or
-//! does not exist, and the next start completes it.
+//! Tests of snapshots on a simulated disk that crashes at any operation. After a crash, a snapshot
+//! is either complete or does not exist yet. The next start completes an interrupted snapshot.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -33,9 +33,9 @@ const POWER_CUTS: u64 = 3;
 /// The window of the tests, which is in the second and third of three segments.
 const WINDOW: (u64, u64) = (1_150, 1_250);
 
-/// A simulated disk that emulates directories, because it does not support them. A directory is a
-/// file whose name also contains the prefix of the names of its files, so that renaming the
-/// directory is one operation.
+/// Emulates directories on a simulated disk that has none. One file represents each directory. The
+/// name of this file contains the directory's name and a prefix, with which the names of the
+/// directory's files begin. So one rename renames the directory.
 #[derive(Debug)]
 struct SimulatedFolder(SimulatedStorage);
 
@@ -54,7 +54,7 @@ impl SimulatedFolder {
     }
 }
 
-/// Returns the name of a directory, and the prefix of the names of its files.
+/// Returns the name of a directory, and the prefix with which the names of its files begin.
 fn parts(entry: &str) -> Option<(&str, &str)> {
     entry.strip_prefix("dir:")?.split_once(':')
 }
@@ -271,7 +271,7 @@ fn order(first_mono_ns: u64, last_mono_ns: u64) -> SnapshotOrder {
     }
 }
 
-/// Takes a snapshot of the window, as a run that is not killed does. The disk may crash.
+/// Takes a snapshot of the window in the same way as a run that is not killed. The disk may crash.
 fn keep(disk: &SimulatedStorage, ring: &SimulatedStorage) {
     keep_after(disk, ring, |_| {});
 }
@@ -323,7 +323,7 @@ fn expected() -> BTreeMap<u16, Vec<u64>> {
     BTreeMap::from([(0, of_first.collect()), (1, of_second.collect())])
 }
 
-/// Checks that there is a complete snapshot or none. Returns whether there is one.
+/// Checks that there is a complete snapshot or none. Returns whether a snapshot exists.
 fn assert_whole(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };

@@ -16,11 +16,11 @@ use flatcap_stream::SliceFramer;
 
 use super::ring_segment::{RingSegment, open};
 
-/// Number of raw bytes per write. The bytes of a write become one compressed block.
+/// Number of uncompressed bytes per write. The bytes of a write become one compressed block.
 const WRITE_BYTES: usize = 1 << 20;
 /// Number of segments searched for the first sample of each source. The searched segments are the
-/// one that was open at the begin of the window, and the next one. If they have no sample of a
-/// source, the next header has the number of the source's next sample.
+/// one that was open at the begin of the window, and the next one. If neither segment has a sample
+/// of a source, the header of the segment after them contains the source's next sequence number.
 const SEGMENTS_SEARCHED: usize = 2;
 
 /// The parameters of a copy.
@@ -32,7 +32,7 @@ pub(super) struct WindowCopy<'a> {
     pub(super) first_mono_ns: u64,
     /// Maximum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
-    /// A marker to add. The marker is not added if the window contains the marker of a rule with
+    /// A marker to add. The marker is not added if the window already contains a rule's marker with
     /// the same time.
     pub(super) marker: Option<Marker>,
     pub(super) attachments: &'a [Attachment],
@@ -142,7 +142,7 @@ impl WindowStart {
 struct SourceCut {
     next_seq: u64,
     last_mono_ns: u64,
-    /// Gaps of the source that no sample has followed yet.
+    /// Gaps of the source that the copy writes before the source's next sample.
     gaps: Vec<Gap>,
     has_ended: bool,
 }
@@ -294,7 +294,7 @@ impl WindowCut {
         Ok(())
     }
 
-    /// Writes the marker once the copy has reached its time.
+    /// Writes the marker once the copy has reached the marker's time.
     fn add_marker(&mut self, mono_ns: u64) -> io::Result<()> {
         if let Some(marker) = self.marker.take_if(|marker| marker.mono_ns <= mono_ns) {
             self.flush()?;

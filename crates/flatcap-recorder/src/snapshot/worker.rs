@@ -31,7 +31,7 @@ use super::window_copy::{WindowCopy, copy_window};
 /// number.
 const NAMES_TRIED_MAX: usize = 100;
 
-/// A function that reads a log of the host for a window, as text.
+/// A function that reads the part of a host log that lies in a window, and returns it as text.
 pub(super) type LogReader = dyn Fn(HostLog, &LogWindow) -> io::Result<Vec<u8>> + Send;
 
 /// The settings of the thread.
@@ -54,7 +54,7 @@ pub struct SnapshotSettings {
     /// The function that returns the difference between wall time and monotonic time, in
     /// nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
-    /// The function that reads a log of the host for a window.
+    /// The function that reads the part of a host log that lies in a window.
     pub read_log: Box<LogReader>,
     /// The function that receives the total size of all snapshots whenever it changes.
     pub note_bytes: Box<dyn Fn(u64) + Send>,
@@ -140,7 +140,7 @@ impl SnapshotWorker {
     }
 
     /// Accepts a request. Returns the name of the snapshot if the request is on disk. The snapshot
-    /// is pending in any case.
+    /// is pending even if the request could not be written.
     fn take_order(&mut self, id: OrderId, order: SnapshotOrder) -> io::Result<String> {
         self.settings.metrics.ordered.add(1);
         let window = (order.first_mono_ns, order.last_mono_ns.max(order.first_mono_ns));
@@ -233,8 +233,8 @@ impl SnapshotWorker {
         storage.sync_directory()
     }
 
-    /// Finishes a window that has ended. A failed copy is tried again. If the thread ends, the next
-    /// start tries again.
+    /// Finishes a window that has ended. A failed copy is tried again. If the thread ends before a
+    /// copy succeeds, the next start of the recorder tries again.
     fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64, is_last: bool) {
         self.settings.metrics.copies_begun.add(1);
         let is_settled = (self.settings.settle)();
@@ -360,8 +360,9 @@ impl SnapshotWorker {
         Ok(record)
     }
 
-    /// Completes the snapshots that were interrupted when earlier runs were killed, from what is
-    /// left in the ring. The caller must have recovered the segments of these runs in the ring.
+    /// Completes the snapshots that were interrupted when earlier runs were killed. The samples
+    /// come from what is left in the ring. The caller must have recovered the segments of these
+    /// runs in the ring.
     fn complete_interrupted(&self) {
         let names = match self.settings.folder.names() {
             Ok(names) => names,

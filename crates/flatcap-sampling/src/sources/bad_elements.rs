@@ -1,5 +1,5 @@
-//! A property of all sources that read text. A bad element, line, file or value costs only itself,
-//! and the sample names the place of the error.
+//! Tests one property of all sources that read text. A bad element, line, file or value makes only
+//! its own values absent, and the sample names the place of the error.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use crate::{Incomplete, odd_text};
 struct TextFile {
     source: &'static str,
     path: &'static str,
-    /// Number of heading lines, which are not replaced as a whole.
+    /// Number of heading lines, which the test does not replace as a whole.
     headings: usize,
-    /// The name of the element whose values the file has. The element may be lost as a whole.
+    /// The name of the element whose values the file has. The sample may lose the whole element.
     element: &'static str,
 }
 
@@ -27,8 +27,8 @@ const fn of_element(source: &'static str, path: &'static str, element: &'static 
     TextFile { source, path, headings: 0, element }
 }
 
-/// The files that sources parse. This list lacks `file.NAME` and `command.NAME`, which have a test
-/// in `text_values.rs`, and `gpu`, `ethtool` and `kmsg`, which have tests with devices.
+/// The files that sources parse. This list lacks `file.NAME`, `command.NAME`, `gpu`, `ethtool` and
+/// `kmsg`. The first two have a test in `text_values.rs`, and the others have tests with devices.
 const FILES: &[TextFile] = &[
     lines("cpu", "proc/stat", 0),
     lines("memory", "proc/meminfo", 0),
@@ -182,8 +182,8 @@ fn host_to_damage() -> (tempfile::TempDir, PathBuf) {
     (folder, root)
 }
 
-/// Collects the numbers of a sample, except numbers that count other numbers. The space of file
-/// systems is also left out, because other programs change it.
+/// Collects the numeric values of a sample, except offsets, lengths, flags and ids. The block and
+/// inode counts of file systems are also excluded, because other programs change them.
 fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     match value {
         Value::Number(number) => found.push(number.as_f64().unwrap().to_bits()),
@@ -202,7 +202,7 @@ fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     }
 }
 
-/// Collects the numbers of the list elements in which one of these strings is a value.
+/// Collects the numbers in those list elements that contain one of these strings as a value.
 fn numbers_of_elements(value: &Value, names: &[&str], found: &mut Vec<u64>) {
     match value {
         Value::Array(items) => {
@@ -221,7 +221,7 @@ fn numbers_of_elements(value: &Value, names: &[&str], found: &mut Vec<u64>) {
     }
 }
 
-/// Returns the numbers of a line, wherever they are in the line, both decimal and hexadecimal.
+/// Returns all numbers in a line, both decimal and hexadecimal.
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
 fn numbers_in(line: &str) -> Vec<u64> {
     let numbers = line.split(|byte: char| !byte.is_ascii_digit() && byte != '.');
@@ -249,7 +249,7 @@ fn damaged_word(word: &str) -> Option<String> {
     is_number(number).then(|| format!("{before}wrong"))
 }
 
-/// Returns the damaged forms of a line, in which one value is bad or the whole line.
+/// Returns damaged forms of a line. Either one value or the whole line is bad in each form.
 fn damaged_lines(line: &str, has_whole: bool) -> Vec<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let values = words.iter().enumerate().filter_map(|(at, word)| Some((at, damaged_word(word)?)));
@@ -263,8 +263,8 @@ fn damaged_lines(line: &str, has_whole: bool) -> Vec<String> {
     damaged.chain(has_whole.then(|| "wrong".to_owned())).collect()
 }
 
-/// Returns a sample of a source as its numbers, the whole value, the reasons why it is incomplete,
-/// and the place of the error.
+/// Returns a sample of a source in four parts: its numeric values, the decoded sample, the reasons
+/// why it is incomplete, and the place of the error.
 fn sample(spec: &SourceSpec, root: &Path) -> (Vec<u64>, Value, Incomplete, Option<String>) {
     let _earlier = odd_text::take();
     let keys = if spec.name == "disk" { "include = [\"*\"]" } else { "" };

@@ -19,8 +19,8 @@ pub(super) fn slot(spec: &SourceSpec, name: &str) -> VOffsetT {
     root_field(spec, name).1.offset()
 }
 
-/// Returns the struct that is the type of a field of the root table, or of the elements of this
-/// field.
+/// Returns the struct type of a field of the root table. If the field is a vector, returns the
+/// struct type of its elements.
 pub(super) fn struct_of(spec: &SourceSpec, name: &str) -> Object<'static> {
     let (schema, field) = root_field(spec, name);
     schema.objects().get(usize::try_from(field.type_().index()).expect(OWN_SCHEMA))
@@ -57,7 +57,7 @@ pub(super) fn create_structs(
     builder.end_vector(count)
 }
 
-/// Returns the values of counters that are stored as in a payload.
+/// Decodes counters that are in the byte format of a payload.
 pub(super) fn values_of(counters: &[u8]) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
     let (values, _) = counters.as_chunks();
     values.iter().map(|value| u64::from_le_bytes(*value))

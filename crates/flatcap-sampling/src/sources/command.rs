@@ -1,8 +1,8 @@
 //! `command`: values in the output of a program that the configuration names, one source per
 //! program.
 //!
-//! The program runs with the recorder's rights, so only root and the user of the recorder may be
-//! able to change what runs. `os::program_guard` checks this rule before each run.
+//! The program runs with the recorder's rights, so only root and the recorder's user may have
+//! permission to change what runs. `os::program_guard` checks this rule before each run.
 
 use std::io;
 use std::path::PathBuf;
@@ -190,8 +190,8 @@ mod tests {
         format!("command = [\"/bin/sh\", \"-c\", '''{script}''']\n{more}")
     }
 
-    /// Returns the kind of end, the exit status and the signal, the values, and the reasons why the
-    /// sample is incomplete.
+    /// Returns how the program ended (kind of end, exit status and signal), the values, and the
+    /// reasons why the sample is incomplete.
     fn sampled(script: &str, more: &str) -> (CommandEnd, [u64; 2], Vec<(f64, i64)>, Incomplete) {
         let mut sampler = open_sampler(&SPEC, &keys(script, more), Path::new("/")).unwrap();
         sampler.read().unwrap();

@@ -14,11 +14,11 @@ use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text}
 
 const FILE: &str = "proc/net/stat/nf_conntrack";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/stat/nf_conntrack";
-/// Number of tracked connections. Under any root, this file describes the network namespace of the
-/// reader, so it is read only together with [`FILE`].
+/// Number of tracked connections. Whatever the configured root, this file describes the network
+/// namespace of the reading process. So this file is read only if the source also reads [`FILE`].
 const COUNT: &str = "proc/sys/net/netfilter/nf_conntrack_count";
 const COUNT_MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
-/// Maximum number of cores in one sample. Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
 
 /// There is nothing to select with `include` and `exclude`.

@@ -4,11 +4,11 @@ use super::text;
 
 /// The kernel's file with the list.
 pub(super) const ONLINE: &str = "sys/devices/system/cpu/online";
-/// Maximum number of cores. Linux does not support more.
+/// Maximum number of cores. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
 
-/// Parses a list such as `0-3,5,7-8`. Returns false if it is invalid or names more cores than Linux
-/// supports. In this case `numbers` has the valid part before the error.
+/// Parses a list such as `0-3,5,7-8`. Returns false if the list is invalid or names more cores than
+/// Linux supports. In this case `numbers` contains the valid cores before the error.
 pub(super) fn parse_core_list(content: &[u8], numbers: &mut Vec<u32>) -> bool {
     numbers.clear();
     let (mut lines, cut) = text::whole_lines(content);

@@ -1,5 +1,5 @@
-//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`. Their payload is one struct of
-//! counters that files list by name.
+//! The sampler of `memory`, `vmstat`, `netstat` and `sockets`. The payload of each of these sources
+//! is one struct of counters. The kernel's files list these counters by name.
 
 use std::iter::repeat_n;
 
@@ -15,7 +15,7 @@ const FIELD: &str = "counters";
 /// Lines `name value` or `name: value kB`.
 pub(super) const LINES: CounterLayout = CounterLayout::Lines { section: b"", skip: 0 };
 
-/// A struct of counters, the only field of its table, filled in place.
+/// A struct of counters that is filled in place. The struct is the only field of its table.
 #[derive(Debug)]
 pub(super) struct CounterTableSampler {
     counters: CounterSet,

@@ -1,5 +1,5 @@
-//! Structs of counters that are filled by name. The schema is the only list of names. Each field's
-//! `origin` attribute, or its own name, identifies its value.
+//! Structs of counters that are filled by name. Only the schema lists the names of the counters.
+//! Each field's `origin` attribute, or its own name, identifies its value.
 
 use flatbuffers_reflection::reflection::BaseType;
 use flatcap_os::host::{HostFile, HostRoot, RecordStructure};
@@ -10,8 +10,9 @@ use super::text::{self, ABSENT};
 use super::{SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, NameFilter, ReadError, odd_text};
 
-/// Number of bytes of a counter, which is a 64-bit integer or a fraction. All bits set mean absent
-/// in both types. As a fraction, this bit pattern is NaN.
+/// Number of bytes of a counter, which is a 64-bit integer or a 64-bit floating-point number. For
+/// both types, a value with all bits set means that the counter is absent. For a floating-point
+/// number, this bit pattern is NaN.
 pub(super) const VALUE_BYTES: usize = size_of::<u64>();
 /// Maximum number of values read from one file. The kernel has about 240. If a file has more
 /// values, the sample is marked `TOO_MANY`.
@@ -72,8 +73,8 @@ impl CounterKey {
 /// The layout of the values in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CounterLayout {
-    /// Each line has one value, as in `name value` or `name: value kB`, after `skip` leading
-    /// fields. The section distinguishes the names of this file from names in other files.
+    /// Each line has one value after `skip` leading fields, as in `name value` or `name: value kB`.
+    /// The section distinguishes the names of this file from names in other files.
     Lines { section: &'static [u8], skip: usize },
     /// Each line has one section, as in `section: name value name value`.
     Pairs,
@@ -81,8 +82,8 @@ pub(super) enum CounterLayout {
     Headed,
 }
 
-/// The counter to which each value of a file belonged at the last read. As long as the kernel keeps
-/// its order, a value costs one comparison.
+/// For each value of a file, the counter to which the value belonged at the last read. As long as
+/// the kernel writes the values in the same order, the lookup of a value costs one comparison.
 #[derive(Debug, Default)]
 pub(super) struct CounterOrder(Vec<Option<usize>>);
 
@@ -109,8 +110,8 @@ impl CounterOrder {
 }
 
 impl CounterOrder {
-    /// Returns the counter that was at this position of the file at the last read, and its name
-    /// within the section.
+    /// Returns the counter that was at this position of the file at the last read, and the
+    /// counter's name within the section.
     #[inline]
     fn last<'k>(&self, at: usize, keys: &'k CounterKeys, section: &[u8]) -> Option<(usize, &'k [u8])> {
         let index = (*self.0.get(at)?)?;
@@ -137,7 +138,7 @@ impl<'a> CounterWriter<'a> {
         Self { keys, bytes, found: 0, incomplete: Incomplete::NONE }
     }
 
-    /// Stores the number in `field` as counter `index`, if that counter is wanted.
+    /// Stores the number in `field` as counter `index`, if that counter is selected.
     pub(super) fn store(&mut self, index: usize, field: Option<&[u8]>, number: fn(&[u8]) -> Option<u64>) {
         let Some(key) = self.keys.0.get(index).filter(|key| key.is_wanted) else { return };
         let value = match (field, key.may_be_negative) {
@@ -165,7 +166,7 @@ impl<'a> CounterWriter<'a> {
         *place = value.to_le_bytes();
     }
 
-    /// Stores the next word of a line as counter `index`, if that counter is wanted.
+    /// Stores the next word of a line as counter `index`, if that counter is selected.
     #[inline]
     fn store_next(&mut self, index: usize, cursor: &mut Cursor<'_>) {
         match self.keys.0.get(index) {
@@ -317,8 +318,8 @@ pub(super) struct CounterSet {
 }
 
 impl CounterSet {
-    /// Opens the files of a source. The first read proves that they can be read, and learns the
-    /// order of their values.
+    /// Opens the files of a source. The first read proves that the files are readable, and learns
+    /// the order of their values.
     pub(super) fn open(
         host: &HostRoot,
         spec: &SourceSpec,
@@ -346,8 +347,8 @@ impl CounterSet {
         Ok(())
     }
 
-    /// Fills the struct, little-endian, from the content of the files. Calls `unknown` with values
-    /// that the schema does not have.
+    /// Fills the struct from the content of the files, with little-endian values. Calls `unknown`
+    /// with values that the schema does not have.
     pub(super) fn fill(
         &mut self,
         counters: &mut [u8],
@@ -381,7 +382,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Returns the values that a file fills, by origin, and the reasons why they are incomplete.
+    /// Returns the values that are filled in from a file, by origin, and the reasons why they are
+    /// incomplete.
     pub(in crate::sources) fn filled(
         keys: &CounterKeys,
         layout: CounterLayout,

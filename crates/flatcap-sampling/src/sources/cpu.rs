@@ -13,7 +13,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/stat";
-/// Maximum number of cores in one sample. Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
 /// Mask with one bit for each kind of line that has one number.
 const ALL_LINES: u8 = (1 << 7) - 1;

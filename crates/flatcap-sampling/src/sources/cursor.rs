@@ -7,7 +7,7 @@ use crate::{Incomplete, odd_text};
 /// Number of bytes of a name that are compared at a time.
 const CHUNK: usize = 8;
 
-/// A position in complete lines.
+/// A position in a text that consists of complete lines.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
     rest: &'a [u8],
@@ -123,8 +123,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the next word like [`number`](Self::number), but for a 32-bit count that some
-    /// kernels print as negative when it is above 2^31. The count is returned modulo 2^32.
+    /// Does the same as [`number`](Self::number) for a 32-bit count. Some kernels print such a
+    /// count as a negative number when the count is above 2^31. The count is returned modulo 2^32.
     #[inline]
     pub(super) fn wrapped_number(&mut self, lacks: &mut Incomplete) -> u64 {
         self.skip_spaces();
@@ -160,7 +160,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Notes the line up to the next word, which is not expected there, and returns `UNREADABLE`.
+    /// Notes the line up to and including the next word, which is unexpected. Returns `UNREADABLE`.
     #[cold]
     pub(super) fn unreadable(&mut self) -> Incomplete {
         let mut lacks = Incomplete::UNREADABLE;
@@ -181,9 +181,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns the rest of a text that begins with `name`. Names are short, so eight bytes are compared
-/// at a time, without a function call. Loops replace iterators, because the methods of iterators
-/// are not always inlined in a build of several codegen units.
+/// Returns the part of a text after `name`, if the text begins with `name`. Names are short, so
+/// eight bytes are compared at a time, without a function call. Loops are used instead of
+/// iterators, because the methods of iterators are not always inlined in a build of several codegen
+/// units.
 #[inline]
 fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let (mut head, after) = text.split_at_checked(name.len())?;
@@ -205,7 +206,8 @@ fn strip_name<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     Some(after)
 }
 
-/// Notes the text of a line that lacks a value, given the text before the line.
+/// Notes the text of a line that lacks a value. `before` is the text before that line, from which
+/// the line number is computed.
 #[cold]
 fn note(line: &[u8], before: &[u8]) {
     if !line.is_empty() {

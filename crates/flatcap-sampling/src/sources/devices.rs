@@ -1,4 +1,4 @@
-//! Devices in /sys that come and go. Each is a directory of files with one value.
+//! Devices in /sys that come and go. Each device is a directory whose files have one value each.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -49,7 +49,7 @@ impl PartialOrd for FileName {
     }
 }
 
-/// Identifies a listed device. A device that later has the same name has another inode.
+/// Identifies a listed device. A later device with the same name has another inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeviceKey {
     pub(super) name: FileName,
@@ -87,10 +87,10 @@ struct ListedDevice {
     opens_left: u8,  // number of opens still to be done, one after each listing
 }
 
-/// Number of opens of a device that is present from the start.
+/// Number of times that a device is opened if it is present from the start.
 const OPENS: u8 = 1;
-/// Number of opens of a later device. The device may be listed before all its files exist, so it is
-/// opened again after the next listing.
+/// Number of times that a device is opened if it appears later. The device may be listed before all
+/// its files exist, so it is opened again after the next listing.
 const OPENS_OF_NEW: u8 = 2;
 
 impl DeviceListing {
@@ -116,8 +116,8 @@ impl DeviceListing {
         Ok(listing)
     }
 
-    /// Lists the devices again if that is due. Returns whether the devices were listed. If they
-    /// were, the caller must close the devices that are not [`kept`](Self::keeps), and open
+    /// Lists the devices again if that is due. Returns whether the devices were listed. After a
+    /// listing, the caller must close the devices that are not [`kept`](Self::keeps), and open
     /// [`each_new`](Self::each_new) device.
     pub(super) fn refresh(&mut self) -> Result<bool, ReadError> {
         if self.samples_until_listing > 0 {
@@ -189,8 +189,8 @@ impl DeviceListing {
         device.is_some_and(|device| device.key == *key && device.opens_left == 0)
     }
 
-    /// Calls `open` with each device that is to be opened. The caller has closed its previous
-    /// files.
+    /// Calls `open` with each device that is to be opened. The caller has closed the previous files
+    /// of this device.
     pub(super) fn each_new(&mut self, mut open: impl FnMut(&mut HostDirectory, DeviceKey)) {
         for device in self.devices.iter_mut().filter(|device| device.opens_left > 0) {
             device.opens_left -= 1;
@@ -291,7 +291,7 @@ pub(super) struct NumberFile {
 const NUMBER_BYTES: usize = 32;
 
 impl NumberFile {
-    /// A number that this device does not have. It is absent, but does not make a sample
+    /// A number that this device does not have. Such a number is absent, but does not make a sample
     /// incomplete.
     pub(super) const NONE: Self = Self { file: None, content: [0; NUMBER_BYTES], length: 0, error: 0 };
 
@@ -350,8 +350,8 @@ impl NumberFile {
         u64::from(self.error.unsigned_abs())
     }
 
-    /// Returns the value if it is not negative. Otherwise returns `ABSENT` and adds the reason to
-    /// `incomplete`.
+    /// Returns the value if it is not negative. If the value is negative or cannot be read, returns
+    /// `ABSENT` and adds the reason to `incomplete`.
     pub(super) fn unsigned(&self, incomplete: &mut Incomplete) -> u64 {
         self.number(incomplete, text::lenient_number).unwrap_or(text::ABSENT)
     }
@@ -405,7 +405,7 @@ impl BlockingRead for NumberFile {
     }
 }
 
-/// The error number that a sample has for an element that does not answer, which is ETIMEDOUT.
+/// ETIMEDOUT, the error number that a sample contains for an element that does not answer.
 pub(super) const HANGS: u64 = 110;
 
 fn errno_of(error: &Error) -> i32 {
@@ -422,7 +422,7 @@ pub(super) fn number_after(name: &[u8], word: &[u8]) -> Option<u64> {
     name.strip_prefix(word).and_then(text::number)
 }
 
-/// Returns the error for a directory without any of the wanted devices.
+/// Returns the error for a directory that contains no device of the required kind.
 pub(super) fn none_found(what: &'static str) -> Error {
     Error::new(ErrorKind::NotFound, what)
 }

@@ -14,13 +14,14 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 const FILE: &str = "proc/diskstats";
 /// Maximum number of devices in one sample.
 const DEVICES_MAX: usize = 4096;
-/// Number of counters after the name. Kernels before 5.5 have 15, and kernels before 4.18 have 11.
+/// Number of counters after the name. Kernels before 5.5 have 15 counters, and kernels before 4.18
+/// have 11.
 const COUNTERS: usize = 17;
 /// Index of the number of requests in flight.
 const IN_FLIGHT: usize = 8;
 const COUNTERS_OF_KERNELS: [usize; 3] = [COUNTERS, 15, 11];
-/// Beginnings of the names, before a number, of devices that many hosts have by the dozen without
-/// using them.
+/// Name prefixes of devices that many hosts have in large numbers but do not use. In a name, a
+/// number follows the prefix.
 const OFTEN_UNUSED: [&[u8]; 3] = [b"loop", b"ram", b"zram"];
 
 /// `include` and `exclude` match devices. Without `include`, loop devices and RAM disks are
@@ -80,7 +81,8 @@ fn parse(content: &[u8], filter: &mut CachedNameFilter, devices: &mut Vec<DiskCo
     incomplete | cursor.each_line(|cursor, at| line(cursor, at, filter, devices))
 }
 
-/// Adds the device of one line, if it is wanted. Returns the reasons why this line is incomplete.
+/// Adds the device of one line, if the filter selects it. Returns the reasons why this line is
+/// incomplete.
 fn line(
     cursor: &mut Cursor<'_>,
     at: usize,

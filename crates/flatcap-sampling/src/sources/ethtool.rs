@@ -19,21 +19,22 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 const FILE: &str = "proc/net/dev";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
-/// Path that leads to the recorder itself if it appears in another root's /proc.
+/// Path of the file for the recorder's own network namespace. The path exists if the recorder's
+/// process appears in another root's /proc.
 const FILE_OF_THE_AGENT: &str = "proc/self/net/dev";
 /// Number of heading lines at the start of the file.
 const HEADING_LINES: usize = 2;
-/// Maximum number of interfaces in one sample, and of statistics of all interfaces together, which
-/// take 4 MiB.
+/// Maximum number of interfaces in one sample, and maximum number of statistics of all interfaces
+/// together. The statistics take at most 4 MiB.
 const INTERFACES_MAX: usize = 4096;
 const STATISTICS_MAX: usize = 65_536;
 
 /// `include` and `exclude` match interfaces. Interfaces without statistics are skipped. The names
-/// of statistics are read again when their number changes or when another interface has taken the
-/// name of an interface. While a driver answers, the kernel holds the lock of the interface. Before
-/// Linux 6.15, it holds a lock of all interfaces. Some drivers query their device, which takes
-/// milliseconds. An interface whose driver does not answer is left out, and tried again with
-/// growing intervals.
+/// of statistics are read again when their number changes, or when the interface's name has passed
+/// to another interface. While a driver answers, the kernel holds the lock of the interface. Before
+/// Linux 6.15, the kernel holds a lock of all interfaces instead. Some drivers query their device,
+/// which takes milliseconds. An interface whose driver does not answer is left out, and tried again
+/// with growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "ethtool",
     about: "Statistics of network drivers, as ethtool -S shows them.",
@@ -69,8 +70,8 @@ fn open_queries() -> io::Result<Box<dyn DriverQueries>> {
     Ok(Box::new(Ethtool::open()?))
 }
 
-/// Sockets for queries. A query that hangs keeps its socket, so other queries open another socket.
-/// There are at most as many sockets as threads.
+/// Sockets for queries. A query that hangs occupies its socket, so other queries use another
+/// socket. There are at most as many sockets as threads.
 #[derive(Debug)]
 struct QueryPool {
     idle: Mutex<Vec<Box<dyn DriverQueries>>>,
@@ -208,8 +209,8 @@ impl EthtoolSampler {
 }
 
 impl KnownInterface {
-    /// Creates an interface that was not there before. It reuses the buffers of an interface that
-    /// is gone, unless a query to that interface hangs.
+    /// Creates an interface that was not there before. The new interface reuses the buffers of a
+    /// removed interface, unless a query to that interface hangs.
     fn of(name: [u8; INTERFACE_BYTES], pool: &Arc<QueryPool>, spare: &mut Vec<Self>) -> Self {
         let reset = |query: &mut InterfaceQuery| (query.name, query.index) = (name, 0);
         let reused = spare.pop().filter(|spare| spare.query.with(reset).is_some());
@@ -250,7 +251,7 @@ impl InterfaceQuery {
     }
 
     /// Queries the driver. Returns the reasons why the answer is incomplete. An interface that has
-    /// disappeared since it was listed gives no reason.
+    /// disappeared since the listing does not count as a reason.
     fn read_with(&mut self, queries: &mut dyn DriverQueries) -> Incomplete {
         let answer = self.query(queries);
         match answer.as_ref().map_err(io::Error::kind) {
@@ -378,7 +379,8 @@ mod tests {
         text.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
     }
 
-    /// Takes a sample. Returns its statistics by interface, and the reasons why it is incomplete.
+    /// Takes a sample. Returns the statistics of a sample by interface, and the reasons why the
+    /// sample is incomplete.
     fn sample(sampler: &mut dyn Sampler) -> (BTreeMap<String, BTreeMap<String, u64>>, Incomplete) {
         let mut builder = FlatBufferBuilder::new();
         builder.force_defaults(true);
@@ -433,7 +435,7 @@ mod tests {
     /// Whether the driver of eth1 answers.
     static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
 
-    /// A host whose drivers have one statistic each. The driver of eth1 may not answer.
+    /// A host whose drivers have one statistic each. The test can make the driver of eth1 hang.
     #[derive(Debug)]
     struct FakeQueries;
 

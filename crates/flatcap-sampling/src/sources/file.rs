@@ -12,7 +12,7 @@ use super::text_values::TextValues;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 
-/// Name of the file in errors. The configuration has the path itself.
+/// Name of the file in errors. The configuration contains the path itself.
 const FILE: &str = "[source.file.NAME] path";
 
 /// `include` and `exclude` match the names of values.
@@ -130,7 +130,8 @@ mod tests {
         assert_eq!(sample(), Some((one("e", "5.0", "5"), Incomplete::NONE)));
     }
 
-    /// Returns the payload of a text in this format as JSON, and the reasons why it is incomplete.
+    /// Returns the payload of a text in this format as JSON, and the reasons why the payload is
+    /// incomplete.
     fn sampled(keys: &str, text: &str) -> (serde_json::Value, Incomplete) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("values"), text).unwrap();

@@ -16,14 +16,16 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::odd_text::{self, OddText};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler};
 
-/// The list of mounts of the host's first process, which is used under another root.
+/// The mount list of the host's first process. The source reads this list if the configured root is
+/// not the recorder's own root.
 const FILE_OF_HOST: &str = "proc/1/mountinfo";
-/// The list of mounts of the recorder, which is used under the recorder's own root, so that paths
-/// in the list are paths of the recorder.
+/// The mount list of the recorder. If the configured root is the recorder's own root, the source
+/// reads this list, because its paths are valid for the recorder.
 const FILE_OF_SELF: &str = "proc/self/mountinfo";
 /// Maximum number of mounts in one sample.
 const MOUNTS_MAX: usize = 4096;
-/// Types of file systems that contain no files of users. They are skipped unless `include` is set.
+/// Types of file systems that contain no files of users. File systems of these types are skipped
+/// unless `include` is set.
 const PSEUDO: [&[u8]; 24] = [
     b"autofs",
     b"binfmt_misc",
@@ -134,7 +136,7 @@ struct MountQuery {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum MountState {
     Space(FilesystemSpace),
-    /// The mount is covered by another mount or was unmounted since, so no path leads to it.
+    /// The mount is covered by another mount or has been unmounted, so no path leads to it.
     Hidden,
     Refused(Incomplete),
 }
@@ -182,7 +184,7 @@ impl Sampler for FilesystemSampler {
 }
 
 impl FilesystemSampler {
-    /// Updates `mounts` from the list, which has changed.
+    /// Updates `mounts` after the mount list has changed.
     fn list(&mut self) {
         let content = self.file.content();
         self.listed_content.clear();
@@ -293,8 +295,8 @@ impl MountQuery {
         }
     }
 
-    /// Returns whether the kernel answered for this mount. Mount ids belong to one namespace, so
-    /// under another root only the device can be compared.
+    /// Returns whether the kernel's response is about this mount. Mount ids belong to one
+    /// namespace, so under another root only the device can be compared.
     fn is_same_mount(&self, identity: MountIdentity) -> bool {
         match identity.mount {
             Some(_) if self.is_own => identity.mount == self.identity.mount,
@@ -359,7 +361,7 @@ fn unescape(escaped: &[u8], plain: &mut Vec<u8>) {
     }
 }
 
-/// Decodes the octal escape at the start of a text. Returns the byte and the rest.
+/// Decodes the octal escape at the start of a text. Returns the byte and the text after the escape.
 fn decode_escape(text: &[u8]) -> Option<(u8, &[u8])> {
     let [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] = text else { return None };
     Some(((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), after))

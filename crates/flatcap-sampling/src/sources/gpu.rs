@@ -21,7 +21,7 @@ use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler, odd_text}
 const DRM: &str = "sys/class/drm";
 /// File that exists while NVIDIA's driver is loaded.
 const NVIDIA: &str = "proc/driver/nvidia/version";
-/// Name of the list of NVIDIA's cards in log lines.
+/// Name by which log lines refer to the list of NVIDIA's cards.
 const NVIDIA_LIST: &str = "the list of NVIDIA cards";
 /// Maximum number of cards per driver.
 const CARDS_MAX: usize = 64;
@@ -122,15 +122,15 @@ enum GpuRead {
     Nvidia { card: Box<dyn Card>, sample: CardMetrics },
 }
 
-/// A listed card. A card that later has the same number has another inode.
+/// A listed card. A later card with the same number has another inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ListedCard {
     number: u32,
     inode: u64,
 }
 
-/// A card of amdgpu with its open files, which still belong to this card even if another card gets
-/// its number.
+/// A card of amdgpu with its open files. The files still belong to this card even if another card
+/// gets its number.
 #[derive(Debug)]
 struct AmdCard {
     status: Option<HostFile>,
@@ -143,7 +143,7 @@ struct AmdCard {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FigureRead {
     Done,
-    /// The file was skipped, so as not to wake the card.
+    /// The file was skipped, because reading it would wake the card.
     Skipped,
     Failed(Incomplete),
 }
@@ -173,7 +173,7 @@ const DEVICE_FILES: [(Figure, &str); 4] = [
 ];
 
 /// Files below `device/hwmon/hwmonN`, in the kernel's units of microwatts, thousandths of a degree
-/// and hertz. Older cards report average power, newer ones current power.
+/// and hertz. Older cards report average power, and newer cards report current power.
 const SENSOR_FILES: [(Figure, &[&str]); 7] = [
     (Figure::Power, &["power1_average", "power1_input"]),
     (Figure::PowerLimit, &["power1_cap"]),
@@ -327,7 +327,7 @@ impl BlockingRead for GpuRead {
 }
 
 impl GuardedCard {
-    /// Returns the address in the form that patterns match.
+    /// Returns the card's bus address in the form that patterns match.
     fn shown(&self) -> String {
         devices::shown(self.row.address())
     }
@@ -347,7 +347,8 @@ impl GuardedCard {
 }
 
 impl AmdCard {
-    /// Opens the files of a card. Returns `None` if the card is not an amdgpu card, or not wanted.
+    /// Opens the files of a card. Returns `None` if the card is not an amdgpu card, or if the
+    /// filter does not select it.
     fn open(drm: &HostDirectory, listed: ListedCard, selection: &NameFilter) -> Option<(GpuState, Self)> {
         let device = drm.directory(&path(&format!("card{}/device", listed.number))?).ok()?;
         let content = |name: &str| {
@@ -693,7 +694,7 @@ mod tests {
         }
     }
 
-    /// Cards of which some do not answer, or whose list does not answer.
+    /// A list of simulated cards. Either some cards or the list itself does not answer.
     #[derive(Debug)]
     struct HangingCards {
         list: bool,

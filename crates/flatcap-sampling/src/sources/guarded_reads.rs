@@ -1,11 +1,12 @@
-//! Reads elements of which each may hang, such as mounts and sensors. An element that hangs is
+//! Reads elements that can hang individually, such as mounts and sensors. An element that hangs is
 //! tried again with exponential backoff.
 //!
-//! A helper thread reads the elements of a source in turn. If the thread makes no progress, its
-//! current element is suspended together with the thread, and another thread reads the other
-//! elements. After the read of a suspended element has returned, a separate thread tries the
-//! element again. The delay before this doubles with each failure. Nothing waits for that thread.
-//! Therefore an element that hangs delays only one sample, and the number of threads is limited.
+//! A helper thread reads the elements of a source in turn. If the thread makes no progress, the
+//! thread and its current element are suspended, and another thread reads the other elements. After
+//! the read of a suspended element has returned, a separate thread tries the element again. The
+//! delay before the next attempt doubles with each failure. The source does not wait for that
+//! separate thread. Therefore an element that hangs delays only one sample, and the number of
+//! threads is limited.
 
 use std::fmt::Debug;
 use std::io;
@@ -22,15 +23,15 @@ use flatcap_os::thread;
 /// still ends in time, unless the read uses the CPU ([`READY_TIMEOUTS`]).
 const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
 /// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
-/// Before that, the thread may only be waiting for a CPU.
+/// Until then, the thread may merely be waiting for a CPU.
 const READY_TIMEOUTS: u32 = 10;
 /// Time after which a suspended element is tried again. The delay doubles at each failure.
 const RETRY_NS: u64 = 5 * NS_PER_S;
 const RETRY_NS_MAX: u64 = 600 * NS_PER_S;
-/// Maximum number of threads of a source that hang at the same time. At this limit, reads of the
-/// source wait.
+/// Maximum number of threads of a source that hang at the same time. At this limit, the source
+/// waits for each read until it ends.
 const HANGING_MAX: usize = 16;
-/// Value of `place` for a thread that must not continue.
+/// Value of `place` that tells a thread not to continue.
 const ABANDONED: usize = usize::MAX;
 /// Value of `took_ns` for a read that has not ended.
 const UNFINISHED: u64 = u64::MAX;
@@ -41,8 +42,8 @@ pub(super) trait BlockingRead: Debug + Send + 'static {
     fn read(&mut self);
 }
 
-/// An element with its lock. Only one thread reads the element at a time, and a thread that hangs
-/// keeps it.
+/// An element with its lock. Only one thread reads the element at a time. A thread that hangs keeps
+/// holding the lock.
 #[derive(Debug)]
 pub(super) struct GuardedElement<E> {
     shared: Arc<SharedElement<E>>,
@@ -62,7 +63,7 @@ struct Suspension {
     is_tried: bool,      // whether a thread of its own reads it or has read it
 }
 
-/// The helper of a source.
+/// Reads the elements of a source with a helper thread.
 #[derive(Debug)]
 pub(super) struct GuardedReads<E> {
     source: &'static str,
@@ -91,7 +92,7 @@ struct HelperProgress {
 }
 
 impl HelperProgress {
-    /// Returns whether the thread is ready to run, so that it may only be waiting for a CPU.
+    /// Returns whether the thread is ready to run. If so, it may merely be waiting for a CPU.
     fn is_ready(&self) -> bool {
         let id = self.thread.load(Ordering::Acquire);
         id == 0 || thread::is_ready(id)
@@ -127,8 +128,8 @@ impl<E> GuardedElement<E> {
         Self { shared: Arc::new(SharedElement { element, took_ns }), suspension: None }
     }
 
-    /// Returns the result of `act` with the element after its last read. Returns `None` while the
-    /// element is suspended.
+    /// Calls `act` with the element after the element's last read, and returns the result of `act`.
+    /// Returns `None` while the element is suspended.
     #[inline]
     pub(super) fn with<Got>(&self, act: impl FnOnce(&mut E) -> Got) -> Option<Got> {
         if self.suspension.is_some() {
@@ -153,8 +154,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         }
     }
 
-    /// Wraps an element. Does not allocate if elements were removed before whose memory can be
-    /// reused.
+    /// Wraps an element. If the memory of a removed element can be reused, this function does not
+    /// allocate.
     pub(super) fn element(&mut self, element: E) -> GuardedElement<E> {
         let Some(shared) = self.spare.pop() else { return GuardedElement::new(element) };
         if let Some(mut place) = shared.try_lock() {
@@ -164,8 +165,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         GuardedElement { shared, suspension: None }
     }
 
-    /// Removes the items that are not to be kept, and closes the open files of their elements,
-    /// except for an element that hangs.
+    /// Removes the items for which `keeps` returns false, and closes the open files of their
+    /// elements. The files of an element that hangs stay open.
     pub(super) fn retain<Item>(
         &mut self,
         items: &mut Vec<Item>,
@@ -242,12 +243,13 @@ impl<E: BlockingRead> GuardedReads<E> {
         Ok(())
     }
 
-    /// Returns whether one more thread may hang with its element.
+    /// Returns whether the limit allows one more hanging thread.
     fn can_hang(&self) -> bool {
         Arc::strong_count(&self.threads) <= 1 + HANGING_MAX
     }
 
-    /// Returns whether an element is to be read. Tries a suspended element again when that is due.
+    /// Returns whether an element is to be read. Starts another attempt for a suspended element if
+    /// that attempt is due.
     fn resume<Item>(
         &self,
         item: &mut Item,
@@ -284,7 +286,7 @@ impl<E: BlockingRead> GuardedReads<E> {
         false
     }
 
-    /// Reads the batch. Returns the place of the element that hangs. Elements after this one are
+    /// Reads the batch. Returns the index of the element that hangs. Elements after this one are
     /// not read.
     fn read_batch(&mut self) -> io::Result<Option<usize>> {
         if self.helper.is_none() {
@@ -341,8 +343,8 @@ impl<E: BlockingRead> Helper<E> {
         Ok(Self { requests, results, progress })
     }
 
-    /// Waits for a result without the channel's own wait, which allocates when it blocks for the
-    /// first time.
+    /// Waits for a result without the channel's blocking receive, because that receive allocates
+    /// when it blocks for the first time.
     fn wait(&self, timeout: Duration) -> Result<(Batch<E>, u64), RecvTimeoutError> {
         let begin_ns = monotonic_ns();
         loop {
@@ -391,7 +393,7 @@ mod tests {
 
     use super::*;
 
-    /// A barrier at which the reads of an element block while it is closed.
+    /// A barrier that blocks the reads of an element while the barrier is closed.
     #[derive(Debug, Default)]
     struct Barrier {
         is_closed: Mutex<bool>,
@@ -405,7 +407,7 @@ mod tests {
         }
     }
 
-    /// An element that counts its reads, and blocks while its barrier is closed.
+    /// An element that counts its reads, and whose reads block while its barrier is closed.
     #[derive(Debug)]
     struct TestElement {
         reads: usize,

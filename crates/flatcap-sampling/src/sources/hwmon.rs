@@ -55,7 +55,7 @@ enum SensorKind {
     Frequency,
 }
 
-/// Prefixes of the names of files, each followed by a number.
+/// Prefixes of file names. In a name, a number follows the prefix.
 const KINDS: [(&[u8], SensorKind); 8] = [
     (b"temp", SensorKind::Temperature),
     (b"in", SensorKind::Voltage),
@@ -211,7 +211,8 @@ impl Sensors {
     }
 }
 
-/// Returns the sensor whose value is in a file. An average counts only if the sensor has no input.
+/// Returns the sensor whose value is in a file. A file with an average is used only if the sensor
+/// has no input file.
 fn sensor<'a>(file: &'a [u8], files: &[FileName]) -> Option<(&'a [u8], SensorKind, u64)> {
     let is_input_of = |file: &FileName, sensor| file.bytes().strip_suffix(b"_input") == Some(sensor);
     let name = file.strip_suffix(b"_input").or_else(|| {

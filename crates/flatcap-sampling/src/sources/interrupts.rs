@@ -11,7 +11,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/interrupts";
-/// Maximum number of cores in one sample. Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
 /// Maximum number of lines in one sample.
 const LINES_MAX: usize = 8192;
@@ -23,8 +23,9 @@ const _: () =
 /// Maximum length of a description in the schema, in bytes, including its terminating zero byte.
 const DESCRIPTION_BYTES: usize = 96;
 
-/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`) or, without
-/// devices, by its number. They match any other line by its name (`NMI`).
+/// `include` and `exclude` match a numbered line by its devices (`eth0-Tx-Rx-0`), or by its number
+/// if it has no devices. `include` and `exclude` match any line without a number by its name
+/// (`NMI`).
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "interrupts",
     about: "Interrupts by line and core, with the lines' names.",
@@ -103,7 +104,8 @@ impl InterruptTable {
         incomplete | Incomplete::CUT.unless(place > 0)
     }
 
-    /// Parses the numbers of the cores. If one is invalid, all are discarded.
+    /// Parses the numbers of the cores. If one of these numbers is invalid, all of them are
+    /// discarded.
     fn columns(&mut self, line: &[u8]) -> Incomplete {
         self.cores.clear();
         for name in text::fields(line) {
@@ -164,8 +166,8 @@ impl InterruptTable {
         incomplete
     }
 
-    /// Appends the counts at the start of a line, which are at most one per core. Returns the rest
-    /// of the line.
+    /// Appends the counts at the start of a line, which are at most one per core. Returns the text
+    /// after the counts.
     fn counts<'a>(&mut self, mut rest: &'a [u8], incomplete: &mut Incomplete) -> &'a [u8] {
         for _ in 0..self.cores.len() {
             rest = rest.trim_ascii_start();

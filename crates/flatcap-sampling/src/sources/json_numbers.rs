@@ -9,7 +9,7 @@ use super::named_series::{FoundSeries, SeriesKind};
 use super::skipped_values::{SkipReason, SkippedValues};
 use crate::Incomplete;
 
-/// Number of bytes before an error that are logged with the error.
+/// In the log line of a parse error, this many bytes before the error are shown.
 const BYTES_BEFORE_ERROR: usize = 40;
 
 /// Parses documents, and reuses its buffer.

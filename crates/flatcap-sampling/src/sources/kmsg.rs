@@ -17,8 +17,8 @@ const FILE: &str = "dev/kmsg";
 /// smallest `frame_max`, and a storm of log lines takes at most about 4 ms of each second.
 const LINES_MAX: usize = 256;
 const BYTES_MAX: usize = 48 << 10;
-/// Number of bytes that a line takes in addition to its text. They are for its table, and for the
-/// offsets, length and padding of both.
+/// Number of bytes that a line needs in a payload in addition to its text. These bytes are for the
+/// line's table, and for the offsets, length and padding of the table and the text.
 const LINE_EXTRA_BYTES: usize = 64;
 const _: () = assert!(BYTES_MAX + LINES_MAX * LINE_EXTRA_BYTES <= 64 << 10);
 /// Maximum length of a text. The kernel cuts a text at 2,048 bytes.
@@ -134,8 +134,9 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
     }
 }
 
-/// Replaces `valid` by a text of at most [`TEXT_BYTES_MAX`] bytes, in which the replacement
-/// character stands for bytes that are not UTF-8. Returns whether the text is whole.
+/// Replaces the content of `valid` by a text of at most [`TEXT_BYTES_MAX`] bytes. In this text, the
+/// replacement character stands for bytes that are not UTF-8. Returns false if the text was
+/// truncated.
 fn set_valid_text(text: &[u8], valid: &mut String) -> bool {
     valid.clear();
     for chunk in text.utf8_chunks() {

@@ -1,6 +1,6 @@
-//! The sources, each in a file of its own. Such a file states the host's files that the source
-//! reads. It also has the parser of these files, and the code that fills the source's schema
-//! (schemas/host/). docs/ARCHITECTURE.md shows how to add one.
+//! The sources, each in a file of its own. The Rust file of a source names the files of the host
+//! that the source reads. The Rust file also contains the parser of the host's files, and the code
+//! that fills the source's schema (schemas/host/). docs/ARCHITECTURE.md shows how to add a source.
 
 use flatcap_os::host::HostRoot;
 use flatcap_tasks::schema::TASKS_NAME;
@@ -110,8 +110,8 @@ pub const CATALOG: &[SourceSpec] = &[
     command::SPEC,
 ];
 
-/// Returns the memory that the rings of all CPUs of the host take for a source with these settings.
-/// The list is empty if the source reads no rings.
+/// Returns the memory that a source with these settings needs for the rings of all CPUs of the
+/// host. The list is empty if the source reads no rings.
 pub fn ring_memory(settings: &SourceSettings<'_>, host: &HostRoot) -> Vec<RingMemory> {
     let sizes = match settings.own {
         OwnSettings::Sched(config) => sched::ring_sizes(config),
@@ -126,8 +126,8 @@ pub fn find(name: &str) -> Option<&'static SourceSpec> {
     CATALOG.iter().find(|spec| spec.name == name)
 }
 
-/// Returns whether a name is reserved. The names of the recorder's own sources are reserved, the
-/// names of their instances, such as `file.raid`, and the names of sources that readers compute.
+/// Returns whether a name is reserved. Reserved names are those of the recorder's sources, of their
+/// instances, such as `file.raid`, and of sources that readers compute.
 pub fn is_reserved(name: &str) -> bool {
     let first = name.split('.').next().unwrap_or(name);
     find(first).is_some() || first == TASKS_NAME
@@ -145,7 +145,8 @@ mod tests {
     use crate::test_settings::TestSettings;
     use crate::{Incomplete, OpenedSampler, Sampler};
 
-    /// Returns the payload of a source of this host, which must be present and complete.
+    /// Returns the payload of a source of this host. The source must be present, and its sample
+    /// must be complete.
     pub(super) fn sample_this_host(entry: &SourceSpec) -> Vec<u8> {
         let (payload, incomplete) = sample_under(entry, "", Path::new("/"));
         assert_eq!(incomplete, Incomplete::NONE, "{}", entry.name);
@@ -170,15 +171,16 @@ mod tests {
         serde_json::from_slice(&json).unwrap()
     }
 
-    /// Returns all values of a struct of 64-bit values, or of all elements (`field[]`).
+    /// Returns all values of a struct of 64-bit values. For a list (`field[]`), returns the values
+    /// of all elements.
     pub(super) fn values_at(spec: &SourceSpec, path: &str, payload: &[u8]) -> Vec<u64> {
         let template = FrameTemplate::with_root(payload, (spec.schema, spec.root), &[path]).unwrap();
         let list = template.list(path).unwrap();
         by_schema::values_of(template.view(payload).unwrap().elements(&list)).collect()
     }
 
-    /// Opens a source whose payloads are built, under another root and with these keys in its
-    /// table.
+    /// Opens a source of the kind whose payloads are built. Uses another root, and these keys in
+    /// the source's table.
     pub(super) fn open_sampler(
         entry: &SourceSpec,
         keys: &str,
@@ -245,7 +247,7 @@ mod tests {
         folder
     }
 
-    /// Moves a part of such a host away, or back.
+    /// Renames a part of a simulated host, so that this part disappears or appears again.
     #[allow(clippy::disallowed_methods, reason = "a tree of the test, not the recorder's")]
     pub(super) fn rename(from: &Path, to: &Path) {
         std::fs::rename(from, to).unwrap();
@@ -256,8 +258,9 @@ mod tests {
         place.into_iter().take_while(|byte| *byte != 0).map(char::from).collect()
     }
 
-    /// Cuts the text at every position, and replaces every byte. Nothing may panic, and no cut text
-    /// may pass as complete. The text itself must be complete.
+    /// Tests a parser with the text truncated at every position, and with every byte replaced. The
+    /// parser must never panic, and must never accept a truncated text as complete. The parser must
+    /// accept the unchanged text as complete.
     pub(super) fn assert_damage_is_marked(text: &[u8], mut is_whole: impl FnMut(&[u8]) -> bool) {
         assert!(is_whole(text));
         for cut in 0..text.len() {

@@ -1,5 +1,5 @@
-//! Series of a text, that is, values that are identified by a name and labels. They are stored as
-//! tables of a payload.
+//! Series of a text, that is, values that are identified by a name and labels. Each series is
+//! stored as a table of the payload.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 use flatcap_schemas::host::{FileCounter, FileCounterArgs, FileGauge, FileGaugeArgs};
@@ -33,8 +33,9 @@ pub(super) enum SeriesKind {
     Gauge,
 }
 
-/// Writes series into a payload and keeps their offsets until the next payload. Every source uses
-/// the tables of the schema `file`, whose layout all these schemas share.
+/// Writes series into a payload and keeps their offsets until the next payload. All sources with
+/// series use the tables of the schema `file`, because their schemas share the layout of these
+/// tables.
 #[derive(Debug, Default)]
 pub(super) struct NamedSeries {
     filter: NameFilter,
@@ -70,7 +71,7 @@ impl NamedSeries {
         self.gauges.clear();
     }
 
-    /// Writes a series if the series is wanted and fits.
+    /// Writes a series if the filter selects it and the sample has space for it.
     pub(super) fn add(
         &mut self,
         builder: &mut FlatBufferBuilder<'static>,
@@ -118,7 +119,8 @@ impl NamedSeries {
         }
     }
 
-    /// Returns the number of series that were found, wanted or not.
+    /// Returns the number of series that the text contains, including those that the filter
+    /// rejects.
     pub(super) fn found(&self) -> usize {
         self.found
     }

@@ -14,8 +14,8 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 /// The file of the recorder's own network namespace.
 const FILE: &str = "proc/net/dev";
-/// The file of the host's first process. It is used under another root, because /proc/net is a link
-/// to the reader's own process, which another /proc does not contain.
+/// The file of the host's first process. Under another root, the source reads this file, because
+/// /proc/net leads to the reading process, which another /proc does not contain.
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
 /// Maximum length of a line, which has a name of 16 bytes and sixteen numbers of up to twenty
 /// digits.
@@ -54,8 +54,8 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
 }
 
 /// Returns the path of the file to read. `own` is the file of the recorder's network namespace.
-/// Under another root, `another` is used, which is the file of the host's first process. A captured
-/// tree may have either file.
+/// Under another root, the function returns `another`, which is the file of the host's first
+/// process. A captured tree may have either file.
 ///
 /// # Errors
 /// Fails if the recorder may not access the first process. The recorder's own network is no
@@ -116,7 +116,7 @@ fn parse(
     incomplete | cursor.each_line(|cursor, at| line(cursor, at, filter, interfaces))
 }
 
-/// Adds the interface of one line, if it is wanted. Returns the reasons why this line is
+/// Adds the interface of one line, if the filter selects it. Returns the reasons why this line is
 /// incomplete.
 fn line(
     cursor: &mut Cursor<'_>,

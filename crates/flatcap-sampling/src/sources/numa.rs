@@ -11,7 +11,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 
 const DIRECTORY: &str = "sys/devices/system/node";
-/// The only field of the root table. The first value of a node is its number.
+/// The only field of the root table. The first value of a node is the node's id.
 const FIELD: &str = "nodes";
 const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {
     directory: DIRECTORY,
@@ -21,7 +21,7 @@ const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {
     dirs_max: 1024, // Linux does not support more
     hint: SPEC.hint,
 };
-/// Layouts of these three files. Lines of meminfo begin with the node.
+/// Layouts of these three files. Each line of meminfo begins with the node, as in `Node 0`.
 const LAYOUTS: [CounterLayout; 3] = [
     CounterLayout::Lines { section: b"meminfo:", skip: 2 },
     CounterLayout::Lines { section: b"numastat:", skip: 0 },
@@ -120,7 +120,7 @@ mod tests {
         CounterKeys::of(&SPEC, FIELD, &NameFilter::default()).origins()
     }
 
-    /// Returns the number of each node, and its values by `origin`.
+    /// Returns the id of each node, and its values by `origin`.
     fn nodes(payload: &[u8]) -> Vec<(u64, BTreeMap<String, u64>)> {
         let origins = origins();
         let values = values_at(&SPEC, "nodes[]", payload);
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Returns the number and the memory of each node.
+    /// Returns the id and the memory of each node.
     fn numbers(payload: &[u8]) -> Vec<(u64, Option<u64>)> {
         let numa = decoded(&SPEC, payload);
         let nodes = numa[FIELD].as_array().unwrap().iter();

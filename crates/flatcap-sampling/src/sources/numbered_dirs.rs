@@ -22,8 +22,8 @@ pub(super) struct NumberedDirKind<const FILES: usize> {
     /// Text after the number.
     pub(super) suffix: &'static str,
     pub(super) files: [&'static str; FILES],
-    /// Maximum number of directories. Beyond it, the directories with the highest numbers are
-    /// skipped.
+    /// Maximum number of directories. If there are more directories, those with the highest numbers
+    /// are skipped.
     pub(super) dirs_max: usize,
     /// Explains the error if the directory is missing.
     pub(super) hint: &'static str,
@@ -62,7 +62,7 @@ pub(super) struct NumberedDirs<const FILES: usize> {
 pub(super) struct NumberedDir<const FILES: usize> {
     pub(super) number: u64,
     files: [DirFile; FILES],
-    /// Largest number of values that the directory has had, as counted by the source.
+    /// Largest number of values that the directory has ever had, as counted by the source.
     pub(super) found_max: usize,
 }
 
@@ -158,16 +158,16 @@ impl<const FILES: usize> NumberedDir<FILES> {
         Self { number, files, found_max: 0 }
     }
 
-    /// Returns the content of each file, in the order of the kind, or `None` for a file that could
-    /// not be read.
+    /// Returns the content of each file, in the order of [`NumberedDirKind`]'s file names, or
+    /// `None` for a file that could not be read.
     pub(super) fn contents(&self) -> [Option<&[u8]>; FILES] {
         self.files.each_ref().map(|slot| slot.file.as_ref().filter(|_| slot.is_open).map(HostFile::content))
     }
 }
 
 impl DirFile {
-    /// Reads the file. If that fails, the file is reopened one time, because the directory may have
-    /// been removed and created again.
+    /// Reads the file. If the read fails, the file is reopened one time, because the directory may
+    /// have been removed and created again.
     fn read(&mut self, directory: &HostDirectory, path: impl Fn() -> [u8; PATH_BYTES_MAX]) {
         let was_open = self.is_open;
         self.is_open = (was_open && self.read_open()) || (self.open(directory, &path()) && self.read_open());

@@ -18,7 +18,7 @@ use super::threads::CountedProcesses;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, OwnSettings, PerfEvent, ReadError, Sampler};
 
-/// `include` and `exclude` match names of events. Each event on each core is an open file.
+/// `include` and `exclude` match names of events. Each event on each core needs an open file.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "perf",
     about: "Hardware and software performance counters.",
@@ -80,7 +80,7 @@ fn open_counters(context: &OpenContext<'_>) -> Result<PerfSampler, Unavailable> 
     Ok(sampler)
 }
 
-/// Returns the events that the kernel counts here, and logs the others in one line.
+/// Returns the events that the kernel counts on this host, and logs all refused events in one line.
 fn countable(wanted: &[PerfEvent], at: CountTarget, paranoid: &[u8]) -> Result<Vec<PerfEvent>, Unavailable> {
     let mut events = Vec::new();
     let mut refused: Vec<(&str, io::Error)> = Vec::new();
@@ -279,7 +279,8 @@ fn scaled_columns(count: Option<CounterValue>, incomplete: &mut Incomplete) -> [
     [if has_run { value } else { ABSENT }, time_enabled, time_running, scaled.unwrap_or(ABSENT)]
 }
 
-/// The schema lists the events in the order of the configuration.
+/// Converts an event to the schema's type. The schema has the events in the same order as the
+/// configuration.
 fn schema_event(event: PerfEvent) -> CountedEvent {
     CountedEvent(event as u64)
 }

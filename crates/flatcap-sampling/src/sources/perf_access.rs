@@ -25,8 +25,8 @@ pub(super) fn denied(what: &str, error: &io::Error, paranoid: &[u8]) -> io::Erro
     )
 }
 
-/// Checks that records have the ids of all threads of the host. In the PID namespace of a
-/// container, threads outside of the container have no ids.
+/// Checks that the kernel's records contain an id for every thread of the host. In the PID
+/// namespace of a container, threads outside of the container have no ids.
 pub(super) fn require_host_ids(source: &str, host: &HostRoot) -> Result<(), Unavailable> {
     if in_initial_pid_namespace() && host.shares_pid_namespace() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Groups of counters of `perf`. The module decides which events count together, and opens and
-//! reads the groups.
+//! Groups of counters of `perf`. The module decides which events are counted together, and opens
+//! and reads the groups.
 
 use std::io::{self, ErrorKind};
 
@@ -17,8 +17,8 @@ const SOFTWARE: u32 = 1;
 const CACHE: u32 = 3;
 const MISSES: u64 = 1 << 16;
 
-/// Returns the groups of events that count together, as indices in the list. A group has a few
-/// hardware events, or all software events. The group of software events is never multiplexed.
+/// Returns the groups of events that are counted together, as indices in the list. A group has a
+/// few hardware events, or all software events. The group of software events is never multiplexed.
 pub(super) fn group_events(events: &[PerfEvent]) -> Vec<Vec<usize>> {
     let is_software = |at: &usize| events.get(*at).is_some_and(|event| event_code(*event).kind == SOFTWARE);
     let (software, hardware): (Vec<usize>, Vec<usize>) = (0..events.len()).partition(is_software);
@@ -26,8 +26,8 @@ pub(super) fn group_events(events: &[PerfEvent]) -> Vec<Vec<usize>> {
     hardware.chain((!software.is_empty()).then_some(software)).collect()
 }
 
-/// Opens groups according to their layout. A group that the processor cannot hold is split. An
-/// event that cannot be counted here is skipped, and its error is returned.
+/// Opens the groups of events that `layout` lists. A group that the processor cannot hold is split.
+/// An event that cannot be counted here is skipped, and its error is returned.
 pub(super) fn open_groups(
     at: CountTarget,
     events: &[PerfEvent],
@@ -63,7 +63,8 @@ pub(super) fn open_groups(
     (groups, refusal)
 }
 
-/// Reads groups into the counts of their events. Returns false if a group could not be read.
+/// Reads the counters of groups, and stores the values in `counts`. Returns false if a group could
+/// not be read.
 pub(super) fn read_groups(
     groups: &[(CounterGroup, Vec<usize>)],
     counts: &mut [Option<CounterValue>],
@@ -91,7 +92,8 @@ pub(super) fn incomplete_reason(error: &io::Error) -> Incomplete {
     }
 }
 
-/// Returns the kernel's numbers of an event (`include/uapi/linux/perf_event.h`).
+/// Returns the type and the code by which the kernel identifies an event
+/// (`include/uapi/linux/perf_event.h`).
 pub(super) fn event_code(event: PerfEvent) -> EventCode {
     let (kind, config) = match event {
         PerfEvent::Cycles => (HARDWARE, 0),

@@ -255,8 +255,8 @@ impl PowerDevice for Supply {
         }
     }
 
-    /// Returns whether the supply is gone, that is, each of its files reports this. If a bay has no
-    /// battery, only some files report this.
+    /// Returns whether the supply is gone, that is, each of its files reports this. In a bay
+    /// without a battery, only some files report that the device is gone.
     fn is_gone(&self) -> bool {
         let numbers = || self.numbers.iter();
         numbers().all(|number| number.is_gone() || !number.exists()) && numbers().any(NumberFile::is_gone)

@@ -1,4 +1,4 @@
-//! `pressure`: pressure stall information (PSI), from /proc/pressure. It is the time that tasks
+//! `pressure`: pressure stall information (PSI), from /proc/pressure. PSI is the time that tasks
 //! waited for processors, memory and I/O, or were delayed by interrupts.
 
 use std::io;
@@ -79,7 +79,7 @@ struct PressureSampler {
     seen: [LinesSeen; 4],
 }
 
-/// Flags for the lines that a file has ever had.
+/// Flags for the lines that the file has contained at any time.
 #[derive(Debug, Clone, Copy, Default)]
 struct LinesSeen {
     some: bool,

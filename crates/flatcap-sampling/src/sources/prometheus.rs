@@ -191,7 +191,8 @@ impl<'t> DeclaredMetric<'t> {
     }
 }
 
-/// Returns whether a word is the name of a metric. Names of labels must not have colons.
+/// Returns whether a word is the name of a metric. The name of a label, unlike the name of a
+/// metric, must not contain colons.
 fn is_name(word: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b':');
     let mut bytes = word.bytes();

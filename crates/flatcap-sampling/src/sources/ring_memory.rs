@@ -21,7 +21,7 @@ pub struct RingMemory {
 /// The rings of a source, and how they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RingSizes {
-    /// Names of the rings, and of the copies of their content, for operators.
+    /// Names by which operators know the rings and the copies of their content.
     pub(super) holders: [&'static str; 2],
     /// Size of the ring of a CPU, in bytes.
     pub(super) ring_bytes: usize,

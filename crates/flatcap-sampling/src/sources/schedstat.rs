@@ -14,10 +14,10 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 
 const FILE: &str = "proc/schedstat";
 const VERSION_HINT: &str = ": 15 to 17 are supported";
-/// Maximum number of cores in one sample. Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
-/// Versions of the file with the same columns in the lines of cores, which Linux 2.6.39 and later
-/// have. In another version, the columns may have any meaning.
+/// Versions of the file in which the lines of cores have the same columns. Linux 2.6.39 and later
+/// write these versions. In another version, the columns may have any meaning.
 const VERSIONS: std::ops::RangeInclusive<u64> = 15..=17;
 const COUNTERS: usize = 9;
 
@@ -79,8 +79,8 @@ impl Sampler for SchedstatSampler {
     }
 }
 
-/// Parses all values present, and returns the reasons why others are missing. No line of a core is
-/// used unless the version is supported.
+/// Parses all values present, and returns the reasons why others are missing. The lines of cores
+/// are used only if the version of the file is supported.
 fn parse(
     content: &[u8],
     cores: &mut Vec<CoreSchedule>,

@@ -14,7 +14,7 @@ use flatcap_schemas::agent as wire;
 use super::{SourceOpener, SourceSpec};
 use crate::{Incomplete, ReadError, Sampler};
 
-/// Path of the file. It is not under the host's root, because the recorder appears in its own
+/// Path of the file. The file is not below the host's root, because the recorder appears in its own
 /// /proc.
 const FILE: &str = "proc/self/stat";
 

@@ -1,5 +1,5 @@
-//! Values that a text contains and its sample lacks. They are counted in each sample, and logged
-//! one time per source.
+//! Counts the values that a text contains but its sample lacks. Each sample counts its skipped
+//! values, and the first skipped value of a source is logged.
 
 use crate::Incomplete;
 
@@ -37,8 +37,8 @@ pub(super) struct SkippedValues {
     log: LogState,
 }
 
-/// Whether the first skipped value of the source was logged. Only the first is logged, because a
-/// log line for each skipped value would mean a line for each sample.
+/// Whether the first skipped value of the source was logged. Only the first skipped value is
+/// logged, because otherwise each sample could cause a log line.
 #[derive(Debug)]
 enum LogState {
     NothingSkipped,
@@ -47,7 +47,7 @@ enum LogState {
 }
 
 impl SkippedValues {
-    /// Creates the counts of the source of this name, whose values have this format.
+    /// Creates the counts for the source with this name, whose values have this format.
     pub(super) fn new(source: String, format: &'static str) -> Self {
         Self { source, format, count: 0, incomplete: Incomplete::NONE, log: LogState::NothingSkipped }
     }
@@ -58,8 +58,8 @@ impl SkippedValues {
         self.incomplete = Incomplete::NONE;
     }
 
-    /// Counts a value that should be in the sample. `text` is the part that does not fit. Allocates
-    /// only for the first value.
+    /// Counts a value that should be in the sample. `text` is the part of the source's text that
+    /// the sample cannot record. Allocates only for the first value.
     pub(super) fn add(&mut self, reason: SkipReason, text: &[u8]) {
         self.count += 1;
         self.incomplete |= match reason {

@@ -12,8 +12,8 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/slabinfo";
-/// Maximum number of caches in one sample. Kernels have about 200, and more with control groups or
-/// some file systems.
+/// Maximum number of caches in one sample. Kernels have about 200 caches, and more with control
+/// groups or some file systems.
 const CACHES_MAX: usize = 8192;
 const VERSION: &[u8] = b"slabinfo - version: ";
 /// Versions of the file with known columns. Since Linux 2.6 the version is 2.1.

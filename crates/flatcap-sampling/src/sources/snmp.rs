@@ -15,17 +15,17 @@ use crate::{Incomplete, OpenedSampler, ReadError, Sampler};
 
 const SNMP: &str = "proc/net/snmp";
 const SNMP6: &str = "proc/net/snmp6";
-/// Maximum number of ICMP message types, since each protocol version has 256.
+/// Maximum number of ICMP message types, that is, 256 types for each of two protocol versions.
 const TYPES_MAX: usize = 512;
 /// The fields of the root table.
 const COUNTERS: &str = "counters";
 const TYPES: &str = "icmp_types";
-/// Numbers of messages of one type. The elements are version, type, received and sent, in the order
+/// Counts of messages of one type. The elements are version, type, received and sent, in the order
 /// of the schema.
 type IcmpMessages = [u64; 4];
 
 /// `include` and `exclude` match fields, such as `tcp_in_errs` and `icmp_types`. A host without
-/// IPv6 lacks the second file, so the fields of that file are absent.
+/// IPv6 lacks the file for IPv6, so the fields of that file are absent.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "snmp",
     about: "Counters of TCP, UDP, IP and ICMP, versions 4 and 6.",

@@ -14,8 +14,8 @@ use crate::OpenedSampler;
 const FILE: &str = "proc/net/sockstat";
 const FILE6: &str = "proc/net/sockstat6";
 
-/// `include` and `exclude` match fields, such as `tcp_inuse`. A host without IPv6 lacks the second
-/// file, so the fields of that file are absent.
+/// `include` and `exclude` match fields, such as `tcp_inuse`. A host without IPv6 lacks the file
+/// for IPv6, so the fields of that file are absent.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "sockets",
     about: "Sockets in use by protocol.",

@@ -11,12 +11,13 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
 const FILE: &str = "proc/softirqs";
-/// Maximum number of cores in one sample. Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
 
 /// A function that sets a count in its field.
 type SetCount = fn(&mut CoreSoftirqs, u64);
-/// The kinds, by the names of their lines. Kinds that a later kernel adds are skipped.
+/// The kinds of software interrupts, by the names of their lines. Kinds that a later kernel adds
+/// are skipped.
 const KINDS: [(&[u8], SetCount); 11] = [
     (b"HI", CoreSoftirqs::set_hi),
     (b"TIMER", CoreSoftirqs::set_timer),
@@ -115,7 +116,7 @@ fn parse(content: &[u8], cores: &mut SoftirqColumns) -> (u32, Incomplete) {
     (kinds, incomplete)
 }
 
-/// Parses the numbers of the cores. If one is invalid, all are discarded.
+/// Parses the numbers of the cores. If one of these numbers is invalid, all of them are discarded.
 fn columns(line: &[u8], cores: &mut SoftirqColumns) -> Incomplete {
     cores.counts.clear();
     cores.wanted.clear();

@@ -10,13 +10,13 @@ use super::text::{self, ABSENT};
 use super::{OpenContext, SourceOpener, SourceSpec, Unavailable, host_file};
 use crate::{Incomplete, OpenedSampler, ReadError, Sampler, odd_text};
 
-/// Path of the file. It has the same content in each network namespace.
+/// Path of the file. The file has the same content in each network namespace.
 const FILE: &str = "proc/net/softnet_stat";
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/softnet_stat";
-/// Maximum number of cores in one sample. Linux does not support more.
+/// Maximum number of cores in one sample. Linux does not support more cores.
 const CORES_MAX: usize = 8192;
-/// Number of supported columns. The next constant has the numbers of columns that kernels print
-/// since 6.4, 5.10, 3.11 and 2.6.35, and before 2.6.35.
+/// Number of supported columns. The next constant lists the number of columns in Linux since 6.4,
+/// since 5.10, since 3.11, since 2.6.35, and before 2.6.35.
 const COLUMNS: usize = 15;
 const COLUMNS_OF_KERNELS: [usize; 5] = [COLUMNS, 13, 11, 10, 9];
 

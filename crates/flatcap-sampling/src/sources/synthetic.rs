@@ -1,5 +1,5 @@
-//! `synthetic`: generated values. They are a function of the sequence number, so that a reader can
-//! verify them.
+//! `synthetic`: generated values. The generated values are a function of the sequence number, so
+//! that a reader can verify them.
 
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Splits the bytes of /proc into lines, fields and numbers, without allocation and without
-//! guessing.
+//! Splits the content of files in /proc into lines, fields and numbers. The functions do not
+//! allocate, and they reject malformed numbers.
 
 use crate::{Incomplete, odd_text};
 
@@ -10,9 +10,9 @@ const CHUNK: usize = 8;
 /// Number of digits of the largest 64-bit number.
 const DIGITS_MAX: usize = 20;
 
-/// Returns the lines of a file that end in a newline, and `CUT` if the file is empty or does not
-/// end in a newline. Bytes after the last newline are ignored, because the last number there may
-/// lack digits.
+/// Returns those lines of a file that end in a newline. Also returns `CUT` if the file is empty or
+/// does not end in a newline. Bytes after the last newline are ignored, because the last number
+/// there may lack digits.
 pub(super) fn whole_lines(content: &[u8]) -> (impl Iterator<Item = &[u8]>, Incomplete) {
     let end = content.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let (whole, rest) = content.split_at(end);
@@ -51,8 +51,8 @@ pub(super) fn hexadecimal(field: &[u8]) -> Option<u64> {
         .filter(|value| *value != ABSENT)
 }
 
-/// Parses an integer that may be negative. Returns it as a floating-point number that represents it
-/// exactly, because only floating-point values of a schema can be both absent and negative.
+/// Parses an integer that may be negative. Returns the integer as an exact floating-point number,
+/// because only floating-point values of a schema can be both absent and negative.
 #[expect(clippy::cast_precision_loss, reason = "numbers that would lose digits are refused")]
 pub(super) fn signed(field: &[u8]) -> Option<f64> {
     let digits = field.strip_prefix(b"-").unwrap_or(field);
@@ -116,8 +116,8 @@ pub(super) fn numbers<'a, const COUNT: usize>(
     (values, incomplete)
 }
 
-/// Returns the number of a field. If there is no number, returns `ABSENT` and adds the reason to
-/// `incomplete`.
+/// Parses a field as a number. If the field is not a valid number, returns `ABSENT` and adds the
+/// reason to `incomplete`.
 #[inline]
 pub(super) fn value(field: Option<&[u8]>, incomplete: &mut Incomplete) -> u64 {
     field.and_then(number).unwrap_or_else(|| {
@@ -141,8 +141,8 @@ fn lack(field: Option<&[u8]>) -> Incomplete {
     Incomplete::UNREADABLE
 }
 
-/// Returns the decimal fraction of a field. If there is no number, returns NaN and adds the reason
-/// to `incomplete`.
+/// Parses a field as a decimal fraction. If the field is not a valid fraction, returns NaN and adds
+/// the reason to `incomplete`.
 pub(super) fn fraction(field: Option<&[u8]>, incomplete: &mut Incomplete) -> f64 {
     field.and_then(decimal).unwrap_or_else(|| {
         *incomplete |= lack(field);
@@ -159,7 +159,7 @@ pub(super) fn name<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     (text.len() < BYTES).then_some(name)
 }
 
-/// Returns the end of a text, as much as fits with a terminating zero byte, without cutting a
+/// Returns the longest suffix of a text that fits with a terminating zero byte and does not split a
 /// character.
 pub(super) fn suffix<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     let first = text.len().saturating_sub(BYTES - 1);
@@ -176,7 +176,7 @@ pub(super) fn suffix<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     suffix
 }
 
-/// Returns the bytes of a row of the schema that consists of numbers, a name, and more numbers.
+/// Returns the bytes of a row of the schema. The row consists of numbers, a name, and more numbers.
 #[inline]
 pub(super) fn row<const BYTES: usize>(before: &[u64], name: &[u8], after: &[u64]) -> [u8; BYTES] {
     let mut row = [0; BYTES];
@@ -191,11 +191,11 @@ pub(super) fn row<const BYTES: usize>(before: &[u64], name: &[u8], after: &[u64]
     row
 }
 
-/// Returns the number that a text begins with, and the rest. Returns `None` if the text does not
-/// begin with a digit, or if the number is too large or is `ABSENT`.
+/// Returns the number at the start of a text, and the text after the number. Returns `None` if the
+/// text does not begin with a digit, or if the number is too large or is `ABSENT`.
 ///
-/// The function processes eight bytes at a time. All eight are checked for digits in one step, and
-/// are then added up in pairs, fours and eights.
+/// The function processes eight bytes at a time. The function checks all eight bytes for digits in
+/// one step, and then combines the digits into pairs, fours and eights.
 #[inline]
 pub(super) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let Some(chunk) = text.first_chunk::<CHUNK>() else { return parse_by_digits(text) };
@@ -220,7 +220,7 @@ pub(super) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
 /// Powers of ten by exponent.
 const POWERS: [u64; CHUNK] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// Returns the number that eight bytes begin with, and the number of its digits.
+/// Returns the value of the digits at the start of eight bytes, and how many digits these are.
 #[inline]
 fn leading_digits(chunk: [u8; CHUNK]) -> (u64, usize) {
     const ZEROS: u64 = 0x3030_3030_3030_3030;
@@ -239,7 +239,8 @@ fn leading_digits(chunk: [u8; CHUNK]) -> (u64, usize) {
     (value, length as usize)
 }
 
-/// Does the same digit by digit. This is used at the end of a text, and for long numbers.
+/// Does the same as [`leading_number`], digit by digit. This function handles the end of a text,
+/// and long numbers.
 #[cold]
 fn parse_by_digits(text: &[u8]) -> Option<(u64, &[u8])> {
     let length = text.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_digit()).count();

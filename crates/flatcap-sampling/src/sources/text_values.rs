@@ -20,8 +20,8 @@ const NAME_BYTES: usize = 56;
 /// Marks an integer that is missing. Schemas mark such fields with `absent: "min"`.
 pub(super) const ABSENT_INTEGER: i64 = i64::MIN;
 
-/// Finds values and keeps them until the next text. Every source uses the structs and tables of the
-/// schema `file`, whose layout all these schemas share.
+/// Finds values and keeps them until the next text. All sources with such values use the structs
+/// and tables of the schema `file`, because their schemas share these layouts.
 #[derive(Debug)]
 pub(super) struct TextValues {
     format: ValueFormat,
@@ -45,7 +45,8 @@ struct ValueRows {
 type Tables<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 
 impl TextValues {
-    /// Creates the parser of an instance of the source, by the format of its values and its name.
+    /// Creates the parser for an instance of the source, given the format of the instance's values
+    /// and the instance's name.
     pub(super) fn new(source: &str, (format, instance): (&ValueFormat, &str), selection: NameFilter) -> Self {
         let locations = match format {
             ValueFormat::Regex(expression) => Some(expression.regex().capture_locations()),
@@ -143,13 +144,13 @@ impl TextValues {
     }
 }
 
-/// Returns an offset to a value as an offset to another type that has the same layout.
+/// Converts the offset of a value to an offset of another type with the same layout.
 fn in_layout<Written, Same>(written: WIPOffset<Written>) -> WIPOffset<Same> {
     WIPOffset::new(written.value())
 }
 
 impl ValueRows {
-    /// Adds a value if it is wanted. Returns false if no more values fit.
+    /// Adds a value if the filter selects it. Returns false if no more values fit.
     fn add(&mut self, name: &[u8], value: &[u8], skipped: &mut SkippedValues) -> bool {
         if self.found == VALUES_MAX {
             skipped.add(SkipReason::TooMany { values_max: VALUES_MAX }, name);
@@ -219,8 +220,9 @@ fn split_pair(line: &[u8]) -> (&[u8], &[u8]) {
     (name, rest.get(..end).unwrap_or_default())
 }
 
-/// Parses a number as the nearest double, and also exactly if it is an integer that fits. If it is
-/// not an integer that fits, the integer is absent. If it is not a number, the double is NaN.
+/// Parses a number as the nearest double. If the number is an integer that fits into 64 bits, also
+/// parses it exactly. If the number is not such an integer, the integer is absent. If the text is
+/// not a number, the double is NaN.
 fn number(text: &[u8]) -> (f64, i64) {
     let plain = std::str::from_utf8(text).ok().filter(|_| text::is_plain(text));
     let integer = plain.and_then(|text| text.parse::<i64>().ok());

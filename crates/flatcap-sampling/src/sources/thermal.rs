@@ -88,7 +88,7 @@ impl ThermalSampler {
     }
 }
 
-/// Opens a zone, if it is wanted.
+/// Opens a zone, if the filter selects it.
 fn zone(
     directory: &HostDirectory,
     key: DeviceKey,

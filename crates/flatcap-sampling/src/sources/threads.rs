@@ -1,4 +1,4 @@
-//! Counters of configured processes, thread by thread, for `perf`.
+//! Counts the events of each thread in the configured processes, for the source `perf`.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write as _};
@@ -102,7 +102,7 @@ impl CountedProcesses {
         self.processes.iter().fold(self.incomplete, |all, process| all | process.opening_incomplete)
     }
 
-    /// Returns number, name and counts of each process.
+    /// Returns the id, the name and the counts of each process.
     pub(super) fn counts(&self) -> impl Iterator<Item = (u64, &[u8; NAME_BYTES], &[Option<CounterValue>])> {
         self.processes
             .iter()
@@ -220,7 +220,7 @@ fn add(sum: &mut [Option<CounterValue>], counts: &[Option<CounterValue>]) {
     }
 }
 
-/// Parses the number of a process or thread. Returns `None` for other entries.
+/// Parses the id of a process or thread. Returns `None` for directory entries that are not ids.
 fn number(name: &CStr) -> Option<u32> {
     text::number(name.to_bytes()).and_then(|number| u32::try_from(number).ok())
 }
@@ -253,7 +253,7 @@ mod tests {
     use crate::sources::perf::SPEC;
     use crate::sources::tests::open_sampler;
 
-    /// Returns number, event and value of each row.
+    /// Returns the process id, the event and the value of each row.
     fn rows(sampler: &mut dyn Sampler) -> Vec<(u64, CountedEvent, u64)> {
         let mut builder = FlatBufferBuilder::new();
         sampler.read().unwrap();

@@ -1,5 +1,5 @@
-//! An example of a source, for docs/ARCHITECTURE.md, "How to add a source". It is not in the
-//! catalog.
+//! An example of a source, for docs/ARCHITECTURE.md, "How to add a source". The example is not in
+//! the catalog of sources.
 
 use std::time::Duration;
 

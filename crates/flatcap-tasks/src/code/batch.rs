@@ -8,7 +8,7 @@ use crate::generated::kernel::{
 };
 use crate::task::{TaskName, ThreadInfo};
 
-/// A payload of the source `profile`, which has samples of the code that threads were running.
+/// A payload of the source `profile`, which samples the code that threads were running.
 #[derive(Debug, Clone, Copy)]
 pub struct ProfileBatch<'p> {
     begin_ns: u64,
@@ -44,7 +44,7 @@ pub struct CodePlace {
     pub object: u16,
 }
 
-/// An executable, a library or another origin of code.
+/// An object that contains code, such as an executable or a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodeObjectView<'p> {
     /// Kind of the object. The kind may have a value that this version of the schema does not
@@ -68,7 +68,7 @@ pub struct FileVersion {
 }
 
 impl CodeObjectView<'_> {
-    /// Returns whether the object states which version of the file the process had.
+    /// Returns whether a build id or a version identifies the file that the process had mapped.
     pub(super) fn is_identified(&self) -> bool {
         !self.build_id.is_empty() || self.version.is_some()
     }
@@ -113,24 +113,24 @@ impl<'p> ProfileBatch<'p> {
         Ok(())
     }
 
-    /// Returns the start of the time range whose samples the payload contains, in monotonic
+    /// Returns the start of the time range that the payload's samples cover, in monotonic
     /// nanoseconds.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// Returns the exclusive end of the time range whose samples the payload contains, in monotonic
+    /// Returns the exclusive end of the time range that the payload's samples cover, in monotonic
     /// nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Returns the CPU time that each sample stands for, in nanoseconds.
+    /// Returns the CPU time that each sample represents, in nanoseconds.
     pub fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
 
-    /// Returns the number of records since the source was opened that the kernel could not deliver.
+    /// Returns the number of records that the kernel could not deliver since the source was opened.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -184,7 +184,7 @@ fn version((bytes, modified_ns): (u64, i64)) -> FileVersion {
     FileVersion { bytes, modified_ns }
 }
 
-/// Returns a thread whose index was checked.
+/// Returns the thread at an index that was already checked.
 fn thread_at(threads: Vector<'_, SampledThread>, index: u16) -> ThreadInfo {
     let index = usize::from(index);
     if index >= threads.len() {

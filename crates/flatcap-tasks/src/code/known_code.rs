@@ -7,16 +7,16 @@ use crate::generated::kernel::CodeKind;
 
 /// Maximum number of known paths. Files with further paths get no build id.
 const PATHS_MAX: usize = 1 << 16;
-/// Maximum number of processes whose first sample is known. Compiled code of further processes has
-/// no names.
+/// Maximum number of processes for which the first sample is stored. For processes beyond the
+/// limit, just-in-time compiled code has no function names.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// The identities of files by their paths, and the first samples of processes. The recorder looks
-/// up the build ids of files that were mapped before the recording began. Samples that were taken
-/// before such a build id was found get the build id from later payloads.
+/// The identities of files by path, and the first sample of each process. The recorder looks up the
+/// build ids of files that were mapped before the recording began. Samples that were taken before
+/// this lookup get the build id from later payloads.
 #[derive(Debug, Default)]
 pub struct KnownCode {
-    /// The identities of files by path. The value is `None` for a path that has had two files,
+    /// The identities of files by path. The value is `None` for a path that two files have had,
     /// because a sample without an identity may belong to either file.
     by_path: HashMap<Box<str>, Option<FileIdentity>>,
     first_samples: HashMap<u32, u64>, // by process; monotonic nanoseconds
@@ -54,8 +54,8 @@ impl KnownCode {
         }
     }
 
-    /// Returns an object with its build id or version. An object that was recorded without both
-    /// gets them from its path, unless the path had several files or none.
+    /// Returns an object with its build id or version. An object without a recorded build id or
+    /// version gets the identity of its path, if exactly one identity is known for that path.
     pub(crate) fn completed<'a>(&'a self, object: CodeObjectView<'a>) -> CodeObjectView<'a> {
         if object.kind != CodeKind::File || object.is_identified() {
             return object;

@@ -10,14 +10,15 @@ use crate::task::TaskName;
 
 /// Maximum number of distinct call chains of processes.
 const STACKS_MAX: usize = 1 << 14;
-/// Maximum number of positions that are kept of a call chain, counted from the innermost function.
-/// By default the kernel records up to 127 positions (`kernel.perf_event_max_stack`).
+/// Maximum number of positions of a call chain that are stored, counted from the innermost
+/// function. By default the kernel records up to 127 positions (`kernel.perf_event_max_stack`).
 pub const STACK_DEPTH_MAX: usize = 512;
 /// Maximum number of distinct positions in the code.
 const FRAMES_MAX: usize = 1 << 18;
 /// Maximum number of distinct objects, such as executables and libraries.
 const OBJECTS_MAX: usize = 1 << 12;
-/// The path that objects have for addresses in no known mapping. Such addresses are rarely code.
+/// The path of the object that represents all addresses outside known mappings. Such addresses are
+/// rarely code.
 const NOWHERE: &str = "[unknown]";
 
 /// Sums samples of call chains. Equal call chains of one process are merged.
@@ -37,7 +38,7 @@ pub struct StackTotals {
     last_lost: Option<u64>,
 }
 
-/// An executable, a library or another origin of code.
+/// An object that contains code, such as an executable or a library.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CodeObjectInfo {
     /// Kind of the object.
@@ -48,8 +49,8 @@ pub struct CodeObjectInfo {
     pub build_id: Box<[u8]>,
     /// The version of a file that has no build id.
     pub version: Option<FileVersion>,
-    /// The process, for memory without a file. It is needed because other processes have other code
-    /// at the same addresses.
+    /// The process that owned the memory, if the object is memory without a file. The process is
+    /// needed because other processes may have different code at the same addresses.
     pub process: Option<SampledProcess>,
 }
 
@@ -64,7 +65,7 @@ pub struct SampledProcess {
 }
 
 impl CodeObjectInfo {
-    /// Creates the information about an object of a payload, as it is in the samples of a process.
+    /// Describes an object of a payload, for the samples of one process.
     pub fn of(object: &CodeObjectView<'_>, process: u32) -> Self {
         let is_memory = object.kind == CodeKind::Unknown && object.path != NOWHERE;
         let process = is_memory.then_some(SampledProcess { id: process, first_ns: 0 });
@@ -77,7 +78,7 @@ impl CodeObjectInfo {
         }
     }
 
-    /// Adds the information about the object that other payloads of the run contain.
+    /// Adds the object's identity if other payloads of the run contain this identity.
     pub fn complete(&mut self, known: &KnownCode) {
         let view = CodeObjectView {
             kind: self.kind,
@@ -105,7 +106,7 @@ pub struct CodeFrame {
     pub offset: u64,
 }
 
-/// A call chain of a process, and its CPU time.
+/// A call chain of a process, and the CPU time of this chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackTotal {
     /// Process id.
@@ -118,11 +119,11 @@ pub struct StackTotal {
     pub frames: Box<[u32]>,
     /// Number of samples.
     pub samples: u64,
-    /// CPU time that the samples stand for, in nanoseconds.
+    /// CPU time that the samples represent, in nanoseconds.
     pub ns: u64,
 }
 
-/// The CPU time of a function of a process, or of a position without a known function.
+/// The CPU time of a function in a process, or of a position whose function is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameTotal {
     /// Process id.
@@ -131,7 +132,8 @@ pub struct FrameTotal {
     pub name: TaskName,
     /// Name of the function, if it is known.
     pub function: Option<String>,
-    /// The position in the function that took longest, as an index of [`StackTotals::frames`].
+    /// The innermost position of the function in its call chain with the most CPU time, as an index
+    /// of [`StackTotals::frames`].
     pub frame: u32,
     /// Time in the function itself, in nanoseconds.
     pub self_ns: u64,
@@ -140,7 +142,7 @@ pub struct FrameTotal {
 }
 
 impl StackTotals {
-    /// Creates sums of the samples in a window of monotonic nanoseconds.
+    /// Creates empty sums for a time window in monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, ..Self::default() }
     }
@@ -173,9 +175,8 @@ impl StackTotals {
         }
     }
 
-    /// Fills in the times at which processes were first sampled, and the build ids and versions of
-    /// files that were recorded without them. Positions and call chains that are then equal are
-    /// merged.
+    /// Fills in the time of the first sample of each process, and the missing build ids and
+    /// versions of files. Then merges positions and call chains that have become equal.
     pub fn complete_objects(&mut self, known: &KnownCode) {
         let mut objects = std::mem::take(&mut self.objects);
         for object in &mut objects {
@@ -234,8 +235,7 @@ impl StackTotals {
 
     /// Returns the time of each function in each process, sorted by the function's own time,
     /// longest first. Positions with the same name in one object are merged into one function.
-    /// Positions without a name stay separate. A recursive function is counted one time per call
-    /// chain.
+    /// Positions without a name stay separate. A recursive function is counted once per call chain.
     pub fn functions(&self, mut name: impl FnMut(&CodeObjectInfo, u64) -> Option<String>) -> Vec<FrameTotal> {
         let names: Vec<Option<String>> = self
             .frames
@@ -299,12 +299,13 @@ impl StackTotals {
         self.left_out_ns
     }
 
-    /// Returns the number of records that the kernel could not deliver, in payloads of the window.
+    /// Returns the number of records that the kernel could not deliver, for the payloads in the
+    /// window.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the numbers of a call chain's positions, or `None` if a limit is reached.
+    /// Returns the indexes of a call chain's positions, or `None` if a limit is reached.
     fn number_stack(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -345,7 +346,7 @@ impl StackTotals {
     }
 }
 
-/// Returns the number of an item, and adds the item if it is new. Returns `None` if the limit is
+/// Returns the index of an item, and adds the item if it is new. Returns `None` if the limit is
 /// reached.
 fn number_of<T: Clone + Eq + std::hash::Hash>(
     items: &mut Vec<T>,

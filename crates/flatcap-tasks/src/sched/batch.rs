@@ -38,7 +38,7 @@ pub struct SchedEvent {
 pub enum SchedEventKind {
     /// A thread started, ended, or changed.
     Changed {
-        /// The thread, after the change.
+        /// The thread, with its name after the change.
         thread: ThreadInfo,
         /// The change. The field may have a value that this version of the schema does not define.
         change: TaskEventKind,
@@ -49,8 +49,8 @@ pub enum SchedEventKind {
     Woken {
         /// The thread.
         thread: ThreadInfo,
-        /// The thread that woke this thread. If an interrupt woke it, the thread that was
-        /// interrupted.
+        /// The thread that woke this thread. If an interrupt woke this thread, `waker` is the
+        /// thread that was interrupted.
         waker: ThreadInfo,
         /// The CPU on which the waker ran.
         cpu: u16,
@@ -112,26 +112,27 @@ impl<'p> SchedBatch<'p> {
         Ok(())
     }
 
-    /// Returns the start of the time range whose events the payload contains, in monotonic
+    /// Returns the start of the time range that the payload's events cover, in monotonic
     /// nanoseconds.
     pub fn begin_ns(&self) -> u64 {
         self.begin_ns
     }
 
-    /// Returns the exclusive end of the time range whose events the payload contains, in monotonic
+    /// Returns the exclusive end of the time range that the payload's events cover, in monotonic
     /// nanoseconds.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// Returns the number of records that were lost since the source was opened. These are records
-    /// that the kernel could not deliver, and switches that are missing for no known reason.
+    /// Returns the number of records that were lost since the source was opened. The count includes
+    /// records that the kernel could not deliver, and switches that are missing for an unknown
+    /// reason.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the time since the source was opened during which switches were not recorded, in
-    /// nanoseconds.
+    /// Returns the total time during which switches were not recorded since the source was opened,
+    /// in nanoseconds.
     pub fn stopped_ns(&self) -> u64 {
         self.stopped_ns
     }
@@ -141,8 +142,8 @@ impl<'p> SchedBatch<'p> {
         self.is_stopped
     }
 
-    /// Returns whether wakeups are recorded. Without them, the time that a thread waits for a CPU
-    /// after a sleep counts as sleep.
+    /// Returns whether wakeups are recorded. Without wakeups, the time that a thread waits for a
+    /// CPU after a sleep counts as sleep.
     pub fn has_wakeups(&self) -> bool {
         self.has_wakeups
     }
@@ -152,7 +153,7 @@ impl<'p> SchedBatch<'p> {
         self.threads.iter().map(thread_info)
     }
 
-    /// Returns the thread that runs on each CPU at the begin of the payload. CPUs whose thread is
+    /// Returns the thread that runs on each CPU at the start of the payload. CPUs whose thread is
     /// not known are left out.
     pub fn running(&self) -> impl Iterator<Item = (u16, ThreadInfo)> + use<'p> {
         let threads = self.threads;
@@ -165,7 +166,8 @@ impl<'p> SchedBatch<'p> {
         self.switches.len()
     }
 
-    /// Returns the time, the CPU and the previous thread of each switch, in time order.
+    /// Returns the time, the CPU and the previous thread of each switch. The switches are in time
+    /// order.
     pub(super) fn stopped_threads(&self) -> impl Iterator<Item = (u64, u16, ThreadInfo)> + use<'p> {
         let threads = self.threads;
         self.switches
@@ -229,7 +231,7 @@ impl Iterator for SchedEvents<'_> {
     }
 }
 
-/// Returns a thread whose index was checked.
+/// Returns the thread at an index that was already checked.
 fn thread_at(threads: Vector<'_, ScheduledThread>, index: u16) -> ThreadInfo {
     let index = usize::from(index);
     if index < threads.len() { thread_info(threads.get(index)) } else { ThreadInfo::default() }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::task::Task;
 
 /// Maximum number of slices that are kept per CPU. If more slices ran while a thread waited, the
-/// first part of its wait has no known cause.
+/// cause of the first part of its wait is unknown.
 const SLICES_MAX: usize = 1024;
 
 /// A time slice on a CPU.
@@ -14,7 +14,7 @@ const SLICES_MAX: usize = 1024;
 pub struct CpuSlice {
     /// The task that ran, which is the idle loop if the CPU was idle.
     pub task: Task,
-    /// The begin of the slice, in monotonic nanoseconds.
+    /// The start of the slice, in monotonic nanoseconds.
     pub begin_ns: u64,
     /// The end of the slice, in monotonic nanoseconds.
     pub end_ns: u64,
@@ -27,8 +27,8 @@ pub struct CpuHistory {
 }
 
 impl CpuHistory {
-    /// Returns the slices of a CPU that overlap a time range, clipped to this range, with the
-    /// latest slice first.
+    /// Returns the slices of a CPU that overlap a time range, the latest slice first. The slices
+    /// are clipped to this range.
     pub(super) fn who_ran(&self, cpu: u16, range: Range<u64>) -> impl Iterator<Item = CpuSlice> {
         let slices = self.cpus.get(usize::from(cpu)).into_iter().flat_map(|slices| slices.iter().rev());
         slices

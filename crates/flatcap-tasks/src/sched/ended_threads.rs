@@ -1,12 +1,12 @@
-//! Threads that have ended, kept while they may still have events.
+//! Stores ended threads while they may still have events.
 
 use std::collections::VecDeque;
 
-/// Time for which a thread is kept after the record of its end, because it may still run and wait
-/// while the kernel frees its memory.
+/// Time for which a thread is stored after the record of its end. A thread may still run and wait
+/// after this record, while the kernel frees the thread's memory.
 const KEPT_NS: u64 = 10_000_000_000;
 
-/// Ended threads with the numbers of their tasks, ordered by the time of their ends.
+/// Ended threads with the ids of their tasks, sorted by the times of their ends.
 #[derive(Debug, Default)]
 pub(super) struct EndedThreads(VecDeque<(u64, u32, u64)>);
 
@@ -16,8 +16,8 @@ impl EndedThreads {
         self.0.push_back((now_ns, thread, task));
     }
 
-    /// Removes a thread that ended more than [`KEPT_NS`] ago, and returns it with the number of its
-    /// task.
+    /// Removes one thread that ended more than [`KEPT_NS`] ago, and returns its thread id and task
+    /// id.
     pub(super) fn take_old(&mut self, now_ns: u64) -> Option<(u32, u64)> {
         let (_, thread, task) =
             self.0.front().copied().filter(|(ended_ns, ..)| ended_ns.saturating_add(KEPT_NS) < now_ns)?;

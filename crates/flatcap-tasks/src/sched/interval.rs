@@ -13,7 +13,7 @@ pub enum TaskState {
     Running,
     /// The thread is runnable, and waits for a CPU.
     Ready,
-    /// The thread waits for something else.
+    /// The thread waits for an event other than a free CPU.
     Sleeping,
 }
 
@@ -30,9 +30,9 @@ pub enum IntervalEnd {
     Woken,
     /// The thread ended.
     Exited,
-    /// The events that followed were not recorded.
+    /// The events after the interval were not recorded.
     Lost,
-    /// The interval has not ended within the recorded time.
+    /// The interval was still open at the end of the recorded time.
     Open,
 }
 
@@ -65,7 +65,8 @@ pub struct TaskWakeup {
     pub time_ns: u64,
     /// The thread that became ready.
     pub task: Task,
-    /// The thread that woke this thread. If an interrupt woke it, the thread that was interrupted.
+    /// The thread that woke `task`. If an interrupt woke `task`, the thread that the interrupt
+    /// stopped.
     pub waker: Task,
     /// The CPU on which the waker ran.
     pub cpu: u16,
@@ -73,9 +74,9 @@ pub struct TaskWakeup {
 
 /// Receives the intervals, wakeups and holes of a [`Timeline`](super::Timeline).
 pub trait TimelineObserver {
-    /// Receives an interval that has ended. Intervals are ordered by their ends, and the intervals
-    /// of one thread are consecutive. `history` has the slices of each CPU until the end of the
-    /// interval.
+    /// Receives an interval that has ended. Intervals are ordered by their end times, and the
+    /// intervals of one thread are consecutive. `history` has the slices of each CPU up to the end
+    /// of the interval.
     fn interval(&mut self, interval: &Interval, history: &CpuHistory);
 
     /// Receives a wakeup, which made a thread ready to run.
@@ -83,8 +84,8 @@ pub trait TimelineObserver {
         let _ = wakeup;
     }
 
-    /// Receives a time range of which not all switches were recorded. Holes are ordered by their
-    /// begins. Holes with different causes may overlap.
+    /// Receives a time range in which some switches were not recorded. Holes are ordered by their
+    /// start times. Holes with different causes may overlap.
     fn hole(&mut self, hole: &RecordingHole) {
         let _ = hole;
     }

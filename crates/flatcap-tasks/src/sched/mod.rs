@@ -1,5 +1,5 @@
-//! Derives from payloads of the source `sched` which threads ran, which waited for a CPU (run queue
-//! latency), and which slept (off-CPU time).
+//! Derives thread states from payloads of the source `sched`: which threads ran, which waited for a
+//! CPU (run queue latency), and which slept (off-CPU time).
 
 mod batch;
 mod cpu_history;

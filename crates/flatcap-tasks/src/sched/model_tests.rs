@@ -133,7 +133,7 @@ impl Simulation {
         truth.map_or_else(|| vec![0; CPUS], |truth| truth.running.clone())
     }
 
-    /// Returns the payloads between these cuts.
+    /// Returns the payloads of the simulation, cut at the times `cuts`.
     fn payloads(&self, cuts: &BTreeSet<u64>) -> Vec<SchedPayload> {
         let mut ends: Vec<u64> = cuts.iter().copied().collect();
         ends.retain(|cut| (self.begin_ns + 1..self.now_ns).contains(cut));
@@ -180,8 +180,8 @@ impl Simulation {
         own.map(|truth| overlap(&truth.times, window)).sum()
     }
 
-    /// Returns how long `running` ran on the CPU on which `waiting` ran next, while `waiting` was
-    /// ready.
+    /// Returns how long `running` ran while `waiting` was ready, on the CPU on which `waiting` ran
+    /// next.
     fn blocked(&self, window: &Range<u64>) -> BTreeMap<(u32, u32), u64> {
         let mut found = BTreeMap::new();
         let mut since = BTreeMap::<usize, u64>::new();

@@ -5,17 +5,17 @@
 pub struct RecordingFaults {
     /// Number of places at which samples of the source are missing.
     pub gaps: u64,
-    /// Number of records that were lost after the first payload. These are records that the kernel
-    /// could not deliver, and switches that are missing for no known reason.
+    /// Number of records that were lost after the first payload. The count includes records that
+    /// the kernel could not deliver, and switches that are missing for an unknown reason.
     pub lost: u64,
     /// Time for which switches were not recorded, in nanoseconds.
     pub stopped_ns: u64,
-    /// Whether wakeups were not recorded. In this case the times that threads waited for a CPU are
-    /// lower bounds, and sleeps include such times.
+    /// Whether wakeups were not recorded. In that case, the times that threads waited for a CPU are
+    /// lower bounds, because waits after a sleep also count as sleep.
     pub lacks_wakeups: bool,
 }
 
-/// A time range in which not all switches were recorded.
+/// A time range in which some switches were not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordingHole {
     /// Begin in monotonic nanoseconds.

@@ -1,4 +1,4 @@
-//! Collects the ranges of a window in which not all switches were recorded.
+//! Collects the ranges of a window in which some switches were not recorded.
 
 use std::ops::Range;
 
@@ -19,13 +19,13 @@ pub struct RecordingHoles {
 }
 
 impl RecordingHoles {
-    /// Creates a collection of the holes that overlap a window of monotonic nanoseconds.
+    /// Creates a collection of the holes that overlap a window, in monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, holes: Vec::new(), further: 0 }
     }
 
-    /// Returns the holes, ordered by their begins. A hole may begin before the window, but it ends
-    /// in the window.
+    /// Returns the holes, ordered by their start times. A hole may begin before the window, but it
+    /// ends in the window.
     pub fn holes(&self) -> impl Iterator<Item = RecordingHole> {
         let Range { start, end } = self.window;
         let overlapping = self.holes.iter().filter(move |hole| hole.begin_ns < end && hole.end_ns > start);
@@ -37,7 +37,7 @@ impl RecordingHoles {
         self.further
     }
 
-    /// Adds a hole. Holes must be added in the order of their begins.
+    /// Adds a hole. Holes must be added in the order of their start times.
     fn add(&mut self, hole: &RecordingHole) {
         if hole.begin_ns >= self.window.end {
             return;
@@ -81,8 +81,9 @@ fn joined_cause(one: HoleCause, other: HoleCause) -> Option<HoleCause> {
     }
 }
 
-/// Returns the part of a payload's range in which switches were recorded. `was_stopped` is the
-/// state at the begin of the payload, and `stopped_before_ns` is the total stopped time until then.
+/// Returns the part of a payload's range in which switches were recorded. `was_stopped` states
+/// whether recording was stopped at the start of the payload. `stopped_before_ns` is the total
+/// stopped time up to that start.
 pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_before_ns: u64) -> Range<u64> {
     let (begin_ns, end_ns) = (batch.begin_ns(), batch.end_ns());
     let stopped_ns = batch.stopped_ns().saturating_sub(stopped_before_ns).min(end_ns - begin_ns);
@@ -95,8 +96,8 @@ pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_b
     }
 }
 
-/// Reports the holes in a payload's range. They are the part without switches, the lost records,
-/// and, if earlier samples are missing, the time since the last sample.
+/// Reports the holes in a payload's range. The holes are the time without recorded switches, the
+/// whole range if records were lost, and the time of missing samples.
 pub(super) fn report_holes(
     batch: &SchedBatch<'_>,
     recorded: &Range<u64>,

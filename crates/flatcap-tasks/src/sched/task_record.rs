@@ -14,8 +14,8 @@ pub(super) struct RunningOn {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TaskRecord {
     pub(super) task: Task,
-    /// The thread's state, and the time since which the thread has this state. `None` if the state
-    /// is unknown.
+    /// The state of the thread, and the time at which this state began. `None` if the state is
+    /// unknown.
     pub(super) state: Option<(TaskState, u64)>,
     /// The CPU on which the thread runs, if it is running.
     pub(super) cpu: u16,

@@ -16,33 +16,33 @@ use crate::task::{Task, TaskName};
 pub const STEP_NS_MIN: u64 = 100_000;
 /// Interval between samples that contain all threads.
 const ALL_NS: u64 = 1_000_000_000;
-/// Maximum number of parts of steps that are kept. If there are more, their time is counted for no
-/// thread. With the shortest step, a payload of 100 ms with a hundred threads that are always
-/// active takes a thousand parts per thread.
+/// Maximum number of step parts that are stored. A part is the activity of one thread in one step.
+/// Activity in parts beyond the limit is not counted for any thread. For example, with the shortest
+/// step, a thread that is always active takes a thousand parts in a payload of 100 ms.
 const PARTS_MAX: usize = 1 << 20;
 /// Maximum number of known threads, in addition to the active threads.
 const THREADS_MAX: usize = 1 << 17;
 
 /// Makes samples from a timeline. A sample has the counters of threads and processes at a multiple
-/// of the step. Intervals that cross a step are split there, so the counters are exact.
+/// of the step. An interval that extends over several steps is split at the step boundaries, so the
+/// counters are exact.
 #[derive(Debug)]
 pub struct TaskSteps {
     step_ns: u64,
-    /// Offset that is added to monotonic time before dividing by the step.
+    /// Offset that is added to monotonic time before the division by the step.
     phase_ns: u64,
     /// The range whose samples are being made.
     stretch: Range<u64>,
     /// Time until which all intervals were counted.
     counted_until_ns: u64,
-    /// The activity of threads in each step, by the numbers of step and task.
+    /// The activity of threads in each step, indexed by step and by task id.
     steps: BTreeMap<u64, BTreeMap<u64, ThreadPart>>,
     parts: usize,
-    /// The maximum numbers of parts and of known threads.
+    /// The limit on stored parts and the limit on stored threads.
     limits: (usize, usize),
-    /// Samples with lower numbers than this lack time or threads, because there were too many parts
-    /// or threads.
+    /// Samples before this sample number lack time or threads, because a limit was exceeded.
     cut_until: u64,
-    /// Whether the sample at the begin of the range was made.
+    /// Whether the sample at the start of the range was made.
     has_begun: bool,
     /// The number of the sample at the end of the next step.
     next_sample: u64,
@@ -54,12 +54,12 @@ pub struct TaskSteps {
 /// A sample of the source `tasks`.
 #[derive(Debug)]
 pub struct TaskSample<'s> {
-    /// The number of the sample, which is its time divided by the step. This time is on the clock
-    /// on which samples are at multiples of the step.
+    /// The number of the sample, which is its time divided by the step. This time is monotonic time
+    /// plus an offset, so that the samples are at multiples of the step.
     pub number: u64,
     /// The sample's time, in monotonic nanoseconds.
     pub time_ns: u64,
-    /// Whether the sample is at the begin of the known range and not at the end of a step.
+    /// Whether the sample is at the start of the known range and not at the end of a step.
     pub is_begin: bool,
     /// Whether the sample lacks time or threads, because there were too many parts or threads.
     pub is_cut: bool,
@@ -67,7 +67,7 @@ pub struct TaskSample<'s> {
     pub payload: &'s [u8],
 }
 
-/// Counters of a thread, or their increase.
+/// Counters of a thread, or the increase of these counters.
 #[derive(Debug, Clone, Copy, Default)]
 struct Work {
     on_cpu_ns: u64,
@@ -95,13 +95,13 @@ struct ThreadState {
 struct ProcessCount {
     name: TaskName,
     work: Work,
-    /// Numbers of the process's threads that have not ended.
+    /// The task ids of the process's threads that have not ended.
     threads: BTreeSet<u64>,
 }
 
 impl TaskSteps {
-    /// Creates an observer that makes a sample every `step_ns`. A shorter step than [`STEP_NS_MIN`]
-    /// is raised to it.
+    /// Creates an observer that makes a sample every `step_ns`. A step below [`STEP_NS_MIN`] is
+    /// raised to this minimum.
     pub fn new(step_ns: u64) -> Self {
         Self {
             step_ns: step_ns.max(STEP_NS_MIN),
@@ -120,7 +120,7 @@ impl TaskSteps {
         }
     }
 
-    /// Sets the maximum numbers of parts and threads that are kept.
+    /// Sets the limits on the parts and threads that are stored.
     #[cfg(test)]
     pub(super) fn set_limits(&mut self, parts: usize, threads: usize) {
         self.limits = (parts, threads);
@@ -133,8 +133,8 @@ impl TaskSteps {
         self.phase_ns = offset_ns.rem_euclid(step_ns).unsigned_abs();
     }
 
-    /// Passes the samples that the last payload of the timeline completed to `take`. Must be called
-    /// after each payload, when this observer has received the intervals of the payload.
+    /// Passes to `take` the samples that became complete with the last payload of the timeline.
+    /// Must be called after each payload, once this observer has received the payload's intervals.
     pub fn reach(&mut self, timeline: &Timeline, mut take: impl FnMut(&TaskSample<'_>)) {
         let stretch = timeline.stretch();
         if stretch.start != self.stretch.start || self.stretch.is_empty() {
@@ -172,14 +172,14 @@ impl TaskSteps {
         }
     }
 
-    /// Returns whether the time of a sample is known.
+    /// Returns whether the time of a sample is within the known range.
     fn is_within(&self, number: u64) -> bool {
         let is_possible = number.checked_mul(self.step_ns).is_some();
         is_possible && self.time_ns(number) <= self.stretch.end && !self.stretch.is_empty()
     }
 
-    /// Returns the number of the step that contains a monotonic time. The sample at the end of the
-    /// step has the next number.
+    /// Returns the index of the step that contains a monotonic time. The number of the sample at
+    /// the end of the step is this index plus 1.
     fn number(&self, mono_ns: u64) -> u64 {
         mono_ns.saturating_add(self.phase_ns) / self.step_ns
     }
@@ -194,7 +194,7 @@ impl TaskSteps {
         if self.has_begun { self.time_ns(self.next_sample) } else { self.stretch.start }
     }
 
-    /// Makes the sample at the begin of the known range, unless this sample was already made.
+    /// Makes the sample at the start of the known range, unless this sample was already made.
     fn begin(&mut self, take: &mut impl FnMut(&TaskSample<'_>)) {
         let number = self.number(self.stretch.start);
         let has_begun = std::mem::replace(&mut self.has_begun, true);
@@ -227,7 +227,7 @@ impl TaskSteps {
         parts.iter().map(|task| task.number).collect()
     }
 
-    /// Makes a sample at a monotonic time, which is the end of a step or the begin of the known
+    /// Makes a sample at a monotonic time, which is the end of a step or the start of the known
     /// range.
     fn make(
         &mut self,
@@ -311,7 +311,7 @@ impl TaskSteps {
         }
     }
 
-    /// Counts the steps that have no sample, because the time after them is unknown.
+    /// Counts the steps that get no sample because the time after them is unknown.
     fn count_rest(&mut self) {
         for step in self.steps.keys().copied().collect::<Vec<_>>() {
             if self.time_ns(step) < self.stretch.end {

@@ -1,5 +1,5 @@
-//! Sums the times in a window that threads ran, waited for a CPU and slept, and the times that
-//! threads ran while others waited.
+//! Sums the times for which threads ran, waited for a CPU and slept in a window, and the times for
+//! which they ran while others waited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::task::{Task, TaskName, ThreadInfo};
 
 /// Maximum number of threads. Further threads are left out.
 const THREADS_MAX: usize = 1 << 17;
-/// Maximum number of pairs of a waiting and a running thread. Waits that further pairs would
-/// explain have no known cause.
+/// Maximum number of pairs of a waiting and a running thread. The part of a wait that belongs to a
+/// pair beyond the limit has no known cause.
 const PAIRS_MAX: usize = 1 << 18;
 
-/// Times of threads in a window. Only the part of an interval within the window counts, so the
+/// Times of threads in a window. Only the part of an interval within the window is counted, so the
 /// times are exact if the recording is complete.
 #[derive(Debug, Default)]
 pub struct TaskTimes {
@@ -27,7 +27,8 @@ pub struct TaskTimes {
     /// have run.
     lost_until_ns: u64,
     threads: HashMap<u64, ThreadCount>,
-    /// Running threads and their times, by the task numbers of the waiting and the running thread.
+    /// The running threads and their run times, by the task ids of the waiting thread and the
+    /// running thread.
     pairs: HashMap<(u64, u64), (Task, u64)>,
     cpus: BTreeMap<u16, CpuTimes>,
 }
@@ -47,12 +48,12 @@ pub struct ThreadTimes {
     pub on_cpu_ns: u64,
     /// Time in which the thread was ready and waited for a CPU.
     pub ready_ns: u64,
-    /// Time in which the thread waited for something else.
+    /// Time in which the thread waited for an event other than a free CPU.
     pub sleeping_ns: u64,
     /// Longest uninterrupted time in the window in which the thread was ready.
     pub longest_ready_ns: u64,
-    /// Longest uninterrupted time in the window in which the thread waited for something other than
-    /// a CPU, excluding times with lost records.
+    /// Longest uninterrupted sleep of the thread in the window. Times with lost records are
+    /// excluded.
     pub longest_sleeping_ns: u64,
     /// Number of times the thread stopped running.
     pub switches: u64,
@@ -84,17 +85,19 @@ pub struct ProcessTimes {
     pub migrations: u64,
 }
 
-/// A thread or process that ran while others waited, with the time for which it did so.
+/// A thread or process that ran while other threads waited for its CPU, and its run time during
+/// these waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocker {
-    /// The thread that ran. This is the idle loop if the CPU did not switch to the waiting thread
-    /// at once.
+    /// The thread that ran. This is the idle loop if the CPU did not immediately switch to the
+    /// waiting thread.
     pub info: ThreadInfo,
     /// Time in nanoseconds, summed over the waiting threads.
     pub ns: u64,
 }
 
-/// Times of a CPU in the window, in nanoseconds. The rest of the window is unknown.
+/// Times of a CPU in the window, in nanoseconds. For the rest of the window, the state of the CPU
+/// is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTimes {
     /// Time in which a thread ran.
@@ -104,14 +107,14 @@ pub struct CpuTimes {
 }
 
 impl TaskTimes {
-    /// Creates a count of times within a window of monotonic nanoseconds.
+    /// Creates an empty count for a window of monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, ..Self::default() }
     }
 
-    /// Counts the intervals that are open in a timeline, up to the end of the last payload. The
-    /// rest of these intervals is counted later, so this function may be called between payloads.
-    /// It must be called after the last payload.
+    /// Counts the open intervals of a timeline, up to the end of the last payload. The rest of
+    /// these intervals is counted later, so this function may be called between payloads. The
+    /// caller must call this function after the last payload.
     pub fn reach(&mut self, timeline: &Timeline) {
         for interval in timeline.active().chain(timeline.sleeping()) {
             self.interval(&interval, timeline.history());
@@ -134,7 +137,8 @@ impl TaskTimes {
         threads
     }
 
-    /// Returns the processes of these threads, sorted by run time, longest first.
+    /// Returns the processes of the threads that are known in the window, sorted by run time,
+    /// longest first.
     pub fn processes(&self) -> Vec<ProcessTimes> {
         let mut processes = BTreeMap::<u32, ProcessTimes>::new();
         for times in self.threads() {
@@ -156,8 +160,8 @@ impl TaskTimes {
         processes
     }
 
-    /// Returns the threads that ran while the selected threads were ready, as
-    /// [`blocking_processes`](Self::blocking_processes) does for processes.
+    /// Returns the threads that ran while the selected threads were ready, like
+    /// [`blocking_processes`](Self::blocking_processes) for processes.
     pub(crate) fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found = BTreeMap::<u64, Blocker>::new();
         for ((waiting, running), (task, ns)) in &self.pairs {
@@ -172,10 +176,10 @@ impl TaskTimes {
         found
     }
 
-    /// Returns the processes that ran while the selected threads were ready. Only the CPUs on which
-    /// the selected threads ran next count. The processes are sorted by run time, longest first. A
-    /// process has the name of its thread that ran longest. If a thread is still ready at the end
-    /// of the recording, the cause of that wait is unknown.
+    /// Returns the processes that ran while the selected threads were ready. For each wait, only
+    /// the CPU on which the selected thread ran next is considered. The processes are sorted by run
+    /// time, longest first. The name of a process is the name of its thread that ran longest. If a
+    /// thread is still ready at the end of the recording, the cause of that wait is unknown.
     pub fn blocking_processes(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found: Vec<Blocker> = Vec::new();
         for blocker in self.blockers(is_waiting) {
@@ -193,7 +197,7 @@ impl TaskTimes {
         &self.cpus
     }
 
-    /// Counts the threads that ran during a wait that has ended.
+    /// Counts the threads that ran during a wait, after the wait has ended.
     fn add_blockers(&mut self, interval: &Interval, history: &CpuHistory) {
         let Some(cpu) = interval.cpu else { return };
         let within = interval.begin_ns.max(self.window.start)..interval.end_ns.min(self.window.end);

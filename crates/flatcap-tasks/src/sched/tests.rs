@@ -5,7 +5,7 @@ use crate::generated::kernel::TaskEventKind;
 use crate::task::{TaskName, ThreadInfo};
 use crate::testing::SchedPayload;
 
-/// Collects intervals as strings of thread, state, begin, end and the reason of the end.
+/// Collects intervals as strings of thread, state, start, end and the reason of the end.
 #[derive(Debug, Default)]
 struct Texts(Vec<String>);
 
@@ -18,7 +18,7 @@ impl TimelineObserver for Texts {
     }
 }
 
-/// Collects numbers of tasks, and their names.
+/// Collects the ids of tasks and their names.
 struct Numbers<'n>(&'n mut Vec<(u64, String)>);
 
 impl TimelineObserver for Numbers<'_> {
@@ -36,7 +36,7 @@ fn thread(thread: u32, process: u32, name: &str) -> ThreadInfo {
     ThreadInfo { thread, process, name: TaskName::new(name.as_bytes()) }
 }
 
-/// Returns a payload with the idle loop, and threads 1 and 2 of the processes 1 and 2.
+/// Returns a payload that lists the idle loop, thread 1 of process 1, and thread 2 of process 2.
 fn payload(begin_ns: u64, end_ns: u64) -> SchedPayload {
     let threads = vec![thread(0, 0, "swapper"), thread(1, 1, "one"), thread(2, 2, "two")];
     SchedPayload { begin_ns, end_ns, threads, ..SchedPayload::default() }

@@ -13,25 +13,26 @@ use super::task_record::{RunningOn, TaskRecord};
 use crate::generated::kernel::TaskEventKind;
 use crate::task::{Task, ThreadInfo};
 
-/// Maximum number of known threads. If there are more, sleeping threads are discarded. They are
-/// known again from their next event on.
+/// Maximum number of known threads. Above the limit, sleeping threads are discarded. The state of a
+/// discarded thread becomes known again at its next event.
 const THREADS_MAX: usize = 1 << 17;
 
-/// Follows threads and CPUs through the payloads of one source, in the order of their numbers.
+/// Tracks threads and CPUs through the payloads of one source, in the order of their sequence
+/// numbers.
 ///
 /// Nothing is known about the time between two payloads that are not consecutive, or about the time
 /// while the recording was stopped. Intervals end where such a time begins, and no other interval
-/// covers it. If the kernel lost records of a payload, the times of CPUs and threads in the payload
-/// may be wrong unless later events contradict them. Therefore the range of the payload is reported
-/// as a hole.
+/// covers this time. If the kernel lost records of a payload, the times of CPUs and threads in the
+/// payload may be wrong. Only later events can reveal this. Therefore the range of the payload is
+/// reported as a hole.
 #[derive(Debug, Default)]
 pub struct Timeline {
     /// Time until which all recorded events are known.
     now_ns: u64,
-    /// Begin of the payload that is being added.
+    /// Start of the payload that is being added.
     batch_ns: u64,
     next_seq: Option<u64>,
-    /// The last range without missing payloads and stops.
+    /// The last time range in which no payload is missing and recording did not stop.
     stretch: Range<u64>,
     /// The counter of lost records in the last payload. The next fields are another counter and the
     /// state of that payload.
@@ -54,9 +55,9 @@ impl Timeline {
         Self::default()
     }
 
-    /// Adds the payload with this sequence number. Payloads must be added in the order of their
-    /// numbers. A missing number counts as a loss. A time that is earlier than the latest time so
-    /// far counts as the latest time.
+    /// Adds the payload with this sequence number. The caller must add payloads in ascending order
+    /// of their sequence numbers. A missing sequence number counts as a loss. If a time is earlier
+    /// than the latest time so far, the latest time is used instead.
     pub fn add(&mut self, seq: u64, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         let is_first = self.next_seq.is_none();
         let follows = self.next_seq == Some(seq) && batch.begin_ns() <= self.now_ns;
@@ -102,7 +103,7 @@ impl Timeline {
     }
 
     /// Ends all open intervals, and discards all threads, because the next payload is from another
-    /// run or another source. Numbers of tasks are not reused.
+    /// run or another source. Task ids are not reused.
     pub fn begin_run(&mut self, observer: &mut impl TimelineObserver) {
         self.lose(observer);
         let (last_number, faults) = (self.last_number, self.faults);
@@ -123,8 +124,8 @@ impl Timeline {
         self.now_ns
     }
 
-    /// Returns the last range that was completely recorded, in monotonic nanoseconds. The range
-    /// ends at [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
+    /// Returns the last completely recorded range, in monotonic nanoseconds. The range ends at
+    /// [`now_ns`](Self::now_ns), or earlier if the recording was stopped.
     pub(crate) fn stretch(&self) -> Range<u64> {
         self.stretch.clone()
     }
@@ -177,7 +178,7 @@ impl Timeline {
         Some(Interval { task: record.task, state, cpu: None, begin_ns, end_ns, end, waker })
     }
 
-    /// Applies the list of running threads at the begin of a payload.
+    /// Applies the list of the threads that run at the start of a payload.
     fn apply_running(&mut self, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         // A CPU that is not listed is offline, or records of this CPU were lost.
         let listed: BTreeSet<u16> = batch.running().map(|(cpu, _)| cpu).collect();
@@ -201,8 +202,8 @@ impl Timeline {
         }
     }
 
-    /// Infers the first slices. A thread that stops running on a CPU with unknown state has run
-    /// there since the recorded part began.
+    /// Infers the first slices. If a thread stops running on a CPU whose state is unknown, the
+    /// thread has run there since the recorded part began.
     fn infer_running(&mut self, batch: &SchedBatch<'_>, recorded: &Range<u64>) {
         let mut is_known: Vec<bool> = self.cpus.iter().map(Option::is_some).collect();
         for (time_ns, cpu, previous) in batch.stopped_threads() {
@@ -381,7 +382,7 @@ impl Timeline {
         self.run_on(cpu, thread.thread);
     }
 
-    /// Ends all intervals now, because nothing is known about the time that follows.
+    /// Ends all intervals now, because nothing is known about the time after now.
     fn lose(&mut self, observer: &mut impl TimelineObserver) {
         let now_ns = self.now_ns;
         for interval in self.active().chain(self.sleeping()).collect::<Vec<_>>() {
@@ -397,7 +398,7 @@ impl Timeline {
         }
     }
 
-    /// Ends the known state of a CPU, because another thread has run there since.
+    /// Makes the state of a CPU unknown, because another thread has run there in the meantime.
     fn lose_cpu(&mut self, cpu: u16, observer: &mut impl TimelineObserver) {
         match self.running_on(cpu) {
             None => {}
@@ -410,7 +411,8 @@ impl Timeline {
         }
     }
 
-    /// Ends the known state of a thread, because it changed at an unknown time of this payload.
+    /// Makes the state of a thread unknown, because the state changed at an unknown time during
+    /// this payload.
     fn lose_task(&mut self, thread: u32, observer: &mut impl TimelineObserver) {
         let Some(record) = self.tasks.get_mut(&thread) else { return };
         let Some((state, begin_ns)) = record.state.take() else { return };
@@ -460,7 +462,7 @@ impl Timeline {
         self.cpus.get_mut(usize::from(cpu)).and_then(Option::take)
     }
 
-    /// Makes a known thread, or the idle loop, the running thread of a CPU.
+    /// Sets the running thread of a CPU to a known thread or to the idle loop.
     fn run_on(&mut self, cpu: u16, thread: u32) {
         let place = usize::from(cpu);
         if self.cpus.len() <= place {
@@ -523,8 +525,8 @@ impl Timeline {
         self.ready.remove(&thread);
     }
 
-    /// Removes the sleeping threads. If at least half of the maximum number of threads remains,
-    /// removes all threads.
+    /// Removes the sleeping threads. Removes all threads if at least half of the maximum number
+    /// still remains.
     fn forget_sleeping(&mut self, observer: &mut impl TimelineObserver) {
         for interval in self.sleeping().collect::<Vec<_>>() {
             let interval = Interval { end: IntervalEnd::Lost, ..interval };

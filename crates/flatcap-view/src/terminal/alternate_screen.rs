@@ -142,8 +142,8 @@ impl<W: Write> Backend for AlternateScreen<W> {
     }
 }
 
-/// The colors that [`Appearance`](super::appearance::Appearance) uses. Other colors
-/// become the default.
+/// The colors that [`Appearance`](super::appearance::Appearance) uses. Other colors become the
+/// default.
 fn terminal_color(color: Color) -> TerminalColor {
     match color {
         Color::Red => TerminalColor::DarkRed,
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(written, "\x1b[1;2H\x1b[0m\x1b[38;5;1m\x1b[1mab\x1b[0mc\x1b[3;6H\x1b[0m\x1b[7md\x1b[0m");
     }
 
-    /// Proves that every style of the view reaches the terminal, because this backend knows all its
-    /// colors and modifiers. Without colors, the attributes remain.
+    /// Proves that this backend supports all colors and modifiers of the view, so that every style
+    /// reaches the terminal. Without colors, the attributes remain.
     #[test]
     fn every_style_is_known() {
         for is_plain in [false, true] {

@@ -23,7 +23,7 @@ impl Appearance {
         levels.get(level.clamp(1, levels.len()) - 1).copied().unwrap_or('#')
     }
 
-    /// Returns the character of a step that was not read yet.
+    /// Returns the character that marks a step whose data was not read yet.
     pub(super) fn unread(self) -> char {
         if self.is_ascii { '~' } else { '\u{2591}' }
     }

@@ -1,5 +1,5 @@
-//! The feeds of the current screen. This module opens, advances and replaces them as the displayed
-//! time moves.
+//! The feeds of the current screen. This module opens, advances and replaces the feeds as the
+//! displayed time moves.
 
 use flatcap_format::replay::HostIdentity;
 use flatcap_query::Recording;
@@ -31,7 +31,7 @@ struct OpenCharts {
     step_ns: i64,
     steps: usize,
     feed: ChartFeed,
-    /// The last time up to which everything was read.
+    /// The latest time up to which the charts were read completely.
     reached_ns: i64,
     is_complete: bool,
 }
@@ -60,8 +60,8 @@ impl Feeds {
         Self { recording, host, catalog, charts: None, table: None }
     }
 
-    /// Returns the source whose samples the screen steps through. This is the source of its table,
-    /// or the fastest source of its charts.
+    /// Returns the source whose samples the screen steps through. This is the source of the
+    /// screen's table, or the fastest source of its charts.
     pub(super) fn leading_source(&self, state: &ViewState) -> Option<String> {
         if let Some(table) = self.table_of(state.screen) {
             return Some(table.source.clone());
@@ -72,8 +72,8 @@ impl Feeds {
         timed.min_by_key(|chart| chart.period_ns).or(charts.first()).map(|chart| chart.source.clone())
     }
 
-    /// Reads up to the displayed time while there is time. Returns whether all feeds reached that
-    /// time.
+    /// Reads all feeds up to the displayed time, or until the time for reading is used up. Returns
+    /// whether all feeds reached that time.
     pub(super) fn read(
         &mut self,
         state: &mut ViewState,

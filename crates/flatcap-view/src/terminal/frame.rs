@@ -20,7 +20,8 @@ use crate::ElementShape;
 /// Minimum size of the terminal.
 const WIDTH_MIN: u16 = 60;
 const HEIGHT_MIN: u16 = 20;
-/// Lines above the body (time, screen names) and below it (selection, keys).
+/// Number of lines above the body of the screen (time, screen names) and below it (selection,
+/// keys).
 const LINES_ABOVE: u16 = 2;
 const LINES_BELOW: u16 = 2;
 /// Widths of chart titles on the overview, on the overview of a wide screen, and on the screen of
@@ -60,12 +61,12 @@ fn chart_columns(body: Rect, screen: Screen) -> ChartColumns {
 }
 
 /// Returns the width of an explanation to the right of the screen. Returns `None` if there is no
-/// space on the right, so that the explanation hides the screen.
+/// space on the right. The explanation then covers the screen.
 fn beside_width(screen_width: u16) -> Option<u16> {
     (screen_width >= BESIDE_FROM).then(|| (screen_width - WIDTH_MIN).min(BESIDE_WIDTH_MAX))
 }
 
-/// Returns the width of the lines of an explanation on a terminal.
+/// Returns the line width of an explanation on a terminal.
 pub(super) fn explanation_width(screen_width: u16) -> usize {
     // A panel has a blank column at its left, and another one at its right if the screen is
     // visible.
@@ -216,7 +217,7 @@ fn lacking(shape: ElementShape) -> &'static str {
     }
 }
 
-/// Draws the line about the selected row and the last marker.
+/// Draws the line that describes the selected row and the last marker.
 fn draw_selection(
     buffer: &mut Buffer,
     area: Rect,

@@ -1,8 +1,9 @@
 //! Shows a recording on a terminal, live or in a replay.
 //!
 //! Keys change a [`ViewState`]. A [`Screenful`] holds the content of the feeds at the displayed
-//! time. [`draw`] draws a frame from the two. None of the three does input or output; [`show`] is
-//! the loop that reads keys and recordings and writes to the terminal.
+//! time. [`draw`] draws a frame from the [`ViewState`] and the [`Screenful`]. [`ViewState`],
+//! [`Screenful`] and [`draw`] do no input or output. [`show`] is the loop that reads keys and
+//! recordings and writes to the terminal.
 
 mod alternate_screen;
 mod appearance;

@@ -7,8 +7,8 @@ use crate::{ElementShape, StepColumn};
 pub struct Screenful {
     /// The host's name.
     pub host: String,
-    /// The charts of the overview or of the fields that fit on the screen. On a table screen, the
-    /// charts above the table.
+    /// The visible charts of the overview or of the fields. On a table screen, the charts above the
+    /// table.
     pub charts: Vec<ChartRow>,
     /// The elements of the table, sorted and filtered.
     pub rows: Vec<TableRow>,

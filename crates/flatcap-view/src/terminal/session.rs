@@ -33,7 +33,7 @@ const TICK_NS: u64 = 100_000_000;
 const READ_NS: u64 = 60_000_000;
 /// Interval at which the stop signal is checked while nothing changes on the screen.
 const IDLE: Duration = Duration::from_millis(250);
-/// Delay of a live view, in nanoseconds.
+/// Delay of a live view relative to the current time, in nanoseconds.
 // A sample is in the file within 15 ms.
 const LIVE_LAG_NS: i64 = 100_000_000;
 /// Ticks between two checks for new segments.
@@ -55,7 +55,8 @@ pub struct Session {
     pub host_name: String,
     /// First and last wall time of the recording.
     pub span_ns: (i64, i64),
-    /// The time shown first; `None` for now, or for the end of a recording that does not grow.
+    /// The time shown first. `None` means the current time, or the end of a recording that does not
+    /// grow.
     pub at_ns: Option<i64>,
     /// Whether a recorder adds to the recording.
     pub is_growing: bool,
@@ -96,7 +97,8 @@ struct ViewRun<'s> {
     state: ViewState,
     feeds: Feeds,
     explanation: Option<Explanation>,
-    /// The request that runs after the frame that announces it was drawn.
+    /// A request that is announced to the user. It runs after a frame with the announcement was
+    /// drawn.
     announced: Option<Request>,
     ticks: u64,
 }

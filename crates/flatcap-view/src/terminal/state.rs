@@ -86,7 +86,7 @@ pub enum Request {
 /// Order of the rows of a screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sorting {
-    /// Index among the columns with numbers; the index after the last column stands for the name.
+    /// Index among the columns with numbers. The index after the last column means the name.
     pub(super) column: usize,
     pub(super) is_reversed: bool,
 }
@@ -214,7 +214,7 @@ impl ViewState {
         self.first = self.first.min(rows.saturating_sub(self.page));
     }
 
-    /// Applies a key. Returns a request to the loop, if any.
+    /// Applies a key. Returns a request to the loop that reads keys, or `None`.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Option<Request> {
         self.message = None;
         // In raw mode the terminal sends no signal for Ctrl-C.
@@ -298,7 +298,7 @@ impl ViewState {
         }
     }
 
-    /// Handles a key of the open panel. Returns whether the panel used it.
+    /// Handles a key of the open panel. Returns whether the panel used the key.
     fn press_in_panel(&mut self, code: KeyCode) -> bool {
         match code {
             KeyCode::Esc | KeyCode::Char('?' | 'h' | 'q') => self.panel = None,

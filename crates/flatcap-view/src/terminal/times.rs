@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Formats a wall time as date and time with microseconds, and the offset of the zone if
-/// `has_offset`.
+/// Formats a wall time as a date and a time of day with microseconds. If `has_offset` is true, the
+/// offset of the zone follows.
 pub(super) fn date_and_time(wall_ns: i64, zone: &TimeZone, has_offset: bool) -> String {
     let time = Timestamp::from_nanosecond(wall_ns.into()).unwrap_or_default().to_zoned(zone.clone());
     // Times before 1970 are negative.

@@ -1,10 +1,12 @@
-//! Reads which thread ran on each CPU, for drawing. The result is exact, or folded into pixels.
+//! Reads which thread ran on each CPU, for drawing. The result has either the exact intervals, or
+//! aggregates per pixel.
 //!
-//! [`SchedReader`] reads scheduler payloads in time order and passes the derived intervals on, in
-//! wall time. [`PixelTracks`] folds the intervals into pixels, so that memory depends on the width
-//! of the drawing; [`SliceTracks`] keeps each slice of a short time range.
+//! [`SchedReader`] reads scheduler payloads in time order, and passes on the intervals in which
+//! threads run or wait, in wall time. [`PixelTracks`] aggregates the intervals per pixel, so its
+//! memory depends only on the width of the drawing. [`SliceTracks`] keeps each slice of a short
+//! time range.
 //!
-//! This module never shows unknown time as idle.
+//! If the activity of a CPU is unknown, this module never shows the CPU as idle.
 
 mod pixel_grid;
 mod pixel_tracks;

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 pub(crate) struct PixelGrid {
     /// Length of a pixel in nanoseconds, at least 1.
     pub(crate) pixel_ns: i64,
-    /// Number of the first pixel, which is its start divided by the length.
+    /// Index of the first pixel: its start time divided by the length of a pixel.
     pub(crate) first: i64,
     /// Number of pixels.
     pub(crate) count: usize,

@@ -1,4 +1,4 @@
-//! Folds the activity of each CPU into pixels.
+//! Aggregates the activity of each CPU per pixel.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use super::pixel_grid::PixelGrid;
 use super::stretches::{Stretch, Stretches};
 use super::wall_interval::{TrackObserver, WallInterval};
 
-/// Maximum number of CPUs shown.
+/// Returns how many nanoseconds of a range are in a pixel.
 pub(super) const CPUS_MAX: usize = 1024;
 /// Maximum number of threads distinguished in a pixel of a CPU. Further threads are not counted and
 /// cannot be the longest-running thread.
@@ -42,7 +42,7 @@ pub(crate) struct WaitCell {
     pub(crate) longest_ns: u64,
 }
 
-/// Folds intervals of threads into pixels.
+/// Aggregates intervals of threads per pixel.
 #[derive(Debug, Clone)]
 // Because intervals are folded, memory depends only on the number of pixels.
 pub(crate) struct PixelTracks {
@@ -96,7 +96,8 @@ impl PixelTracks {
         self.left_out.len()
     }
 
-    /// Returns the cells of each CPU in these pixels, without the cells after the last known cell.
+    /// Returns the cells of each CPU in a range of pixels. Pixels after the last known cell of a
+    /// CPU are omitted.
     pub(crate) fn tracks(&self, pixels: &std::ops::Range<usize>) -> Vec<(u16, Vec<TrackCell>)> {
         let cells = |track: &CpuTrack| {
             let end = pixels.end.min(track.cells.len());
@@ -109,7 +110,7 @@ impl PixelTracks {
         self.waiting.get(pixels.clone()).unwrap_or_default()
     }
 
-    /// Returns the ranges that are not completely known.
+    /// Returns the time ranges in which the activity of the CPUs is not completely known.
     pub(crate) fn stretches(&self, from_ns: i64, to_ns: i64) -> Vec<Stretch> {
         self.stretches.within(from_ns, to_ns)
     }

@@ -22,8 +22,8 @@ pub(crate) struct SchedSource {
     pub(crate) name: String,
 }
 
-/// Reads forward from a time and keeps the state of the scheduler at the end of the data it has
-/// read.
+/// Reads scheduler payloads forward from a time. Keeps the state of each thread at the end of the
+/// data that was read.
 #[derive(Debug)]
 pub(crate) struct SchedReader {
     reader: MergedReader,
@@ -34,7 +34,7 @@ pub(crate) struct SchedReader {
     cpus: usize,
 }
 
-/// State that decides whether the next payload directly follows the previous one.
+/// State that shows whether the next payload directly follows the previous one.
 #[derive(Debug, Default)]
 struct Continuity {
     /// Wall time minus monotonic time.
@@ -62,7 +62,7 @@ impl SchedSource {
     }
 
     /// Returns the paths to read for a time range. For a recording that does not grow, these are
-    /// only the segments with samples of the source.
+    /// only the segments with scheduler samples.
     fn paths(&self, from_ns: i64, until_ns: i64) -> Result<Vec<PathBuf>, SegmentError> {
         let listings = list(&self.paths)?;
         // A growing recording gets further segments, so its whole directories are read.
@@ -109,8 +109,8 @@ impl SchedReader {
         })
     }
 
-    /// Reads up to a wall time while `may_go_on` returns true. Returns whether it reached that time
-    /// or the end of the recording.
+    /// Reads up to a wall time while `may_go_on` returns true. Returns whether the reader reached
+    /// that time or the end of the recording.
     pub(crate) fn advance(
         &mut self,
         to_ns: i64,
@@ -196,7 +196,8 @@ impl Continuity {
         self.run_end_ns = self.last.take().map(|last| last.end_ns).or(self.run_end_ns);
     }
 
-    /// Records a payload, and returns the incompletely known ranges since the previous payload.
+    /// Records a payload. Returns the ranges since the previous payload. In these ranges, the
+    /// activity is not completely known.
     fn follow(&mut self, seq: u64, batch: &SchedBatch<'_>) -> [Option<Stretch>; 3] {
         let wall_ns = |mono_ns: u64| self.offset_ns.saturating_add_unsigned(mono_ns);
         let (begin_ns, end_ns) = (wall_ns(batch.begin_ns()), wall_ns(batch.end_ns()));

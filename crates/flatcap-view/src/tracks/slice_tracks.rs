@@ -70,7 +70,8 @@ impl SliceTracks {
         self.slices > self.slices_max || self.threads.len() > self.threads_max
     }
 
-    /// Returns the slices of each CPU, and the ranges that are not completely known.
+    /// Returns the slices of each CPU, and the ranges in which the activity is not completely
+    /// known.
     pub(crate) fn into_parts(self) -> (Vec<(u16, Vec<TrackSlice>)>, Vec<Stretch>) {
         let stretches = self.stretches.within(self.wall_ns.start, self.wall_ns.end);
         (self.tracks.into_iter().collect(), stretches)

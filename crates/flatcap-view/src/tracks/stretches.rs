@@ -1,21 +1,21 @@
-//! Time ranges that are not completely known.
+//! Time ranges in which the activity of the CPUs is not completely known.
 
-/// Maximum number of ranges kept. Beyond this number, the last range of a kind grows to include the
-/// next range of this kind.
+/// Maximum number of ranges kept. After the limit is reached, the last range of a kind is extended
+/// to include each further range of this kind.
 const STRETCHES_MAX: usize = 256;
 
-/// Reason why a range is not completely known.
+/// Reason why the activity in a range is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StretchKind {
     /// There is no sample of the range.
     NotRecorded,
-    /// The kernel dropped records, so the display may be wrong.
+    /// The kernel dropped events, so the displayed activity may be wrong.
     Lost,
-    /// The number of switches exceeded the budget, so switches were not recorded.
+    /// The switches exceeded the CPU budget of the source, so the source recorded no switches.
     Stopped,
 }
 
-/// A time range that is not completely known.
+/// A time range in which the activity of the CPUs is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) kind: StretchKind,
@@ -23,11 +23,11 @@ pub(crate) struct Stretch {
     pub(crate) begin_ns: i64,
     /// End in wall nanoseconds.
     pub(crate) end_ns: i64,
-    /// Number of records that the kernel dropped.
+    /// Number of events that the kernel dropped.
     pub(crate) lost: u64,
 }
 
-/// Ranges in time order. Ranges of one kind that are closer than a pixel are merged.
+/// Ranges in time order. Ranges of one kind whose distance is less than a pixel are merged.
 #[derive(Debug, Clone)]
 pub(super) struct Stretches {
     pixel_ns: i64,

@@ -28,7 +28,7 @@ impl Recorded {
         SchedReader::open(&source, from_ns, until_ns).unwrap()
     }
 
-    /// Returns the tracks of a grid, read in as many steps as there are samples.
+    /// Returns the tracks of a grid, and the reader that filled them one sample at a time.
     fn pixels(&self, grid: PixelGrid, process: Option<u32>) -> (PixelTracks, SchedReader) {
         let mut reader = self.reader(grid.begin_ns(0), grid.begin_ns(grid.count));
         let mut tracks = PixelTracks::new(grid, process);
@@ -81,13 +81,13 @@ fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
     })
 }
 
-/// Returns the part of a slice that is in a wall time range, in nanoseconds.
+/// Returns how many nanoseconds of a slice are in a wall time range.
 fn overlap_ns(slice: &PlannedSlice, from_ns: i64, to_ns: i64) -> u64 {
     let (begin_ns, end_ns) = (wall_of(slice.begin_ns).max(from_ns), wall_of(slice.end_ns).min(to_ns));
     u64::try_from(end_ns - begin_ns).unwrap_or(0)
 }
 
-/// Computes a cell from all slices of its CPU, and the run time of each thread.
+/// Computes a cell and the run time of each thread from all slices of the cell's CPU.
 fn naive_cell(slices: &[PlannedSlice], from_ns: i64, to_ns: i64) -> (TrackCell, BTreeMap<u32, u64>) {
     let mut cell = TrackCell::default();
     let mut threads: BTreeMap<u32, u64> = BTreeMap::new();

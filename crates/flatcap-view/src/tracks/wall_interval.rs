@@ -20,7 +20,7 @@ pub(crate) struct WallInterval {
     pub(super) waker: Option<Task>,
 }
 
-/// Receives intervals in the order of their ends.
+/// Receives intervals of threads, sorted by their end times.
 pub(crate) trait TrackObserver {
     fn interval(&mut self, interval: &WallInterval);
 

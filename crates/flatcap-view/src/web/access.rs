@@ -1,5 +1,5 @@
-//! Access control. Only pages of this address may send requests, and requests for recorded data
-//! need the token.
+//! Access control. Only pages of this server's address may send requests, and requests for recorded
+//! data need the token.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,7 +10,7 @@ use hyper::{StatusCode, Uri};
 
 use super::api_error::ApiError;
 
-/// The names by which a browser reaches this host itself.
+/// The host names with which a browser on this host can reach this server.
 // A page under another name that resolves to 127.0.0.1 (DNS rebinding) sends that other name.
 const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 

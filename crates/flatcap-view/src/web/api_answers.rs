@@ -13,7 +13,7 @@ pub(super) struct SourcesAnswer {
     pub(super) to_ns: String,
     pub(super) is_growing: bool,
     pub(super) can_mark: bool,
-    /// Whether /tasks has an answer.
+    /// Whether the endpoint /tasks has data.
     pub(super) has_tasks: bool,
     pub(super) sources: Vec<SourceAnswer>,
 }
@@ -75,7 +75,7 @@ impl From<Marker> for MarkAnswer {
     }
 }
 
-/// A snapshot next to the segments.
+/// A snapshot in a directory next to the segments.
 #[derive(Debug, Serialize)]
 pub(super) struct SnapshotAnswer {
     /// The time at which the rule fired, or at which the snapshot was requested.

@@ -23,7 +23,7 @@ const SEARCHED_REFUSAL: &str =
 /// Maximum length of a snapshot in seconds.
 // One day, more than most rings hold.
 const SNAPSHOT_SECONDS_MAX: u32 = 86_400;
-/// A list of the API, which is also part of the answer to an unknown path.
+/// The list of the API's endpoints, which is also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
      POST /api/v1/mark, /snapshot";
 
@@ -42,12 +42,12 @@ pub(super) enum ApiRequest {
     Samples {
         /// Path of the field.
         field: String,
-        /// The time, in wall nanoseconds.
+        /// The time range of the samples, in wall nanoseconds.
         wall_ns: WallRange,
     },
     /// The differences between a window and its baseline.
     Explain(WallRange),
-    /// The moments with the largest departures.
+    /// The moments with the largest deviations from the baseline.
     Spikes(WallRange),
     /// Marks.
     Marks,
@@ -66,7 +66,7 @@ pub(super) enum ApiRequest {
 pub(super) struct RangeRequest {
     /// Title of a chart, or path of a field.
     pub(super) field: String,
-    /// The time, in wall nanoseconds.
+    /// The time range of the chart, in wall nanoseconds.
     pub(super) wall_ns: WallRange,
     /// Width of the chart.
     pub(super) pixels: u32,
@@ -75,11 +75,11 @@ pub(super) struct RangeRequest {
 /// Request for the data of the CPU timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TasksRequest {
-    /// The time, in wall nanoseconds.
+    /// The time range of the timeline, in wall nanoseconds.
     pub(super) wall_ns: WallRange,
     /// Width of the timeline.
     pub(super) pixels: u32,
-    /// The process whose share is reported separately.
+    /// The process whose share of CPU time is reported separately.
     pub(super) process: Option<u32>,
 }
 
@@ -214,7 +214,8 @@ impl Parameters {
         Ok(WallRange { from_ns, to_ns })
     }
 
-    /// Returns a range of at most `most_ns`; `refusal` is the error text for a longer range.
+    /// Returns the requested range if it is at most `most_ns` long. `refusal` is the error text for
+    /// a longer range.
     fn range_within(&self, most_ns: u64, refusal: &str) -> Result<WallRange, ApiError> {
         let range = self.range()?;
         if range.length_ns() > most_ns { Err(ApiError::bad(refusal)) } else { Ok(range) }

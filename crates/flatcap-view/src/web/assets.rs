@@ -60,8 +60,8 @@ impl Asset {
 mod tests {
     use super::*;
 
-    /// Size limit of all compressed files together, in bytes. A page on a slow line loads all files
-    /// before it can draw.
+    /// Size limit of all compressed files together, in bytes. On a slow connection, a page must
+    /// load all files before it can draw.
     const COMPRESSED_BYTES_MAX: usize = 150 << 10;
 
     // Proves that all files decompress and that together they are small. The page loads nothing

@@ -1,4 +1,4 @@
-//! Streams new rows to all viewers. One thread reads the recording for all of them, and each viewer
+//! Streams new rows to all viewers. One thread reads the recording for all viewers. Each viewer
 //! gets the rows as events of an endless response. The page reads the events with `fetch`, because
 //! `EventSource` cannot send the token.
 
@@ -22,31 +22,32 @@ use super::work_budget::WorkBudget;
 /// Time between two events.
 // Four events per second look like motion.
 const EVENT: Duration = Duration::from_millis(250);
-/// Delay of events, in nanoseconds.
+/// Delay of events relative to the current time, in nanoseconds.
 // A sample is in the file within 15 ms.
 const LAG_NS: i64 = 100_000_000;
-/// Maximum number of events queued for a viewer. A viewer that falls further behind is dropped.
+/// Maximum number of events queued for a viewer. A viewer that falls further behind is
+/// disconnected.
 const WAITING_MAX: usize = 16;
-/// Maximum number of viewers, and maximum number of viewers that wait to be added. A further viewer
-/// replaces the oldest one.
+/// Maximum number of viewers, and maximum number of viewers that wait to be added. If there are
+/// more viewers, each new viewer replaces the oldest viewer.
 // Half of the connections stay free for requests that end. The oldest viewer is replaced because it
 // may have stopped reading, which may be detected late.
 const VIEWERS_MAX: usize = 32;
 
-/// Streams new rows to viewers. The thread ends when this value is dropped.
+/// Streams new rows to viewers. The thread that reads new rows ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct LiveHub {
     viewers: Sender<Viewer>,
 }
 
-/// A viewer of the page. A viewer that does not read is dropped.
+/// A viewer of the page. A viewer that does not read its events is disconnected.
 #[derive(Debug)]
 struct Viewer {
     events: mpsc::Sender<Bytes>,
     _dropped: oneshot::Sender<()>,
 }
 
-/// The events for a viewer, and a receiver that becomes ready when the viewer is dropped.
+/// The events for a viewer, and a receiver that becomes ready when the viewer is disconnected.
 #[derive(Debug)]
 pub(super) struct LiveEvents {
     pub(super) body: LiveBody,

@@ -17,11 +17,12 @@ use crate::error::ViewError;
 /// Length of a row, which is 2^26 ns or 67 ms.
 // With this length, a minute has as many rows as a narrow chart has pixels.
 const ROW_NS: i64 = 1 << 26;
-/// Maximum length of the past that an event covers, in nanoseconds. The first event uses this
-/// maximum.
+/// Maximum length of the past that an event covers, in nanoseconds. The first event covers this
+/// much of the past.
 // The newest sample of a source with a long period may be this old.
 const BACK_NS: i64 = 10_000_000_000;
-/// Maximum reading time per event, in nanoseconds. The next event has the rest.
+/// Maximum reading time per event, in nanoseconds. The next event has the rows that were not read
+/// in this time.
 const READ_NS: u64 = 125_000_000;
 /// Interval at which the list of charts is refreshed.
 // A reload may have added sources.
@@ -54,14 +55,15 @@ struct LiveSeries {
     rows: Vec<LiveRow>,
 }
 
-/// First and last time as strings, smallest, largest, first and last value, number of values.
+/// A row: its first and last time as strings, its smallest, largest, first and last value, and its
+/// number of values.
 type LiveRow = (String, String, Option<f64>, Option<f64>, Option<f64>, Option<f64>, u64);
 
 /// Reads the overview charts incrementally.
 #[derive(Debug)]
 pub(super) struct LiveTail {
     shown: ShownPaths,
-    /// `None` before the first event, and while the recording cannot be read.
+    /// The open feeds. `None` before the first event, and while the recording cannot be read.
     feeds: Option<LiveFeeds>,
     /// The time at which the list of charts was last refreshed.
     looked_ns: Option<u64>,
@@ -77,11 +79,11 @@ pub(super) struct LiveTail {
 struct LiveFeeds {
     opened_ns: u64,
     charts: Vec<Chart>,
-    /// `None` for a recording without charts.
+    /// The feed of the charts. `None` for a recording without charts.
     feed: Option<OverviewFeed>,
 }
 
-/// The series of a chart, by its title.
+/// The title of a chart, with the series of the chart.
 type ReadChart = (String, Vec<RangeSeries>);
 
 impl LiveTail {
@@ -90,8 +92,8 @@ impl LiveTail {
         Self { shown, feeds: None, looked_ns: None, events: 0, sent_ns, until_ns }
     }
 
-    /// Returns all rows up to a wall time that were not sent before. If the recording cannot be
-    /// read, there are no new rows.
+    /// Returns all rows up to a wall time, except those that were sent before. If the recording
+    /// cannot be read, there are no new rows.
     pub(super) fn next(&mut self, until_ns: i64) -> LiveEvent {
         // Only whole rows are sent, because a row that was sent must not change later.
         let until_ns = until_ns.div_euclid(ROW_NS) * ROW_NS;
@@ -126,8 +128,8 @@ impl LiveTail {
         feeds.advance(until_ns)
     }
 
-    /// Reopens the feeds if the recording has other charts, after [`FEEDS_NS`], or if the feeds
-    /// have seen too many elements.
+    /// Reopens the feeds in three cases: the charts of the recording changed, [`FEEDS_NS`] has
+    /// elapsed, or the feeds left out elements.
     fn look(&mut self, now_ns: u64, since_ns: i64) -> Result<(), ViewError> {
         let recording = Recording::open(&self.shown.paths)?;
         let charts = Catalog::of(&recording).charts;
@@ -238,7 +240,7 @@ mod tests {
     use crate::web::api_request::{RangeRequest, WallRange};
     use crate::web::recording_reader::RecordingReader;
 
-    /// Maximum number of calls, which is more than the number of parts of a recording.
+    /// Maximum number of calls. A recording has fewer parts than this.
     const CALLS: usize = 100;
 
     /// Rows of all series, by chart, label and path.

@@ -14,7 +14,7 @@ use super::worker::ApiAnswer;
 const REMEDY: &str = "this flatcap was built without the query API of Prometheus; install a package, or build it with \
      cargo build --release --features promql";
 
-/// Refuses the requests of data sources.
+/// Refuses the requests of Prometheus data sources, such as Grafana's.
 #[derive(Debug)]
 pub(super) struct PromqlService;
 

@@ -22,10 +22,11 @@ use crate::test_schedule::thread;
 const TICKS_OF_SAMPLE: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const SAMPLES: u64 = 140;
-/// Numbers of the samples in which a process of the host is busy, in every recording.
+/// Sequence numbers of the samples in which a process of the host is busy. They are the same in
+/// every recording.
 const BUSY: std::ops::Range<u64> = 120..128;
 
-/// The kind of a source.
+/// The kind of data in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Processes,
@@ -78,7 +79,7 @@ impl RandomSource {
         self.random.below(end) as u64
     }
 
-    /// Returns the payload of a sample. Its events have times since the previous sample.
+    /// Returns the payload of a sample. The events in it have times after the previous sample.
     fn payload(&mut self, seq: u64) -> Vec<u8> {
         let end_ns = START_MONO_NS + seq * PERIOD_NS;
         let begin_ns = end_ns - PERIOD_NS;
@@ -90,8 +91,8 @@ impl RandomSource {
         }
     }
 
-    /// Returns processes of the host. Pushed processes have the same ids, but only one of eight
-    /// cores.
+    /// Returns processes of the host. Pushed processes have the same ids, but they run on only one
+    /// of eight cores.
     fn processes(&mut self, seq: u64) -> Vec<u8> {
         let names = if self.is_pushed {
             ["api", "evil", "cron", "edge", "postgres"]
@@ -194,7 +195,8 @@ impl RandomSource {
     }
 }
 
-/// Records a host that has sources of these roles, and applications that push each role.
+/// Records a host with its own sources of some roles, and with applications that push sources of
+/// other roles.
 fn record(folder: &Path, seed: u64, (own, pushed): (&[Role], &[Role])) {
     let roles = own.iter().map(|role| (*role, false)).chain(pushed.iter().map(|role| (*role, true)));
     let roles: Vec<(Role, bool)> = roles.collect();

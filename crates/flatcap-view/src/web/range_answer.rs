@@ -9,20 +9,22 @@ const ROWS_MAX: usize = 16_384;
 /// Maximum number of series in an answer.
 // Nobody can distinguish more lines.
 const SERIES_MAX: usize = 24;
-/// Length of the field before the header, in bytes. The field contains the header's length.
+/// Size in bytes of the length field, which precedes the header. The field contains the header's
+/// length.
 const LENGTH_BYTES: usize = 4;
 
-/// The data of a chart. The encoding starts with the length of the header (4 bytes) and the header,
-/// padded with spaces so that length field and header together take a multiple of eight bytes. Each
-/// series follows as seven columns with one number per row, all little-endian. The columns are:
+/// The data of a chart. The encoding starts with a length field (4 bytes) and the header. The
+/// header is padded with spaces, so that both together take a multiple of eight bytes. After the
+/// header, each series has seven columns with one little-endian number per row. The columns are:
 /// first and last time (i64), smallest, largest, first and last value (f64), number of values
 /// (u64). A row without values is a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RangeAnswer {
     pub(super) pixel_ns: u64,
-    /// Whether all data was read. If not, repeating the request reads further.
+    /// Whether all data was read. If false, the client repeats the request, and the server reads
+    /// further.
     pub(super) is_complete: bool,
-    /// Minimum number of series that were left out.
+    /// At least this many series were left out.
     pub(super) left_out: u64,
     /// Number of damaged ranges and unreadable segments.
     pub(super) unreadable: u64,
@@ -73,7 +75,8 @@ struct SeriesHeader<'a> {
 }
 
 impl RangeRow {
-    /// Returns a gap, given the time of the last value before it and of the first value after it.
+    /// Returns a gap between two times: the time of the last value before the gap, and the time of
+    /// the first value after it.
     pub(super) fn gap(first_ns: i64, last_ns: i64) -> Self {
         let none = f64::NAN;
         Self { first_ns, last_ns, min: none, max: none, first: none, last: none, count: 0 }
@@ -81,7 +84,7 @@ impl RangeRow {
 }
 
 impl RangeAnswer {
-    /// Converts an overview to units for people.
+    /// Converts an overview to human-readable units.
     pub(super) fn of_overview(overview: Overview) -> Self {
         Self {
             pixel_ns: overview.pixel_ns,

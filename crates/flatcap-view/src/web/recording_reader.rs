@@ -26,13 +26,13 @@ use crate::tracks::SchedSource;
 /// Memory limit for summaries.
 // A chart of a day takes 6.4 MB, and there are about twenty.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Maximum reading time per answer, in nanoseconds. After it, the page shows the result so far and
-/// repeats the request.
+/// Maximum reading time per answer, in nanoseconds. After this time, the page shows the result so
+/// far and repeats the request.
 const READ_NS: u64 = 125_000_000;
-/// Interval at which a growing recording is reopened.
+/// Converts the series of an overview to human-readable units.
 // A reload may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
-/// Maximum number of fields in an answer, and maximum number of marks, of which the newest are
+/// Maximum number of fields in an answer. Also the maximum number of marks, of which the newest are
 /// kept.
 const FIELDS_MAX: usize = 4000;
 const MARKS_MAX: usize = 1000;
@@ -161,7 +161,8 @@ impl RecordingReader {
         Ok(answer)
     }
 
-    /// Returns the value of a chart, given by its title or the path of its field.
+    /// Returns the value that a chart draws. The chart is given by its title, or by the path of its
+    /// field.
     fn drawn(&self, field: &str) -> Result<DrawnValue, ViewError> {
         // A counter with a coarse unit changes in jumps, so its change is computed over a longer
         // time.

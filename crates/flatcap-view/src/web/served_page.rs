@@ -17,7 +17,7 @@ pub(super) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 /// A host name that would run a script in the page if the page used it as markup.
 pub(super) const HOST: &str = "<script>document.title='taken'</script>\u{202e}";
 
-/// Serves a page until it is dropped.
+/// A server of a page, which runs until this value is dropped.
 pub(super) struct ServedPage {
     _folder: tempfile::TempDir,
     pub(super) address: SocketAddr,
@@ -77,7 +77,8 @@ impl ServedPage {
     }
 }
 
-/// Writes the description of a snapshot around the spike, and an unpublished snapshot.
+/// Writes `snapshot.json` for a snapshot around the spike. Also creates the directory of an
+/// unpublished snapshot.
 fn write_snapshot(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::create_dir(folder.with_extension("partial")).unwrap();

@@ -56,8 +56,8 @@ const HEADERS_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 /// CPU budget of all threads together, which is half of a core in the long run.
 const CPU_NS_PER_S: u64 = NS_PER_S / 2;
-/// Time for which unused budget accumulates. It allows a burst of 4 s of a core, for the first view
-/// of a large recording.
+/// Time for which unused budget accumulates. This allows a burst of 4 s of CPU time for the first
+/// view of a large recording.
 const BURST_NS: u64 = 8 * NS_PER_S;
 /// Delay before accepting connections again after a failure (too many open files).
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -66,10 +66,11 @@ const BEFORE_MIN_NS: u64 = 10 * NS_PER_S;
 const WINDOW_MIN_NS: u64 = 300_000_000;
 /// Maximum number of spikes that the page lists.
 const SPIKES_MAX: usize = 20;
-/// Maximum number of suspects, of fields, and of each list of causes, in an answer.
+/// Maximum number of suspects and of fields in an answer, and maximum length of each list of
+/// causes.
 const EXPLAINED_MAX: usize = 20;
-/// Content policy, which allows only scripts and styles of this address, nothing inline, and no
-/// embedding in frames.
+/// Content security policy. The policy allows only scripts and styles of this address, no inline
+/// code, and no embedding in frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -84,7 +85,7 @@ pub struct PageOptions {
     pub host_name: String,
     /// Connection to the recorder, which writes marks and keeps snapshots.
     pub client: Option<Client>,
-    /// The address; port 0 selects any free port.
+    /// The address and port on which the server listens. Port 0 selects any free port.
     pub listen: SocketAddr,
     /// The token; `None` to create one.
     pub token: Option<String>,
@@ -107,7 +108,7 @@ pub struct PageServer {
 enum RecorderOrder {
     /// Write a mark with this text.
     Mark(String),
-    /// Keep a snapshot of this length of the past, for this reason.
+    /// Keep a snapshot that covers this length of time up to now, and record this reason.
     Snapshot(Duration, String),
 }
 
@@ -145,8 +146,9 @@ impl PageServer {
         &self.token
     }
 
-    /// Creates and returns a ticket; the first page that shows it receives the token. Other users
-    /// of this host may see the command line that starts the browser, so it has only the ticket.
+    /// Creates and returns a ticket. The first page that presents the ticket receives the token.
+    /// Other users of this host may see the command line that starts the browser, so the command
+    /// line has only the ticket.
     ///
     /// # Errors
     /// Any error of getrandom(2).
@@ -287,11 +289,11 @@ struct PageContext {
     live: LiveHub,
 }
 
-/// The latest time at which a connection with an answer is closed.
+/// The deadline of a connection that sends an answer.
 enum AnswerEnd {
-    /// The connection is closed after the time in which a client must have received the answer.
+    /// The connection is closed after the time limit for receiving the answer.
     InTime,
-    /// The connection is closed when the viewer is dropped.
+    /// The connection is closed when the viewer is disconnected.
     WhenDropped(oneshot::Receiver<()>),
 }
 
@@ -312,7 +314,7 @@ async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<
     }
 }
 
-/// Serves one connection. Like a connection of the control socket, it has only one request.
+/// Serves one connection. A connection has only one request, as on the control socket.
 async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerState) {
     // Without this, small answers would wait for the client's acknowledgement of earlier data.
     let _unsupported = connection.set_nodelay(true);
@@ -420,7 +422,7 @@ impl PageContext {
         Ok((full(answer.body, answer.media_type), AnswerEnd::InTime))
     }
 
-    /// Answers a data source, with answers and errors in the format of Prometheus.
+    /// Answers a Prometheus data source. Answers and errors have the format of Prometheus.
     async fn promql_response(&self, asked: Asked<Incoming>) -> Result<Response<PageBody>, ApiError> {
         let (head, body) = asked.into_parts();
         let body = limited_text(body, PARAMETERS_BYTES_MAX).await;

@@ -10,7 +10,7 @@ use super::api_request::{RangeRequest, WallRange};
 use super::recording_reader::RecordingReader;
 use super::shown_paths::ShownPaths;
 
-/// Start of the path of a series, wall time, and value.
+/// Beginning of a series' path, then the wall time, then the value.
 type ShownValue = (String, i64, u64);
 
 fn reader(folder: &Path) -> RecordingReader {

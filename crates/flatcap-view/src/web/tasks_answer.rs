@@ -16,34 +16,38 @@ pub(super) const SLICES_MAX: usize = 8192;
 /// Maximum number of threads that an answer names.
 // With escapes, a name takes 120 bytes.
 pub(super) const THREADS_MAX: usize = 3072;
-/// Index that stands for no thread.
+/// Index that means no thread.
 const NO_THREAD: u16 = u16::MAX;
-/// Index that stands for a thread that did not fit into the table.
+/// Index that stands for every thread that did not fit into the table.
 const UNNAMED_THREAD: u16 = u16::MAX - 1;
-/// The share that stands for a whole pixel.
+/// The encoded share that means 100 % of a pixel.
 const WHOLE: u64 = u16::MAX as u64;
-/// Length of the field before the header, in bytes. The field contains the header's length.
+/// Size in bytes of the length field, which precedes the header. The field contains the header's
+/// length.
 const LENGTH_BYTES: usize = 4;
 /// Columns are padded to multiples of this number of bytes.
 // The page reads the columns as arrays of numbers, which must be aligned.
 const COLUMN_ALIGNMENT: usize = 8;
 
 /// The data of the CPU timeline. The encoding starts with the length of the header (4 bytes) and
-/// the header, padded with spaces. Columns follow, all little-endian and padded to eight bytes.
+/// the header, padded with spaces. The columns follow. The numbers in all columns are
+/// little-endian, and each column is padded to a multiple of eight bytes.
 ///
 /// The first columns have one number (f64) per pixel: the average number of waiting threads, and
-/// the longest wait in nanoseconds. The columns of each track follow. A track of slices has begin
-/// and end (i64), the times for which the thread was ready and slept before (f64, nanoseconds, NaN
-/// if not known), and thread, waker and reason of the end (u16). A track of pixels has the thread
-/// that ran longest, the number of threads, and five shares of the pixel (u16). The shares are:
-/// busy, the longest-running thread, its process, known, and the chosen process; 65,535 is the
-/// whole pixel. The last column is the number of switches (u32).
+/// the longest wait in nanoseconds. The columns of each track follow. A track of slices has these
+/// columns: begin and end (i64), ready and sleep time before the slice (f64), thread, waker and
+/// reason of the end (u16). Ready and sleep time are in nanoseconds, and NaN if not known. A track
+/// of pixels has these columns (u16): the thread that ran longest, the number of threads, and five
+/// shares of the pixel. The five shares are: all threads, the longest-running thread, the process
+/// of this thread, the time with known activity, and the chosen process. The value 65,535 means 100
+/// % of the pixel. The last column is the number of switches (u32).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TasksAnswer {
     pub(super) pixel_ns: i64,
     /// Start of the first pixel, in wall nanoseconds.
     pub(super) first_ns: i64,
-    /// Whether all data was read. If not, repeating the request reads further.
+    /// Whether all data was read. If false, the client repeats the request, and the server reads
+    /// further.
     pub(super) is_complete: bool,
     /// Whether wakeups were recorded.
     pub(super) has_wakeups: bool,
@@ -60,7 +64,7 @@ pub(super) struct TasksAnswer {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TracksAnswer {
     Slices(Vec<(u16, Vec<TrackSlice>)>),
-    /// Cells of the pixels, starting at the first pixel.
+    /// One cell per pixel for each CPU, starting at the first pixel.
     Pixels(Vec<(u16, Vec<TrackCell>)>),
 }
 
@@ -76,9 +80,9 @@ struct TasksHeader {
     has_wakeups: bool,
     left_out: usize,
     unreadable: u64,
-    /// Thread id, process id, name.
+    /// A thread: thread id, process id, and name.
     threads: Vec<(u32, u32, String)>,
-    /// Begin, end, kind, dropped records.
+    /// A range that is not completely known: begin, end, kind, number of dropped events.
     stretches: Vec<(String, String, &'static str, u64)>,
     tracks: Vec<TrackRows>,
 }
@@ -182,7 +186,7 @@ impl TasksAnswer {
         column(bytes, cells().map(|cell| cell.switches.to_le_bytes()));
     }
 
-    /// Returns a time as a share of the pixel. The share is never 0 for a time longer than 0.
+    /// Returns a time as a share of the pixel. A time longer than 0 never becomes the share 0.
     fn share(&self, length_ns: u64) -> u16 {
         // For pixels of more than 3 days the product exceeds 64 bits.
         let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
@@ -204,7 +208,7 @@ fn encode_slices(bytes: &mut Vec<u8>, table: &mut AnsweredThreads, slices: &[Tra
     column(bytes, slices().map(|slice| end_code(slice.end).to_le_bytes()));
 }
 
-/// Returns the number that stands for the reason of a slice's end in the answer.
+/// Returns the code that the answer uses for the reason why a slice ended.
 fn end_code(end: IntervalEnd) -> u16 {
     match end {
         IntervalEnd::Preempted => 0,

@@ -12,12 +12,13 @@ use crate::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTrack
 /// Maximum number of open timelines. A timeline takes about 4 MB.
 // Enough for the zooms of one page.
 const TIMELINES_MAX: usize = 8;
-/// Maximum reading time per answer, in nanoseconds. After it, the page repeats the request.
+/// Maximum reading time per answer, in nanoseconds. A timeline starts at a multiple of a fixed
+/// fraction of its width. This number is the denominator of the fraction.
 const READ_NS: u64 = 250_000_000;
-/// Time before the view at which reading starts, in nanoseconds.
+/// Reading starts this long before the displayed range, in nanoseconds.
 // Threads that run at the start of the view may have waited before it.
 const LEAD_NS: i64 = 100_000_000;
-/// Divisor of a timeline's pixels: a timeline starts at a multiple of a third of its pixels.
+/// A timeline starts at a multiple of its width divided by this number.
 // With this alignment, one timeline can be reused while the page scrolls.
 const ALIGNED_PART: u32 = 3;
 
@@ -81,7 +82,8 @@ impl TasksReader {
         Ok(answer)
     }
 
-    /// Removes the timeline of a grid from the open ones, or opens a new one.
+    /// Removes an open timeline from the list and returns it, if it covers the requested range.
+    /// Otherwise opens a timeline with this grid.
     fn take(
         &mut self,
         source: &SchedSource,
@@ -172,8 +174,8 @@ impl TasksAnswer {
         cpus.into_iter()
     }
 
-    /// Returns whether all slices fit into an answer. These are the slices that started in the
-    /// answer's pixels, and for each CPU the slice that started before them.
+    /// Returns whether all slices fit into an answer. These are all slices that started in the
+    /// answer's pixels, and for each CPU the last slice that started before them.
     fn has_few_slices(&self) -> bool {
         let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
         let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();

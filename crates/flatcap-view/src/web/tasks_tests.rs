@@ -19,7 +19,7 @@ use crate::tracks::{SchedSource, Stretch, StretchKind, TrackCell, TrackSlice, Wa
 
 /// A thread name with a color escape, markup, a right-to-left override and a bell.
 const HOSTILE: &str = "\x1b[31m<b>\u{202e}\x07";
-/// The time at which the thread blip runs, which is only once, and the length of this run.
+/// Start and length of the only time slice in which the thread `blip` runs.
 const BLIP_NS: u64 = START_MONO_NS + 1_000_123_000;
 const BLIP_LENGTH_NS: u64 = 3_000;
 /// Indices of the lost samples, from 300 to 400 ms.
@@ -56,7 +56,8 @@ fn schedule() -> Schedule {
     schedule
 }
 
-/// Returns the payloads of the schedule, each of 10 ms. In some of them the kernel dropped records.
+/// Returns the payloads of the schedule, each of 10 ms. In some of the payloads, the kernel reports
+/// dropped events.
 fn payloads() -> Vec<SchedPayload> {
     let cuts: Vec<u64> = (1..200).map(|cut| START_MONO_NS + cut * 10_000_000).collect();
     let mut payloads = schedule().payloads(&cuts);

@@ -27,7 +27,8 @@ impl WorkBudget {
         let _refused = thread::set_batch_priority();
     }
 
-    /// Waits until the budget allows more work. Then runs `work` and charges its CPU time.
+    /// Waits until the budget allows more work. After the wait, this function runs `work` and
+    /// charges its CPU time.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         loop {
             let now_ns = monotonic_ns();

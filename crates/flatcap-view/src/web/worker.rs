@@ -41,7 +41,7 @@ struct Job<R> {
     reply: oneshot::Sender<ApiResult>,
 }
 
-/// Sends requests to a worker thread. The thread ends when this value is dropped.
+/// Sends requests to a worker thread. The worker thread ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Worker<R> {
     jobs: Sender<Job<R>>,

@@ -48,7 +48,7 @@ pub struct MatrixRows {
 #[derive(Debug)]
 pub struct PayloadRows {
     bytes: Vec<u8>,
-    /// End of each payload in the bytes.
+    /// Offset in `bytes` at which each payload ends.
     ends: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ impl BlockDecoder {
 }
 
 impl BlockGroups<'_> {
-    /// Returns the checksum kind of the frames inside.
+    /// Returns the checksum kind of the frames in the block.
     pub fn checksum(&self) -> ChecksumKind {
         self.block.checksum
     }
@@ -81,7 +81,7 @@ impl BlockGroups<'_> {
         self.groups.len()
     }
 
-    /// Returns the source that all frames of a group have, if the group states this source.
+    /// Returns the common source of all frames of a group, if the group states this source.
     pub fn source(&self, group: usize) -> Option<u16> {
         self.groups.get(group).and_then(|group| CheckedBlock::source_of_group(group))
     }

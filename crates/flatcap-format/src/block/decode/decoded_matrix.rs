@@ -34,8 +34,8 @@ pub(in crate::block) struct DecodedMatrix {
     buckets: Vec<usize>,
     /// Whether each column is selected.
     selected: Vec<bool>,
-    /// The index of each column's values in `values`, in units of `rows` values. `None` if the
-    /// column is not decoded.
+    /// The index of each column's values in `values`, counted in units of `rows` values. `None` if
+    /// the column is not decoded.
     value_columns: Vec<Option<usize>>,
     values: Vec<u64>, // of the decoded columns, `rows` values each
     patches: Vec<ColumnPatch>,
@@ -59,7 +59,7 @@ struct ColumnPatch {
 }
 
 impl DecodedMatrix {
-    /// Decodes the decompressed directory of a group whose rows have this source.
+    /// Decodes the decompressed directory of a group. All rows of the group have this source.
     pub(in crate::block) fn open(
         directory: &[u8],
         source: u16,
@@ -134,7 +134,7 @@ impl DecodedMatrix {
         self.raw_ranges.iter().map(|range_data| range_data.range)
     }
 
-    /// Returns the numbers of the columns that overlap a range of bytes.
+    /// Returns the indexes of the columns that overlap a range of bytes.
     pub(in crate::block) fn columns_in(&self, bytes: Range<usize>) -> Range<usize> {
         // Columns are ordered by offset and do not overlap.
         let start = bytes.start as u64;
@@ -190,8 +190,8 @@ impl DecodedMatrix {
         self.raw_ranges.iter_mut().for_each(|range_data| range_data.is_selected = true);
     }
 
-    /// Refuses the numeric codec. Columns of this codec cause an error now. Dictionaries of this
-    /// codec cause an error when they are read.
+    /// Refuses the numeric codec. This call returns an error if the numeric codec wrote a column.
+    /// Dictionaries that the numeric codec wrote cause an error only when they are read.
     pub(in crate::block) fn refuse_numeric(&mut self) -> Result<(), BlockError> {
         let is_numeric =
             |column: &BlockColumn| column.follows == FOLLOWS_NONE && column.encoding.is_numeric();
@@ -200,7 +200,7 @@ impl DecodedMatrix {
     }
 
     /// Reads the selected columns and raw ranges. `bucket` decompresses the bucket with the given
-    /// number.
+    /// index.
     pub(in crate::block) fn fill(
         &mut self,
         mut bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
@@ -356,7 +356,7 @@ impl DecodedMatrix {
         if rest.is_empty() { Ok(()) } else { Err(LENGTH) }
     }
 
-    /// Returns the bytes of a row in the raw range with this number, or an empty slice if the range
+    /// Returns the bytes of a row in the raw range with this index, or an empty slice if the range
     /// was not selected.
     #[inline]
     pub(in crate::block) fn raw_range(&self, raw_range: usize, row: usize) -> &[u8] {

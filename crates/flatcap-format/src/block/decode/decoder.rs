@@ -94,8 +94,8 @@ impl BlockDecoder {
 }
 
 impl BlockDecoder {
-    /// Takes over the memory of a block, to use this memory for the next block. Without this call,
-    /// the next block needs new memory, which the kernel has to fill with zeros.
+    /// Takes over the memory of a block, and uses it for the next block. Without this call, the
+    /// next block needs new memory, which the kernel has to fill with zeros.
     pub fn reuse(&mut self, block: Block) {
         if block.frames.capacity() > self.reused.frames.capacity() {
             self.reused.frames = block.frames;
@@ -115,8 +115,9 @@ impl BlockDecoder {
         self.announced = features;
     }
 
-    /// Returns whether a Block frame's payload refers to the first block of its segment. If so, the
-    /// caller calls [`set_first_block`](Self::set_first_block) before [`open`](Self::open).
+    /// Returns whether a Block frame's payload refers to the first block of its segment. If it
+    /// does, the caller must call [`set_first_block`](Self::set_first_block) before
+    /// [`open`](Self::open).
     pub(crate) fn needs_first_block(payload: &[u8]) -> bool {
         let is_copied = |group: &wire::BlockGroup| group.layout() == wire::BlockLayout::Copies;
         CheckedBlock::open(payload).is_ok_and(|block| block.groups.iter().any(is_copied))
@@ -153,8 +154,8 @@ impl Block {
         self.raw_bytes
     }
 
-    /// Returns the checksum kind of the frames inside. The Block frame itself may have another
-    /// checksum kind.
+    /// Returns the checksum kind of the frames in the block. The Block frame itself may have
+    /// another checksum kind.
     #[cfg(any(test, feature = "testing"))]
     pub fn checksum(&self) -> ChecksumKind {
         self.checksum
@@ -217,8 +218,8 @@ impl Block {
         end - start
     }
 
-    /// Rebuilds a frame into `to`, which must have the length of the frame. The limits of a block
-    /// keep the frame short.
+    /// Rebuilds a frame into `to`, which must have the length of the frame. The limits on a block
+    /// also limit the length of a frame.
     fn rebuild(&self, frame: &BlockFrame, to: &mut [u8]) {
         let (at, header_bytes) = (frame.position as usize, self.checksum.frame_bytes(0));
         match self.groups.get(usize::from(frame.group)) {

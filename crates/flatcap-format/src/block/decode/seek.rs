@@ -1,5 +1,5 @@
-//! Seeks in blocks with the help of bounds. A seek finds the next frame at or after a wall time and
-//! rebuilds no frames and no checksums.
+//! Seeks in blocks with the help of bounds. A seek finds the next frame at or after a wall time,
+//! but does not rebuild frames or checksums.
 
 use super::decoder::{Block, BlockDecoder, DecodedGroup};
 use super::matrix_field::MatrixField;
@@ -35,17 +35,16 @@ fn wall_ns_of(payload: &[u8]) -> Option<i64> {
 pub enum SeekResult<T> {
     /// A sample at or after the wall time.
     Sample(T),
-    /// A frame that the caller has to examine, because it is of another kind or is a sample of
-    /// another shape.
+    /// A frame that the caller must examine, because it is not a sample or has another shape.
     Other(T),
     /// The end of the block.
     End(T),
 }
 
 impl Block {
-    /// Finds the next frame at or after the offset `from` within the block, which must be the start
-    /// of a frame. Skips Index frames and samples older than `wall_ns`. The columns of the envelope
-    /// must be selected. Does not rebuild frames.
+    /// Finds the next frame at or after the offset `from` within the block. A frame must start at
+    /// this offset. Skips Index frames and samples older than `wall_ns`. The columns of the
+    /// envelope must be selected. Does not rebuild frames.
     pub(crate) fn next_from(&self, from: usize, wall_ns: i64) -> SeekResult<usize> {
         let mut walls: Vec<Option<MatrixField>> = self.groups.iter().map(|_| None).collect();
         let first = self.frames.partition_point(|frame| (frame.offset as usize) < from);
@@ -82,7 +81,8 @@ impl Block {
 
 impl BlockDecoder {
     /// Finds the next frame like [`Block::next_from`], but in a block that is not open.
-    /// Decompresses only the wall times. If their bounds suffice, decompresses nothing.
+    /// Decompresses only the wall times. If the bounds of the wall times suffice, decompresses
+    /// nothing.
     ///
     /// # Errors
     /// The parts that had to be read are malformed.
@@ -188,7 +188,7 @@ mod tests {
         [&[16, 0, 0, 0][..], &identifier, &[0; 24]].concat()
     }
 
-    /// The kind of a frame, as a seek sees it.
+    /// The kinds of frames that a seek distinguishes.
     #[derive(Clone, Copy)]
     enum SeekFrame {
         Sample(i64),

@@ -1,5 +1,5 @@
-//! Computes the raw and stored bytes of each source in a block, either in the encoder or from the
-//! encoded block.
+//! Computes the raw and stored bytes of each source in a block, in the encoder or from the encoded
+//! block.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,16 @@ pub struct SourceSize {
     /// The source's id. Frames without a source, such as the recorder's own frames, are not
     /// counted.
     pub source: u16,
-    /// Length of the source's whole frames, in bytes.
+    /// Length of the source's frames with their headers, in bytes.
     pub raw_bytes: u64,
-    /// The source's part of the stored block, in bytes. This is the data of groups that contain
-    /// only this source, plus a share of the other bytes in proportion to the source's raw bytes.
+    /// The source's part of the stored block, in bytes. This is the data of groups with only this
+    /// source, plus a share of all other bytes in proportion to the source's raw bytes.
     pub stored_bytes: u64,
 }
 
-/// Distributes the bytes that belong to no single source. On entry, `sizes` contains the bytes of
-/// the groups that belong to one source. `raw_bytes` and `stored_bytes` are the sizes of the block.
+/// Distributes the bytes that belong to no single source among all sources, in proportion to their
+/// raw bytes. On entry, `sizes` contains the bytes of the groups that belong to one source.
+/// `raw_bytes` and `stored_bytes` are the sizes of the block.
 pub(in crate::block) fn distribute_common(sizes: &mut [SourceSize], raw_bytes: u64, stored_bytes: u64) {
     let own: u64 = sizes.iter().map(|size| size.stored_bytes).sum();
     let common = stored_bytes.saturating_sub(own);

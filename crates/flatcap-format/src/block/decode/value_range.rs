@@ -1,4 +1,4 @@
-//! Ranges of values. The bounds of columns (a zone map) may prove that no row has a value in a
+//! Ranges of values. Uses the bounds of columns (a zone map) to prove that no row has a value in a
 //! range.
 
 use crate::block::layout::directory::BlockColumn;

@@ -1,6 +1,6 @@
 //! Writes the Block table without a `FlatBuffer` builder, so that codecs write directly into the
-//! final location of the data. Such a builder writes from back to front, so the data would have to
-//! be copied into the builder.
+//! final location of the data. A `FlatBuffer` builder writes from back to front, so the data would
+//! have to be copied into it.
 //!
 //! ```text
 //!   root offset | FCBK | vtable | table | length of data, data | groups | parts
@@ -25,8 +25,8 @@ const PARTS_AT: u16 = GROUPS_AT + 4;
 const DATA_AT: u16 = PARTS_AT + 4;
 const CHECKSUM_AT: u16 = DATA_AT + 4;
 const TABLE_BYTES: u16 = CHECKSUM_AT + 1;
-/// Number of bytes before the data. These bytes end with the table, three bytes of padding and the
-/// length of the data.
+/// Number of bytes before the data. The last of these bytes are the table, three bytes of padding
+/// and the length of the data.
 const PREFIX_BYTES: usize = (TABLE_AT + TABLE_BYTES + 3 + 4) as usize;
 
 const _: () = assert!((TABLE_AT + RAW_OFFSET_AT).is_multiple_of(8) && PREFIX_BYTES.is_multiple_of(4));
@@ -68,7 +68,7 @@ impl<'o> BlockBuilder<'o> {
     /// Writes the rest of the Block. Returns its length.
     ///
     /// # Errors
-    /// `InvalidInput` if the Block is too long for 31-bit offsets.
+    /// Returns `InvalidInput` if the Block is too long for 31-bit offsets.
     pub(in crate::block) fn finish(
         self,
         numbers: &BlockNumbers,
@@ -122,7 +122,8 @@ impl<'o> BlockBuilder<'o> {
     }
 }
 
-/// Pads to a multiple of four bytes from the start of the Block. Returns the padded length.
+/// Adds padding so that the length from the start of the Block is a multiple of four bytes. Returns
+/// the padded length.
 fn align(out: &mut Vec<u8>, start: usize) -> usize {
     let at = (out.len() - start).next_multiple_of(4);
     out.resize(start + at, 0);

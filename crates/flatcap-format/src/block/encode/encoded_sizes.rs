@@ -14,8 +14,7 @@ use crate::schema::envelope::ENVELOPE_BYTES;
 use crate::schema::{NumericField, NumericKind};
 use crate::testing::effort;
 
-/// Generators of one word. A generator gets the row number and a number that is unique among all
-/// words.
+/// Generators of one word. A generator gets the row number, and a number that no other word has.
 const KINDS: [fn(u64, u64) -> u64; 16] = [
     |row, _| row,
     |row, at| 1000 * row + noise(at) % 50,
@@ -69,7 +68,7 @@ impl RowGenerator {
     }
 
     /// Returns whether some words have too many distinct values for a dictionary of few values, but
-    /// fewer than noise has.
+    /// fewer than random words.
     fn has_several_values(&self) -> bool {
         (0..self.period.min(self.words)).any(|at| SEVERAL_VALUES.contains(&self.kind(at)))
     }

@@ -50,7 +50,8 @@ struct EncoderInput<'r> {
     frames: &'r [u8],
     raw_offset: u64,
     checksum: ChecksumKind,
-    /// Raw bytes of the segment's first block. Empty if payloads cannot refer to the first block.
+    /// Raw bytes of the segment's first block. This is empty if payloads cannot refer to the first
+    /// block.
     first_block: &'r [u8],
 }
 
@@ -76,9 +77,10 @@ impl BlockEncoder {
     }
 
     /// Sets the binary schema and root table of a source's payloads. Fields of four and eight bytes
-    /// then become columns whose bounds have the order of the fields' number types. Without a
-    /// schema, the encoder derives columns and number types from the values. Decoding needs no
-    /// schema. The encoder ignores a schema that is invalid or does not fit the payloads.
+    /// then become columns. The number types of these fields determine the order of the columns'
+    /// bounds. Without a schema, the encoder derives columns and number types from the values.
+    /// Decoding needs no schema. The encoder ignores a schema that is invalid or does not fit the
+    /// payloads.
     pub fn set_schema(&mut self, source: u16, root: &str, schema: &[u8]) {
         if let Ok(plan) = CompiledSchema::compile(schema, root) {
             self.schemas.insert(source, plan);
@@ -96,7 +98,7 @@ impl BlockEncoder {
     /// of the frames in the segment. `checksum` is the checksum kind of the frames.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub fn encode(&mut self, frames: &[u8], raw_offset: u64, checksum: ChecksumKind) -> io::Result<&[u8]> {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
@@ -105,13 +107,14 @@ impl BlockEncoder {
         appended.map(|()| self.out.as_slice())
     }
 
-    /// Appends the payload that [`encode`](Self::encode) returns to a vector. The vector may
-    /// already contain other bytes, for instance the space for a frame header.
+    /// Appends the payload of a Block frame to a vector. [`encode`](Self::encode) returns the same
+    /// payload. The vector may already contain other bytes, for instance the space for a frame
+    /// header.
     ///
     /// # Errors
-    /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
-    /// `InvalidInput` if the bytes are empty or more than [`RAW_BYTES_MAX`]. The codec may return
-    /// other errors. If there is an error, nothing is appended.
+    /// Returns `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is
+    /// a Block. Returns `InvalidInput` if the bytes are empty or longer than [`RAW_BYTES_MAX`]. The
+    /// codec may return other errors. If there is an error, nothing is appended.
     pub fn append(
         &mut self,
         frames: &[u8],
@@ -122,14 +125,14 @@ impl BlockEncoder {
         self.append_last(frames, raw_offset, checksum, &[], out)
     }
 
-    /// Appends the block of the frames that end a segment, like [`append`](Self::append). These
-    /// frames are the footer and the trailer. `first_block` contains the frames of the segment's
-    /// first block, which contains only the header. Parts of the footer that repeat the header,
-    /// such as schemas, are stored as references to the first block. So a reader needs the first
-    /// block to read this block.
+    /// Like [`append`](Self::append), but appends the block with the frames that end a segment.
+    /// These frames are the footer and the trailer. `first_block` contains the frames of the
+    /// segment's first block, which contains only the header. Parts of the footer that repeat the
+    /// header, such as schemas, are stored as references to the first block. So a reader needs the
+    /// first block to read this block.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     #[allow(clippy::too_many_arguments, reason = "those of `append`, and the first block")]
     pub fn append_last(
         &mut self,

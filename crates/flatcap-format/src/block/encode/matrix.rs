@@ -1,5 +1,5 @@
 //! Encodes rows that all have the same length as a matrix. Bytes that are the same in all rows are
-//! stored only one time, and each changing value becomes a column.
+//! stored only once, and each changing value becomes a column.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,11 +16,11 @@ use crate::block::selection::{FieldRef, ValueType};
 use crate::schema::NumericField;
 use crate::schema::envelope::{ENVELOPE_BYTES, HEADER_AT};
 
-/// Number of sampled rows. They decide whether a word is one value of eight bytes or two values of
-/// four bytes.
+/// Number of sampled rows. The sampled rows decide whether a word is one value of eight bytes or
+/// two values of four bytes.
 const HALVES_SAMPLE_ROWS: usize = 256;
-/// Bytes of a tile, which consists of the rows that are transposed at a time. A tile stays in the
-/// first-level cache. The next constant is the maximum number of rows of a tile.
+/// Number of bytes of a tile. A tile consists of the rows that are transposed together. A tile
+/// stays in the first-level cache. The next constant is the maximum number of rows of a tile.
 const TILE_BYTES: usize = 16 << 10;
 const TILE_ROWS: usize = 64;
 /// Number of words whose changed bits are collected at a time. This is the number of words that fit
@@ -54,10 +54,10 @@ pub(in crate::block) struct EncodedMatrix {
     pub(in crate::block) directory: Vec<u8>,
     /// Encoded columns, in order.
     columns: Vec<u8>,
-    /// End of each bucket in `columns`.
+    /// Offset in `columns` at which each bucket ends.
     bucket_ends: Vec<usize>,
-    /// The codec of the block. The choice of raw ranges depends on the compressed sizes that this
-    /// codec reaches.
+    /// The codec of the block. The compressed sizes that this codec reaches determine the choice of
+    /// raw ranges.
     pub(in crate::block) codec: Option<Codec>,
     /// Whether the numeric codec wrote a column.
     pub(in crate::block) is_numeric: bool,
@@ -107,8 +107,8 @@ impl EncodedMatrix {
 }
 
 impl MatrixEncoder {
-    /// Encodes rows that all have the same length, except their raw ranges. `row` returns the row
-    /// with the given number, which is lower than `rows`.
+    /// Encodes rows that all have the same length, but leaves out their raw ranges. `row` returns
+    /// the row with the given number, which is lower than `rows`.
     pub(in crate::block) fn encode<'r>(
         &mut self,
         rows: usize,
@@ -162,8 +162,8 @@ impl MatrixEncoder {
         &self.raw_ranges
     }
 
-    /// Finds raw ranges in the first rows, and then finds the changed bits of all rows outside of
-    /// the raw ranges. Bytes in raw ranges are not compared in later rows.
+    /// Finds raw ranges in the first rows. Then finds the bits that change in any row outside of
+    /// these ranges. Bytes in raw ranges are not compared in later rows.
     fn find_raw_ranges<'r>(
         &mut self,
         rows: usize,
@@ -271,7 +271,7 @@ impl MatrixEncoder {
         self.columns.get(at * self.stride..).and_then(|rest| rest.get(..rows)).unwrap_or_default()
     }
 
-    /// Returns whether the difference between two columns is the same in all rows.
+    /// Returns whether two columns differ by the same number in all rows.
     fn differ_by_constant(&self, one: usize, other: usize, rows: usize) -> bool {
         let (one, other) = (self.values(one, rows), self.values(other, rows));
         let difference = |(one, other): (&u64, &u64)| other.wrapping_sub(*one);
@@ -281,8 +281,8 @@ impl MatrixEncoder {
     }
 }
 
-/// Splits rows into tiles. The rows of a tile stay in the first-level cache while all words of
-/// these rows are read.
+/// Splits rows into tiles. The rows of a tile stay in the first-level cache until all of their
+/// words are read.
 fn tiles(rows: Range<usize>, row_bytes: usize) -> impl Iterator<Item = Range<usize>> {
     let count = (TILE_BYTES / row_bytes.max(1)).clamp(1, TILE_ROWS);
     let end = rows.end;
@@ -327,8 +327,8 @@ fn words_at(row: &[u8], word: usize) -> Option<&[[u8; 8]; WORDS_AT_A_TIME]> {
     row.as_chunks().0.get(word..)?.first_chunk()
 }
 
-/// Returns whether the halves of a value are separate values. This is so if both halves together
-/// take less than seven eighths of the bytes of the whole value.
+/// Returns whether the halves of a value are separate values. The halves are separate values if
+/// they take less than seven eighths of the bytes that the whole value takes.
 fn halves_are_smaller(values: impl Iterator<Item = u64>, [whole, low, high]: &mut [Vec<u64>; 3]) -> bool {
     whole.clear();
     whole.extend(values);
@@ -364,8 +364,8 @@ fn measure_column(mut field: FieldRef, is_known: bool, values: &[u64]) -> (Block
     (column, hash_of_differences(values))
 }
 
-/// Hashes the differences in four independent chains, because a single chain would have to wait for
-/// each multiplication.
+/// Hashes the differences in four independent chains. A single chain would have to wait for each
+/// multiplication.
 fn hash_of_differences(values: &[u64]) -> u64 {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |hash: &mut u64, from: &u64, to: &u64| {

@@ -1,5 +1,5 @@
-//! Finds raw ranges. A raw range is a range of bytes in each row that is stored row by row and not
-//! as columns.
+//! Finds raw ranges. A raw range is the same range of bytes in each row. It is stored row by row
+//! and not as columns.
 //!
 //! Text, hashes and padding are stored row by row if the codec compresses the rows to fewer bytes
 //! than the columns. A sample of the first rows decides this.
@@ -19,8 +19,8 @@ use crate::schema::envelope::ENVELOPE_BYTES;
 
 /// Minimum number of words of a raw range.
 const WORDS_MIN: usize = RAW_RANGE_BYTES_MIN as usize / WORD;
-/// Maximum length of a gap in a raw range, in words. A gap consists of words that do not change or
-/// that would be small as columns.
+/// Maximum length of a gap in a raw range, in words. A gap consists of words that do not change, or
+/// that take little space as columns.
 const GAP_MAX: usize = 2;
 /// Maximum number of sampled words of a range. In longer ranges, the sample consists of evenly
 /// spaced words.
@@ -28,7 +28,7 @@ const SAMPLE_WORDS_MAX: usize = 64;
 /// Number of bytes of the sampled rows. For payloads of 1 KiB and more, all trials together take 3
 /// to 6 % of the time of encoding.
 const SAMPLE_BYTES: usize = 48 << 10;
-/// Minimum and maximum number of rows of a sample that is read as columns.
+/// Minimum and maximum number of sampled rows. The sample is read as columns.
 const SAMPLE_ROWS: (usize, usize) = (32, 256);
 /// Minimum and maximum number of rows of a trial that compresses row by row. The next constant is
 /// the number of bytes of such a trial, which is half of the sample.
@@ -38,15 +38,15 @@ const TRIAL_BYTES: usize = SAMPLE_BYTES / 2;
 const WINDOWS_MAX: usize = 4;
 const WORD: usize = 8;
 /// The golden ratio as a fraction of 2^32. Modulo 2^32, the multiples of this number are spread
-/// evenly, however many of them are used.
+/// evenly, whatever their number is.
 const GOLDEN: u32 = 0x9E37_79B9;
 
 /// Rows that all have the same length and some changing bytes.
 pub(in crate::block) struct RowSet<'j, R> {
     pub(in crate::block) count: usize,
     pub(in crate::block) row: R,
-    /// For each word, the bits that change between rows. Bits that change only in later rows may be
-    /// missing.
+    /// For each word, the bits that change between rows. Bits that change only after the sampled
+    /// rows may be missing.
     pub(in crate::block) changed_bits: &'j [u64],
 }
 
@@ -89,7 +89,8 @@ impl TrialScope {
     }
 }
 
-/// Some rows of a range, read as columns. The columns are evenly spaced words of the range.
+/// The words of some rows of a range, arranged as columns. The columns are evenly spaced words of
+/// the range.
 struct ColumnSample {
     first_word: usize, // first word of the range
     step: usize,
@@ -318,8 +319,8 @@ fn windows(words: &Range<usize>, length: usize, part: TrialScope) -> impl Iterat
     (0..count).map(move |number| start + number * apart..start + number * apart + length)
 }
 
-/// Returns one number from each interval of `step` numbers below `end`. The position in the
-/// interval varies, because `step` may be a multiple of a period in the data.
+/// Returns one index from each interval of `step` indexes below `end`. The position in the interval
+/// varies, because a fixed `step` could coincide with a period in the data.
 fn evenly(end: usize, step: usize) -> impl Iterator<Item = usize> {
     (1_u32..).zip((0..end).step_by(step)).map(move |(number, from)| {
         let inside = (u64::from(GOLDEN.wrapping_mul(number)) * step as u64) >> 32;

@@ -1,5 +1,4 @@
-//! Bit packing. Each integer of a chunk is stored in as many bits as the largest integer of the
-//! chunk needs.
+//! Bit packing. A chunk stores each integer in as many bits as its largest integer needs.
 
 /// Number of integers in a chunk. With 64 integers of `width` bits each, a chunk is exactly `width`
 /// words long.
@@ -79,7 +78,7 @@ pub(in crate::block) fn pack(chunk: &Chunk, count: usize, width: u32, out: &mut 
     by_width!(width, pack_known(chunk, words, out));
 }
 
-/// Reads a chunk from the words that are present. Missing words count as 0.
+/// Reads a chunk from the words of `bytes`. Missing words count as 0.
 pub(in crate::block) fn unpack(bytes: &[u8], width: u32, chunk: &mut Chunk) {
     by_width!(width, unpack_known(bytes, chunk));
 }

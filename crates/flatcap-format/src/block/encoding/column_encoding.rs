@@ -10,21 +10,22 @@ use crate::block::error::BlockError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::block) enum ColumnEncoding {
-    /// Frame of reference: the difference between each value and the lowest value of its chunk,
-    /// bit-packed.
+    /// Frame of reference: the bit-packed differences between the values and the lowest value of
+    /// their chunk.
     Plain = 0,
-    /// Frame of reference of the differences between consecutive rows, for counters and gauges. The
-    /// first difference is relative to a value that the reader knows. This is the value of the
-    /// first row, or 0 in a dictionary.
+    /// The differences between consecutive rows, stored by frame of reference, for counters and
+    /// gauges. The first difference is relative to a value that the reader knows. This known value
+    /// is the value of the first row, or 0 in a dictionary.
     Delta = 1,
-    /// A bit for each row, followed by the nonzero differences, for values that rarely change. The
-    /// bit is set if the value of the row differs from the value of the previous row.
+    /// A bit for each row, and then the nonzero differences. This suits values that rarely change.
+    /// The bit is set if the value of the row differs from the value of the previous row.
     Sparse = 2,
-    /// Each distinct value one time, and an index for each row, for noise with few distinct values.
+    /// Each distinct value once, and an index for each row. This suits noise with few distinct
+    /// values.
     Dictionary = 3,
-    /// The numeric codec pco, for unsigned integers that are noise.
+    /// The numeric codec pco for unsigned integers, if they are noise.
     Integers = 4,
-    /// The numeric codec pco, for IEEE 754 numbers of the column's length.
+    /// The numeric codec pco for IEEE 754 numbers that are as long as the column's values.
     Floats = 5,
 }
 
@@ -64,8 +65,8 @@ impl ColumnEncoding {
     }
 
     /// Decodes exactly these bytes into `values`. Each value has `value_bytes` bytes. `known` is
-    /// the value before the first value. Refuses a dictionary, because `dictionary::decode` decodes
-    /// dictionaries and calls this function for the two columns of a dictionary.
+    /// the value before the first value. Refuses a dictionary. `dictionary::decode` decodes
+    /// dictionaries, and calls this function for the two columns of a dictionary.
     pub(in crate::block) fn decode(
         self,
         bytes: &[u8],
@@ -160,7 +161,7 @@ fn decode_chunks(bytes: &[u8], values: &mut [u64]) -> Result<(), BlockError> {
     if bases.is_empty() { Ok(()) } else { Err(BlockError::Column("has bytes after its bases")) }
 }
 
-/// Writes a bitmap of changed rows for each chunk, and the differences as varints.
+/// For each chunk, writes a bitmap of the changed rows. Then writes the differences as varints.
 fn encode_sparse(values: &[u64], mut last: u64, out: &mut Vec<u8>) {
     let mut changes = Vec::new();
     for chunk in values.chunks(CHUNK) {

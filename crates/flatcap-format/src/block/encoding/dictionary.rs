@@ -1,5 +1,5 @@
-//! Dictionary encoding of noise with few distinct values. The sorted values are stored only one
-//! time, and an index is stored for each row.
+//! Dictionary encoding of noise with few distinct values. The sorted values are stored only once,
+//! and each row has an index.
 //!
 //! Samples of an analog-to-digital converter are such noise, whatever their scale factor.
 
@@ -17,14 +17,15 @@ const VALUES_MAX: usize = 4096;
 const ROWS_PER_VALUE_MIN: usize = 2;
 /// Number of rows of the sample. The sample shows whether a column has few distinct values.
 const SAMPLE_ROWS: usize = 1024;
-/// Maximum number of distinct values in the sample.
+/// A column gets a dictionary only if its sample has at most this number of distinct values.
 const SAMPLE_VALUES_MAX: usize = 960;
 // A sample cannot distinguish words of 17 to 300 values from text. A forecast of the number of
 // distinct values by Heaps' law made such words up to 2.5 times smaller. But records of 100 B then
 // took 2.6 times as long, and a third more bytes with zstd:3.
-/// Up to this number of distinct values, a column has few values, whatever the number of rows.
+/// A column with at most this number of distinct values has few values, whatever its number of rows
+/// is.
 const FEW_VALUES_MAX: usize = 16;
-/// The field for dictionary indices, which have two bytes.
+/// The location and type of a dictionary index, which has two bytes.
 const INDEX_FIELD: FieldRef = FieldRef { at: 0, bytes: 2, kind: ValueType::Unsigned };
 
 /// A column in dictionary encoding.
@@ -33,7 +34,7 @@ pub(in crate::block) struct EncodedDictionary {
     /// The dictionary with values and indices in our own encodings.
     pub(in crate::block) own: Vec<u8>,
     /// The dictionary with values, indices or both encoded by the numeric codec. `None` if the
-    /// numeric codec makes neither smaller.
+    /// numeric codec makes neither the values nor the indices smaller.
     pub(in crate::block) numeric: Option<Vec<u8>>,
 }
 
@@ -143,7 +144,7 @@ impl DistinctValues {
         Some(distinct)
     }
 
-    /// Numbers the values in ascending order.
+    /// Assigns indices to the values in ascending order.
     fn sort(&mut self) {
         self.slots.fill(0);
         let mut values = std::mem::take(&mut self.values);
@@ -172,7 +173,7 @@ impl DistinctValues {
         }
     }
 
-    /// Returns the number of a value that the table contains.
+    /// Returns the index of a value that the table contains.
     #[inline]
     fn index(&self, value: u64) -> u64 {
         let number = self.slots.get(self.slot(value)).copied().unwrap_or_default();

@@ -9,10 +9,10 @@ use super::numeric_trial::{ROWS_MIN, saves_enough, try_numeric};
 use crate::block::codec_trial::CodecTrial;
 use crate::block::selection::FieldRef;
 
-/// Minimum size of a noisy column, in bits a value in our own encodings.
+/// A column counts as noise if our own encodings need at least this number of bits per value.
 const NOISE_BITS_MIN: usize = 8;
-/// Minimum size of a column for which a dictionary is tried, in bits a value. With fewer bits, an
-/// index is not much shorter than the value.
+/// A dictionary is tried if our own encodings need at least this number of bits per value. With
+/// fewer bits, an index is not much shorter than the value.
 const DICTIONARY_BITS_MIN: usize = 16;
 
 /// The encoding chosen for a column.
@@ -75,9 +75,10 @@ pub(in crate::block) fn encode(
     EncodingChoice { encoding: own_encoding, is_numeric: false }
 }
 
-/// Returns the dictionary indices of `column`, which contains the first rows of a column that has
-/// `rows` rows. Returns `None` if there are too many distinct values, if the values are too short,
-/// or if there are too few rows. `bytes` is the size of the first rows in our own encoding.
+/// Returns the dictionary indices of `column`, which holds only the first rows. The whole column
+/// has `rows` rows. Returns `None` if there are too many distinct values, if the values take too
+/// few bits, or if there are too few rows. `bytes` is the size of the first rows in our own
+/// encoding.
 pub(in crate::block) fn few_value_indices(column: &[u64], bytes: usize, rows: usize) -> Option<Vec<u64>> {
     let is_wide = rows >= ROWS_MIN && 8 * bytes >= DICTIONARY_BITS_MIN * column.len();
     if is_wide { dictionary::few_value_indices(column) } else { None }

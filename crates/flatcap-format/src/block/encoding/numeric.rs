@@ -3,7 +3,7 @@
 //!
 //! Uses pco's wrapped format, which consists of a header, the metadata of one chunk, and one page.
 //! Only modes and delta encodings whose memory is bounded by the number of rows are accepted. So
-//! dictionaries, windows and convolutions are refused.
+//! pco's dictionaries, windows and convolutions are refused.
 
 use pco::ChunkConfig;
 use pco::DeltaSpec;
@@ -35,14 +35,14 @@ impl PcoType {
 /// Compression level of pco, 0 to 12. At level 5 and higher, pco makes more bins, which takes much
 /// time and saves little.
 const LEVEL: usize = 4;
-/// The mode number of a dictionary. The number is in the lowest four bits of the chunk metadata. It
-/// is checked before parsing, because pco would allocate the dictionary's memory before this module
-/// could check the parsed mode.
+/// The number of pco's dictionary mode. The number is in the lowest four bits of the chunk
+/// metadata. It is checked before the metadata is parsed, because pco allocates the dictionary's
+/// memory during parsing.
 const MODE_DICTIONARY: u8 = 4;
 
-/// Encodes the values if `order` is 0, the differences between the values if it is 1, or the
-/// differences of these differences if it is 2. Also returns the length of the header and the
-/// metadata, which does not depend on the number of values. Returns `None` if pco returns an error.
+/// Encodes the values (`order` 0), their differences (`order` 1), or the differences of these
+/// differences (`order` 2). Also returns the length of the header and the metadata, which does not
+/// depend on the number of values. Returns `None` if pco returns an error.
 pub(in crate::block) fn encode(values: &[u64], numbers: PcoType, order: usize) -> Option<(Vec<u8>, usize)> {
     let delta = if order == 0 { DeltaSpec::NoOp } else { DeltaSpec::TryConsecutive(order) };
     let config = ChunkConfig::default()

@@ -9,17 +9,17 @@ use crate::block::selection::{FieldRef, ValueType};
 /// Minimum number of rows. With fewer rows, the header of the numeric codec is longer than the
 /// bytes that the codec saves.
 pub(in crate::block) const ROWS_MIN: usize = 256;
-/// Minimum size of pure noise, in bits a value. If our own encoding takes at least this size, no
-/// codec makes the encoding smaller.
+/// A column is pure noise if it needs at least this number of bits per value. If our own encoding
+/// needs at least this number of bits per value, no codec makes it smaller.
 const PURE_NOISE_BITS_MIN: usize = 32;
 /// Number of rows on which the numeric codec is tried before it encodes all rows.
 const SAMPLE_ROWS: usize = 1024;
 /// Number of rows that decide whether values look like floats or text.
 const TYPE_SAMPLE_ROWS: usize = 256;
 
-/// The divisor of the least gain. The numeric codec must save at least a 20th of a column, because
-/// decoding this codec takes a reader more effort than decoding all our own encodings together
-/// (docs/FORMAT.md, "Reader levels").
+/// Reciprocal of the minimum saving. The numeric codec must save at least a 20th of a column. The
+/// reason is the effort for a reader: the numeric codec is harder to decode than all our own
+/// encodings together (docs/FORMAT.md, "Reader levels").
 const LEAST_GAIN: usize = 20;
 
 /// A trial of the numeric codec.
@@ -34,7 +34,7 @@ pub(in crate::block) struct NumericTrial {
 }
 
 impl NumericTrial {
-    /// Encodes all rows. Returns the encoding and its bytes.
+    /// Encodes all rows. Returns the encoding and the encoded bytes.
     pub(in crate::block) fn encode(self, column: &[u64]) -> Option<(ColumnEncoding, Vec<u8>)> {
         let bytes = match column.len() {
             // The sample contains the whole column.
@@ -154,8 +154,8 @@ pub(in crate::block) fn is_float(column: &[u64], bytes: u8) -> bool {
     })
 }
 
-/// Returns whether all nonzero values are text, that is, ASCII characters and zero bytes. Values of
-/// zero are skipped because they prove nothing.
+/// Returns whether all nonzero values are text, that is, ASCII characters and zero bytes. Zeros are
+/// skipped, because they may be text or numbers.
 pub(in crate::block) fn is_text(column: &[u64]) -> bool {
     let is_letter = |byte: &u8| *byte == 0 || (0x09..0x7F).contains(byte);
     let mut nonzero = column.iter().filter(|value| **value != 0).take(TYPE_SAMPLE_ROWS).peekable();

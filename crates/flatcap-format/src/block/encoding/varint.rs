@@ -9,7 +9,7 @@ pub(in crate::block) fn zigzag(number: u64) -> u64 {
     (signed << 1 ^ signed >> 63).cast_unsigned()
 }
 
-/// Returns the number that [`zigzag`] maps to this number.
+/// Returns the number that [`zigzag`] maps to `number`.
 #[inline]
 pub(in crate::block) fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()

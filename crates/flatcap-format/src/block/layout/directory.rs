@@ -37,8 +37,8 @@ pub(in crate::block) struct BlockColumn {
     pub(in crate::block) highest: u64,
 }
 
-/// A range of bytes that is stored unchanged for each row, row by row. A raw range overlaps no
-/// column and has no bounds.
+/// A range of bytes that is stored row by row without encoding. A raw range overlaps no column, and
+/// the block contains no minimum and maximum of its values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct RawRange {
     /// Offset in a row.
@@ -73,7 +73,7 @@ impl RawRange {
     }
 }
 
-/// Returns the value of a field in a row. Bytes beyond the row count as 0.
+/// Returns the value of a field in a row. Bytes beyond the end of the row are taken as 0.
 #[inline]
 pub(in crate::block) fn value_at(row: &[u8], field: FieldRef) -> u64 {
     let rest = row.get(field.at as usize..).unwrap_or_default();
@@ -91,7 +91,7 @@ pub(in crate::block) fn value_at(row: &[u8], field: FieldRef) -> u64 {
     }
 }
 
-/// Returns the first column of each bucket, then the number of columns.
+/// Returns the index of the first column of each bucket, followed by the number of columns.
 pub(in crate::block) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
     let mut starts = Vec::new();
     // The loop starts with a full bucket, so that the first column begins a new bucket.
@@ -108,8 +108,9 @@ pub(in crate::block) fn buckets(columns: &[BlockColumn]) -> Vec<usize> {
     starts
 }
 
-/// Appends the raw ranges and columns, field by field. Because of this order, similar bytes are
-/// next to each other, so the codec compresses them better.
+/// Appends the raw ranges and then the columns. For the columns, one property of all columns is
+/// followed by the next property. Because of this order, similar bytes are next to each other, so
+/// the codec compresses them better.
 pub(in crate::block) fn write_directory(
     raw_ranges: &[RawRange],
     columns: &[BlockColumn],

@@ -17,9 +17,9 @@ pub(in crate::block) const ROWS_MAX: usize = 1 << 16;
 const ROW_BYTES_MAX: u32 = 4 * COLUMNS_MAX;
 /// Minimum number of rows of a matrix. A shape with fewer frames does not become a matrix.
 const ROWS_MIN: usize = 8;
-/// Minimum number of bytes for which a source gets its own group. The payloads of the source
-/// outside of matrices are counted. A query of other sources skips that group. Each group takes
-/// about 100 bytes of the block.
+/// A source gets a separate group if it has at least this number of bytes. Only payloads of the
+/// source that are not in matrices count. A query of other sources skips that group. Each group
+/// takes about 100 bytes of the block.
 const ONE_SOURCE_BYTES_MIN: u64 = 4 << 10;
 /// Maximum number of groups of a block. Frames of further shapes are concatenated.
 const GROUPS_MAX: usize = 4096;
@@ -61,7 +61,7 @@ impl FrameGroup {
     }
 }
 
-/// The frames of the last source for which the last group is known to be right without a lookup.
+/// Frames of the last source that certainly belong to the last group. They need no lookup.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SameGroup {
     #[default]
@@ -87,7 +87,7 @@ pub(in crate::block) struct FrameGrouper {
     pub(in crate::block) groups: Vec<FrameGroup>,
     /// The group number of each frame.
     pub(in crate::block) order: Vec<u16>,
-    /// Length of whole frames, by source.
+    /// Length of all frames with their headers, by source.
     pub(in crate::block) sources: Vec<(u16, u64)>,
     last: usize,                    // group number of the last frame
     source: Option<u16>,            // source of the last frame
@@ -111,7 +111,8 @@ impl FrameGrouper {
     /// Assigns each frame to a group.
     ///
     /// # Errors
-    /// `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is a Block.
+    /// Returns `InvalidData` if the bytes are not whole frames, a checksum is wrong, or a frame is
+    /// a Block.
     pub(in crate::block) fn group(
         &mut self,
         frames: &[u8],
@@ -265,8 +266,8 @@ impl FrameGrouper {
         self.merge_small_groups();
     }
 
-    /// Merges the groups of each source that have too few rows for a matrix. Then merges the groups
-    /// of all sources that have few bytes.
+    /// Merges the groups of each source that have too few rows for a matrix. Then merges all groups
+    /// with few bytes, whatever their source is.
     fn merge_small_groups(&mut self) {
         self.merge(|group| match group.key {
             GroupKey::Rows { source, .. } if group.rows.len() < ROWS_MIN => {

@@ -1,5 +1,5 @@
 //! Reads a compressed segment as the raw segment from which it was made (docs/FORMAT.md, section
-//! 11). Therefore all offsets are raw offsets. Blocks are decompressed one by one.
+//! 11). Therefore all offsets are offsets in the raw segment. Blocks are decompressed one by one.
 //!
 //! A damaged block reads as zeros; [`CompressedSegment::damage_at`] reports it. A file without a
 //! footer may grow. Therefore a read past the last block searches for new blocks.
@@ -72,7 +72,8 @@ struct BlockFrame {
 }
 
 impl BlockFrame {
-    /// Returns the buffer for reading another frame, and invalidates the cached frame.
+    /// Returns the buffer, into which the caller reads another frame, and invalidates the cached
+    /// frame.
     fn buffer_for_read(&mut self) -> &mut Vec<u8> {
         self.entry = None;
         &mut self.bytes
@@ -161,9 +162,9 @@ impl CompressedSegment {
         Ok(None)
     }
 
-    /// Replaces a damaged first block by a copy of the raw header's frame. The first block consists
-    /// of this frame, and the last block cannot be decompressed without the first one. Returns
-    /// whether the copy can belong to this segment.
+    /// Replaces a damaged first block by a copy of the raw header's frame, which is the only
+    /// content of the first block. The replacement is needed because the last block cannot be
+    /// decompressed without the first block. Returns whether the copy can belong to this segment.
     pub(in crate::segment) fn replace_first_block(&self, copy: &HeaderCopy) -> bool {
         let mut cache = self.lock_cache();
         let first = cache.blocks.first().filter(|entry| entry.raw_offset == 0);
@@ -178,7 +179,7 @@ impl CompressedSegment {
         is_own
     }
 
-    /// Enables the comparison of the bounds of columns with the values in the columns.
+    /// Enables a check of each column's bounds against the values in the column.
     pub(in crate::segment) fn check_bounds(&self) {
         let mut cache = self.lock_cache();
         cache.checks_bounds = true;
@@ -192,7 +193,7 @@ impl CompressedSegment {
         found.filter_map(|(at, what)| Some((*cache.blocks.get(*at)?, what.clone()))).collect()
     }
 
-    /// Returns the length of the known part of the raw segment, in bytes.
+    /// Returns the length of the raw segment up to the end of the last listed block, in bytes.
     pub fn raw_bytes(&self) -> u64 {
         raw_end(&self.lock_cache().blocks)
     }
@@ -218,7 +219,8 @@ impl CompressedSegment {
         &self.sizes
     }
 
-    /// Describes damage of the file outside of the blocks. A missing footer is not damage.
+    /// Describes damage of the file outside of the blocks. A missing footer does not count as
+    /// damage.
     pub fn flaw(&self) -> Option<&'static str> {
         match (self.has_header, self.has_table) {
             (_, false) if self.inner_sealed.get() == Some(&true) => {
@@ -238,8 +240,8 @@ impl CompressedSegment {
         self.has_small_blocks
     }
 
-    /// Returns the offset in the file of the block that contains `raw_offset`. For an offset after
-    /// the last block, returns the end of the last block.
+    /// Returns the offset, in the compressed file, of the block that contains `raw_offset`. For an
+    /// offset after the last block, returns the end of the last block.
     pub fn stored_offset(&self, raw_offset: u64) -> u64 {
         let state = self.lock_cache();
         state.block_at(raw_offset).map_or(state.end, |(_, entry)| entry.offset)
@@ -286,8 +288,8 @@ impl CompressedSegment {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Restricts the decompression of later blocks to the selected fields of samples. The other
-    /// parts of a sample have the bytes of another sample of the same source and shape.
+    /// Restricts the decompression of later blocks to the selected fields of samples. The fields
+    /// that are not selected contain the bytes of another sample of the same source and shape.
     pub(in crate::segment) fn set_selector(&self, selector: Arc<SourceSelector>) {
         let mut cache = self.lock_cache();
         cache.selector = Some(selector);
@@ -316,7 +318,7 @@ impl CompressedSegment {
         })
     }
 
-    /// Finds the next frame at or after `raw_offset` within its block, skipping Index frames and
+    /// Finds the next frame at or after `raw_offset` in the same block. Skips Index frames, and
     /// samples older than `wall_ns`. A frame must begin at `raw_offset`. Returns `Other` for a
     /// damaged block.
     pub(in crate::segment) fn next_from(&self, raw_offset: u64, wall_ns: i64) -> io::Result<SeekResult<u64>> {
@@ -341,8 +343,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Provides the raw bytes of the first block to the decoder if this payload of a block refers
-    /// to the first block.
+    /// Passes the raw bytes of the first block to the decoder, if the block with this payload
+    /// refers to the first block.
     fn provide_first_block(
         &self,
         payload: &[u8],
@@ -414,8 +416,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Reads the payload of a block like [`payload`](Self::payload), but not again if the block's
-    /// frame is cached.
+    /// Returns the payload of a block like [`payload`](Self::payload). Does not read the file again
+    /// if the block's frame is cached.
     fn cached_payload<'a>(
         &self,
         entry: &BlockEntry,
@@ -523,7 +525,7 @@ impl CompressedSegment {
 }
 
 impl ReadAt for CompressedSegment {
-    /// Reads at most up to the end of a block. Returns zeros for a damaged block.
+    /// Reads bytes, but never past the end of a block. Returns zeros for a damaged block.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.lock_cache();
         if state.block_at(offset).is_none() {

@@ -1,6 +1,6 @@
-//! Uses the footer of a compressed file instead of the raw footer, which is in the last block. This
-//! is for readers that need neither the index nor the histograms, because decompressing these parts
-//! takes most of the time of opening a file.
+//! Uses the footer of a compressed file instead of the raw footer, which is in the last block.
+//! Decompressing the index and the histograms takes most of the time of opening a file, and some
+//! readers need neither.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Selection of sources. The fields of other sources in a compressed segment are not decompressed.
+//! Selection of sources. If only some sources of a compressed segment are selected, the fields of
+//! the other sources are not decompressed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -57,8 +58,8 @@ pub(crate) mod tests {
 
     pub(crate) const SAMPLES: u64 = 200;
 
-    /// Writes a segment of two sources. The payloads of the samples are trailers of segments, and
-    /// each sample has different values.
+    /// Writes a segment of two sources. The payload of each sample is the trailer of a segment, and
+    /// its values differ from sample to sample.
     pub(crate) fn raw_segment(folder: &std::path::Path) -> PathBuf {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();
         let mut header = example();

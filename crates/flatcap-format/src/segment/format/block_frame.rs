@@ -1,6 +1,6 @@
-//! The frame of a block in a compressed segment, with the limits and the checksum kind of the
-//! frame. This module also reads the block's entry in the table of blocks from the fields of the
-//! block.
+//! The frame that contains a block of a compressed segment, the limits on the block, and the
+//! checksum kind of the frame. This module also makes the block's entry for the table of blocks,
+//! from the fields of the block.
 
 use flatcap_stream::{ChecksumKind, KindDeframer};
 
@@ -21,7 +21,7 @@ pub(in crate::segment) fn deframer() -> KindDeframer {
     KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)
 }
 
-/// Reads the table entry of a block from the block's payload. Returns `None` if the payload is not
+/// Makes the table entry of a block from the block's payload. Returns `None` if the payload is not
 /// a valid block.
 pub(in crate::segment) fn parse_block_entry(payload: &[u8], offset: u64, bytes: usize) -> Option<BlockEntry> {
     if payload.get(4..8) != Some(IDENTIFIER) {

@@ -1,5 +1,6 @@
-//! The table of a compressed file's blocks while the file is written. The table determines the
-//! offset of the next block, and contains the entries for the footer of the compressed file.
+//! The table of blocks, which a writer builds while it writes a compressed file. The table
+//! determines the offset of the next block, and contains the entries for the footer of the
+//! compressed file.
 
 use std::io;
 
@@ -66,8 +67,8 @@ impl BlockTable {
         self.bytes += bytes;
     }
 
-    /// Adds the next block, given its uncompressed length, the length of its frame, and the
-    /// features and the sizes of sources that its encoder reports.
+    /// Adds the next block. The arguments are the block's uncompressed length, the length of its
+    /// frame, and the features and source sizes that the encoder reports.
     ///
     /// # Errors
     /// `InvalidInput` if either length does not fit 32 bits.

@@ -18,17 +18,18 @@ pub struct Gap {
     pub count: u64,
     /// Causes, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Time at which the last recorded sample before the gap began, in monotonic nanoseconds; 0 if
+    /// Start time of the last recorded sample before the gap, in monotonic nanoseconds, or 0 if
     /// there is no such sample.
     pub after_mono_ns: u64,
-    /// Time at which the first recorded sample after the gap began, or end of the recording, in
-    /// monotonic nanoseconds.
+    /// Start time of the first recorded sample after the gap, or end of the recording, in monotonic
+    /// nanoseconds.
     pub before_mono_ns: u64,
 }
 
 impl Gap {
-    /// Returns whether the samples were left out on purpose, to record the source less often. Such
-    /// samples are not lost. If the gap also has another cause, its samples count as lost.
+    /// Returns whether the samples were left out on purpose, to record the source less often.
+    /// Samples that were left out on purpose do not count as lost. If the gap also has another
+    /// cause, its samples count as lost.
     pub fn is_thinned(&self) -> bool {
         self.causes == wire::GapCause::Thinned.bits()
     }

@@ -14,7 +14,7 @@ pub struct Damage {
 /// Maximum number of damaged ranges that are listed one by one. The limit is needed because a
 /// hostile file may have a damaged range every twenty bytes.
 const DAMAGE_KEPT_MAX: usize = 1000;
-/// Description of the last range of a list if there are more damaged ranges than the list may have.
+/// Description of the last range of a full list. This range covers all further damage.
 const MORE_DAMAGE: &str = "more damage from here on, up to the last damaged place";
 
 impl Damage {

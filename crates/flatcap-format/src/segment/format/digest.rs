@@ -5,8 +5,8 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
-/// The running digest of an interval. It is the XXH3-64 hash of the previous digest and of the
-/// headers of the interval's frames.
+/// The running digest of an interval. The digest is the XXH3-64 hash of the previous interval's
+/// digest and the headers of this interval's frames.
 #[derive(Clone)]
 pub(in crate::segment) struct Digest(XxHash3_64);
 

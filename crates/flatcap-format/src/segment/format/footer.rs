@@ -1,5 +1,4 @@
-//! The end of a sealed segment, which consists of the footer, and of the trailer that contains the
-//! footer's offset.
+//! The end of a sealed segment: the footer, and the trailer that contains the footer's offset.
 
 use std::io;
 
@@ -66,8 +65,8 @@ impl BlockEntry {
 }
 
 impl Footer {
-    /// Returns the sequence number of a source's first sample that no segment up to this one
-    /// records or counts in a gap. Returns 0 for a source that the footer does not describe.
+    /// Returns the first sequence number of a source that this segment and earlier segments neither
+    /// record nor count in a gap. Returns 0 for a source that the footer does not describe.
     pub(in crate::segment) fn next_seq(&self, source: u16) -> u64 {
         let first = self.header.source(source).map_or(0, |source| source.next_seq);
         let totals = self.totals.iter().find(|totals| totals.source == source);
@@ -76,8 +75,9 @@ impl Footer {
         })
     }
 
-    /// Returns whether no sample is missing between this segment and a segment of the same run with
-    /// this header. That is the case if the next segment begins where this segment ends, or before.
+    /// Returns whether no sample is missing between this segment and the next segment of the run,
+    /// whose header is `next`. That is the case if the next segment begins where this segment ends,
+    /// or before.
     pub fn is_followed_by(&self, next: &SegmentHeader) -> bool {
         next.sources.iter().all(|source| source.next_seq <= self.next_seq(source.id))
     }

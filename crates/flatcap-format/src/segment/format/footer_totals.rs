@@ -14,8 +14,7 @@ pub struct FooterTotals {
     pub recorded: u64,
     /// Number of samples counted by Gap frames, without the thinned samples.
     pub lost: u64,
-    /// Number of samples that were left out on purpose, counted by Gap frames that have no other
-    /// cause.
+    /// Number of samples that Gap frames count as left out on purpose and for no other cause.
     pub thinned: u64,
     /// Number of ticks for which no sample was begun, as far as the sampler had reported such
     /// ticks.
@@ -121,11 +120,12 @@ impl FooterTotals {
     }
 
     /// Returns the number of samples recorded per second, for a source with this period. The result
-    /// is the lower of two rates: the rate between the first and the last sample, and the nominal
-    /// rate times the share of ticks that were recorded. The second rate is needed because the
-    /// first one does not include ticks missed at either end. If there are thinned samples, always
-    /// returns the first rate, because the sequence numbers of thinned samples belong to another
-    /// period. Returns `None` for fewer than two samples.
+    /// is the lower of two rates. One is the rate between the first and the last sample. The other
+    /// is the nominal rate times the share of ticks that were recorded. The nominal rate is needed
+    /// because the rate between two samples ignores ticks that were missed before the first or
+    /// after the last sample. If there are thinned samples, the result is always the rate between
+    /// the first and the last sample. Thinned samples took sequence numbers at another period.
+    /// Returns `None` for fewer than two samples.
     #[allow(clippy::cast_precision_loss, reason = "a rate for display: 53 bits are enough")]
     pub fn achieved_hz(&self, period_ns: u64) -> Option<f64> {
         let span = self.span.filter(|_| self.recorded > 1)?;

@@ -5,11 +5,11 @@ use flatcap_stream::HEADER_BYTES_MAX as HEAD_BYTES_MAX;
 use crate::schema::envelope;
 use crate::schema::frame::{FrameHeader, root_as_telemetry_frame};
 
-/// Offset of a FlatBuffer's identifier in its payload.
+/// Offset of the FlatBuffers identifier in a payload.
 pub(in crate::segment) const IDENTIFIER_AT: usize = 4;
 /// Length of the shortest payload in a segment, which consists of the root offset and the
-/// identifier. A shorter payload is damage. Without this rule, zeros would be read as a sequence of
-/// empty frames under most checksum kinds.
+/// identifier. A shorter payload counts as damage. Without this rule, zeros would be read as a
+/// sequence of empty frames under most checksum kinds.
 pub(in crate::segment) const PAYLOAD_BYTES_MIN: usize = 8;
 
 /// Kind of a frame, which the identifier of the frame determines.
@@ -72,8 +72,9 @@ pub struct FrameLocation {
     pub bytes: usize,
     /// The frame's kind.
     pub kind: FrameKind,
-    /// Whether the length of the frame was damaged and has been repaired. The checksum proves the
-    /// frame, but the first four bytes in the file differ from the bytes that were written.
+    /// Whether the length field of the frame was damaged and the reader has repaired it. The
+    /// checksum confirms the frame, although its length field in the file differs from the length
+    /// that was written.
     pub is_repaired: bool,
 }
 

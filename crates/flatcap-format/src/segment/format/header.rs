@@ -110,8 +110,8 @@ pub struct SourceSender {
 }
 
 impl SourceSender {
-    /// Returns the program that the labels of a source name, or `None` if the labels do not name a
-    /// program. `label` returns the value of a label.
+    /// Returns the program that the labels of a source identify, or `None` if the labels do not
+    /// identify a program. `label` returns the value of a label.
     pub fn from_labels(label: impl Fn(&str) -> Option<String>) -> Option<Self> {
         let (client, user) = (label(CLIENT_LABEL), label(USER_LABEL));
         (client.is_some() || user.is_some()).then(|| Self {
@@ -210,8 +210,8 @@ impl SegmentHeader {
         }
     }
 
-    /// Converts a header that the FlatBuffers verifier has accepted, if the values in the header
-    /// are valid.
+    /// Converts a header that has passed the FlatBuffers verifier. Fails if a value in the header
+    /// is invalid.
     pub(in crate::segment) fn check(header: wire::SegmentHeader<'_>) -> Result<Self, HeaderError> {
         if header.version() > VERSION {
             return Err(HeaderError::Version(header.version()));
@@ -259,14 +259,14 @@ impl SegmentHeader {
         })
     }
 
-    /// Returns whether both headers belong to the same segment. The two may differ in their sources
-    /// and clock pairings.
+    /// Returns whether both headers belong to the same segment. Two headers of one segment may
+    /// differ in their sources and clock pairings.
     pub(in crate::segment) fn is_same_segment(&self, other: &Self) -> bool {
         (self.segment, self.run_id, self.checksum) == (other.segment, other.run_id, other.checksum)
     }
 
     /// Adds the sources and clock pairings of a later copy of the header. Returns whether the copy
-    /// had new sources.
+    /// had sources that this header lacks.
     pub(in crate::segment) fn merge(&mut self, copy: &Self) -> bool {
         let known = self.sources.len();
         copy.sources.iter().for_each(|source| self.add_source(source.clone()));
@@ -300,8 +300,8 @@ impl SegmentHeader {
         clocks.wall_offset_ns().wrapping_add_unsigned(mono_ns)
     }
 
-    /// Adds a clock pairing that follows the header. Drops the oldest pairing if there are too
-    /// many.
+    /// Adds a clock pairing from a frame after the header. Drops the oldest pairing if there are
+    /// too many.
     pub fn add_clocks(&mut self, clocks: ClockReading) {
         if self.clock_table.len() >= CLOCKS_MAX {
             self.clock_table.remove(0);

@@ -1,6 +1,6 @@
-//! The index of a segment, which has one entry per interval. While the segment is written, each
-//! entry is in an Index frame. The footer of the segment contains all entries (docs/FORMAT.md,
-//! "Index and digest").
+//! The index of a segment, which has one entry per interval. While the segment is written, the
+//! index is stored in Index frames, one per entry. The footer of the segment contains all entries
+//! (docs/FORMAT.md, "Index and digest").
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
@@ -25,7 +25,7 @@ pub struct IndexEntry {
     pub digest: u64,
 }
 
-/// The earliest and the latest time at which one of some samples began, in nanoseconds.
+/// The earliest and the latest start time in a group of samples, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Earliest time, by the monotonic clock.
@@ -206,7 +206,7 @@ impl IndexBuilder {
         self.open.bytes += bytes;
     }
 
-    /// Counts samples that are among the counted frames.
+    /// Counts samples whose frames were already counted.
     pub(in crate::segment) fn add_samples(&mut self, samples: IndexedSource, bounds: Bounds) {
         self.open.add_samples(samples);
         self.open.bounds = Some(self.open.bounds.map_or(bounds, |open| open.union(bounds)));

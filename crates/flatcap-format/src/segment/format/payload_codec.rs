@@ -1,5 +1,5 @@
-//! Encoding and verified decoding of payloads. All frames that a segment has in addition to its
-//! samples use these functions.
+//! Encoding and verified decoding of payloads. All frames of a segment except those of samples use
+//! these functions.
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions};
 

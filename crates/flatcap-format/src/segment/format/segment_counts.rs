@@ -1,5 +1,5 @@
-//! Counts of a segment so far, for the footer of the segment. The writer and the full scan of a
-//! recovery count.
+//! Counts the content of a segment, for the totals and the index in the segment's footer. The
+//! writer of a segment uses these counts, and so does the full scan of a recovery.
 
 use super::control_frames::Gap;
 use super::footer_totals::{FooterTotals, SampleSpan};
@@ -58,12 +58,13 @@ impl SegmentCounts {
         self.index.open()
     }
 
-    /// Returns whether there are frames that no Index frame covers yet.
+    /// The caller must have added only the header and its attachments so far.
     pub(in crate::segment) fn has_unindexed(&self) -> bool {
         self.frames > self.indexed_frames
     }
 
-    /// Counts all later frames as content. All frames so far are the header and its attachments.
+    /// Treats all later frames as content. The caller has added only the header and its attachments
+    /// so far.
     pub(in crate::segment) fn begin_content(&mut self) {
         self.indexed_frames = self.frames;
         self.content_frames = self.frames;
@@ -86,7 +87,8 @@ impl SegmentCounts {
         self.index.add_frames(heads, frames, bytes);
     }
 
-    /// Counts samples of one source that have consecutive numbers and are among the counted frames.
+    /// Counts samples of one source whose frames were already counted. The sequence numbers of the
+    /// samples are consecutive.
     pub(in crate::segment) fn add_samples(&mut self, source: u16, count: u64, span: SampleSpan) {
         if span.first_mono_ns < self.latest_mono_ns {
             self.reorder_window_ns = self.reorder_window_ns.max(self.latest_mono_ns - span.first_mono_ns);
@@ -104,7 +106,7 @@ impl SegmentCounts {
         self.index.add_samples(IndexedSource { source, first_seq: span.first_seq, count }, bounds);
     }
 
-    /// Counts a gap that is among the counted frames.
+    /// Counts a gap whose frame was already counted.
     pub(in crate::segment) fn add_gap(&mut self, gap: &Gap) {
         if let Some(totals) = self.totals_mut(gap.source) {
             totals.add_gap(gap);
@@ -134,8 +136,8 @@ impl SegmentCounts {
         &self.totals
     }
 
-    /// Ends the open interval and returns its Index frame. The frame itself belongs to the next
-    /// interval.
+    /// Ends the open interval and returns its Index frame. The returned Index frame belongs to the
+    /// next interval.
     pub(in crate::segment) fn close_interval(&mut self, synced_offset: u64) -> IndexFrame {
         // The next frame that is written is the Index frame, which is not content.
         self.indexed_frames = self.frames + 1;

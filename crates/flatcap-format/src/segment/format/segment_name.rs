@@ -11,9 +11,9 @@ use jiff::tz::TimeZone;
 const NUMBER_DIGITS: usize = 10;
 /// Highest segment number that a name can contain.
 const NUMBER_MAX: u64 = 9_999_999_999;
-/// Number of segment numbers that stay free after a killed run, for segments that a recovery adds
-/// to this run. If a run needs more numbers, it shares numbers with the next run. Both runs are
-/// then listed in the order of their creation.
+/// Number of segment numbers that are left unused after a killed run. A recovery may use them for
+/// segments that it adds to the run. If the recovery needs more segment numbers, the killed run and
+/// the next run share segment numbers. Both runs are then listed in the order of their creation.
 const SUPPLEMENT_NUMBERS: u64 = 64;
 const RUN_DIGITS: usize = 16;
 const TIME_BYTES: usize = 16;
@@ -31,13 +31,13 @@ pub enum SealState {
     Sealed,
 }
 
-/// A file that belongs to a segment and has the name of the segment with a suffix.
+/// A side file of a segment, whose name is the name of the segment with a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideFile {
     /// The torn tail that a recovery has cut off. The suffix is `.cut`.
     Cut,
-    /// The original file, from before a recovery that had to leave bytes out. The suffix is
-    /// `.damaged`.
+    /// The original file, which a recovery renamed because the recovered segment lacks some of its
+    /// bytes. The suffix is `.damaged`.
     Damaged,
     /// The unfinished output of a recovery. The suffix is `.recovering`.
     Recovering,
@@ -103,13 +103,13 @@ impl SegmentName {
         Self { state: SealState::Sealed, ..self }
     }
 
-    /// Returns the name of a file that belongs to the segment.
+    /// Returns the name of a side file of the segment.
     pub fn side_file(self, kind: SideFile) -> String {
         format!("{}{}", self.sealed(), kind.suffix())
     }
 
-    /// Reads the name of a file that belongs to a segment. Returns the segment's sealed name and
-    /// the kind of file.
+    /// Parses the name of a side file of a segment. Returns the name of the sealed segment and the
+    /// kind of the side file.
     pub fn parse_side_file(name: &str) -> Option<(Self, SideFile)> {
         SideFile::ALL.into_iter().find_map(|kind| {
             let segment = Self::parse(name.strip_suffix(kind.suffix())?)?;
@@ -117,8 +117,8 @@ impl SegmentName {
         })
     }
 
-    /// Returns the number after all numbers in these names of segments and of their side files.
-    /// Returns `None` if the last possible number is in use.
+    /// Returns the segment number after the highest one in these names of segments and of their
+    /// side files. Returns `None` if the highest possible segment number is in use.
     pub fn next_free_number<'a>(names: impl Iterator<Item = &'a str>) -> Option<u64> {
         let shown = |name| Self::parse(name).or_else(|| Some(Self::parse_side_file(name)?.0));
         match names.filter_map(shown).map(|name| name.number).max() {
@@ -127,9 +127,10 @@ impl SegmentName {
         }
     }
 
-    /// Returns the number of the first segment of a new run in a directory with these names. After
-    /// a killed run, skips some numbers for segments that a recovery may still add to the killed
-    /// run. Thus all numbers of a run are below the numbers of the next run.
+    /// Returns the segment number for the first segment of a new run in a directory that contains
+    /// these names. After a killed run, leaves some segment numbers unused, because a recovery may
+    /// still add segments to the killed run. Thus all segment numbers of a run are lower than those
+    /// of the next run.
     pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
         let next = Self::next_free_number(names.clone())?;
         let mut segments = names.filter_map(Self::parse);

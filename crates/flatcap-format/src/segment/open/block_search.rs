@@ -1,5 +1,5 @@
-//! Finds the blocks of a compressed segment without its table, from the fields of the blocks
-//! themselves.
+//! Finds the blocks of a compressed segment by the fields of the blocks themselves, without the
+//! table of blocks.
 
 use std::io;
 
@@ -16,11 +16,11 @@ use crate::storage::ReadAt;
 /// the identifier.
 const IDENTIFIER_AT: u64 = 12 + 4;
 /// Highest accepted ratio of a raw offset to the length of the file, for a file without a table.
-/// The limit allows the longest blocks in the shortest frames. A lower limit would be a guess about
-/// the compression ratio, because equal payloads become more than 8,000 times smaller.
+/// The limit allows the longest blocks in the shortest frames. A lower limit could reject valid
+/// files, because equal payloads become more than 8,000 times smaller.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
-/// Length of the shortest frame of a block, in bytes. Such a frame consists of a header, and of a
-/// table with an identifier.
+/// Length of the shortest frame of a block, in bytes. Such a frame consists of a frame header and a
+/// FlatBuffers table with an identifier.
 const BLOCK_FRAME_BYTES_MIN: u64 = 64;
 
 /// Finds every intact block of a file, in file order.

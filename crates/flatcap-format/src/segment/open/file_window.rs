@@ -1,5 +1,5 @@
-//! A window on a file. The window is either a buffer with a part of the file, which positioned
-//! reads move, or a memory map of the whole file.
+//! A window on a file. The window is either a buffer, which positioned reads fill with a part of
+//! the file, or a memory map of the whole file.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;

@@ -28,10 +28,11 @@ pub(in crate::segment) struct LeadingHeader {
 /// header that replaces them.
 pub(in crate::segment) struct HeaderAndFooter {
     pub(in crate::segment) leading: Option<LeadingHeader>,
-    /// The copy of the header within the file. The copy is searched only if header and footer are
-    /// damaged.
+    /// The copy of the header within the file. The copy is searched for only if the header and the
+    /// footer are damaged.
     pub(in crate::segment) copy: Option<HeaderCopy>,
-    /// Whether a search has found blocks in a file without header, footer and copy.
+    /// Whether a search has found blocks, in a file whose header, footer and header copy are
+    /// damaged or missing.
     found_blocks: bool,
     /// The footer and the footer's offset.
     pub(in crate::segment) footer: Option<(Footer, u64)>,
@@ -43,8 +44,8 @@ impl HeaderAndFooter {
         Self { leading: Some(leading), copy: None, found_blocks: false, footer: Some(footer) }
     }
 
-    /// Returns the header from the file's start, or from the footer or the copy if the header at
-    /// the file's start is damaged.
+    /// Returns the header at the start of the file. If it is damaged, returns the header in the
+    /// footer, or the copy.
     pub(in crate::segment) fn header(&self) -> Option<&SegmentHeader> {
         let leading = self.leading.as_ref().map(|leading| &leading.header);
         let footer = self.footer.as_ref().map(|(footer, _)| &footer.header);
@@ -176,8 +177,8 @@ fn parse_leading_header(
 }
 
 /// Returns the end of the frame at the file's start if the frame's checksum proves this end. The
-/// frame has the stored length, or the stored length with one bit flipped back. A flipped length is
-/// accepted only if another frame or the end of the file follows.
+/// frame has the stored length, or the stored length with one bit flipped back. A length with a bit
+/// flipped back is accepted only if a frame of a known kind or the end of the file follows.
 fn header_end(window: &mut FileWindow, deframer: KindDeframer, file_bytes: u64) -> io::Result<Option<usize>> {
     let header_bytes = deframer.header_bytes();
     let head = window.at(0, header_bytes)?.get(..header_bytes).unwrap_or_default().to_vec();
@@ -215,9 +216,9 @@ fn find_any_footer(window: &mut FileWindow, file_bytes: u64) -> io::Result<Optio
     Ok(None)
 }
 
-/// Finds the footer before the trailer at the file's end, and the footer's offset, if footer and
-/// trailer are intact under this checksum kind. Uses only the footer's length in the trailer,
-/// because the footer's offset in the trailer is wrong if frames were removed or added.
+/// Finds the footer before the trailer at the file's end, and the footer's offset. Both frames must
+/// be intact under this checksum kind. Uses only the footer's length from the trailer, because the
+/// stored offset is wrong if frames were removed or added.
 fn find_footer(
     window: &mut FileWindow,
     file_bytes: u64,

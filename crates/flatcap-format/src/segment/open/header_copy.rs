@@ -1,6 +1,6 @@
 //! The second copy of a header. The copy is an attachment that a recorder writes before the first
 //! Index frame at which the segment is long enough. If a file without a footer has this copy, one
-//! flipped bit in its header loses no samples (docs/FORMAT.md, section 2).
+//! flipped bit in its header causes no loss of samples (docs/FORMAT.md, section 2).
 
 use std::io;
 use std::path::Path;
@@ -20,14 +20,15 @@ use crate::segment::format::segment_name::SegmentName;
 pub(in crate::segment) const NAME: &str = "flatcap.header";
 /// Identifier of an attachment frame.
 const IDENTIFIER: &[u8; 4] = b"FCAT";
-/// Minimum length of the file plus [`FREE_BYTES`] for a copy, as a multiple of the length of the
-/// header's frame. A shorter file gets no copy, so that small segments stay small.
+/// A file gets a copy only if its length plus [`FREE_BYTES`] is at least this multiple of the
+/// length of the header's frame. A shorter file gets no copy, so that small segments stay small.
 const SHARE: u64 = 4;
-/// Number of bytes that are added to the length of the file for this limit, so that even the
-/// smallest segment can have a copy of a short header.
+/// This number of bytes is added to the file's length, so that even the smallest segment can have a
+/// copy of a short header.
 const FREE_BYTES: u64 = 64 << 10;
-/// Maximum offset up to which a copy is searched, in bytes. The limit is far beyond the end of any
-/// first interval (4 MiB and one write), so that a copy is found even if a full disk delayed it.
+/// Offset in bytes up to which the reader searches for a copy of the header. The limit is far
+/// beyond the end of any first interval (4 MiB and one write), so that a copy is found even if a
+/// full disk delayed it.
 pub(in crate::segment) const SEARCH_BYTES_MAX: u64 = 256 << 20;
 
 /// A copy of a header.
@@ -55,7 +56,7 @@ pub(in crate::segment) fn attachment(header: &SegmentHeader, frame: Vec<u8>) -> 
 }
 
 /// Searches a raw segment for the copy of its header. If the file has the name of a segment, the
-/// run and the number in the copy must equal the run and the number in the name.
+/// copy must have the run id and the segment number in this name.
 pub(in crate::segment) fn find(path: &Path, window: &mut FileWindow) -> io::Result<Option<HeaderCopy>> {
     let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
     let is_ours = |header: &SegmentHeader| {

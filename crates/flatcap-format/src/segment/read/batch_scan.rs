@@ -1,8 +1,8 @@
 //! Scans a chunk of a file for batches of samples. A reader processes a batch in one step.
 //!
 //! The scan uses the lengths of frames to find the next frame, and the checksum of each frame to
-//! prove that it is intact. The scan does not read the bytes before its chunk. The reader has read
-//! the frames before a batch, so the reader decides whether to accept the batch.
+//! prove that it is intact. The scan does not read the bytes before its chunk. Only the reader has
+//! read the frames before a batch, so the reader decides whether to accept the batch.
 
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ pub(in crate::segment) struct BatchSamples {
     pub(in crate::segment) first_seq: u64,
     /// Number of samples after the first one, at most `u64::MAX - first_seq`.
     pub(in crate::segment) more: u64,
-    /// Time at which reading the last sample began, in monotonic nanoseconds.
+    /// Time at which reading the source for the last sample began, in monotonic nanoseconds.
     pub(in crate::segment) last_mono_ns: u64,
 }
 
@@ -174,7 +174,7 @@ impl BatchScan {
         }
     }
 
-    /// Adds a sample if its sequence number is the next number of its source.
+    /// Adds a sample if its sequence number follows the last sequence number of its source.
     #[inline]
     fn try_add(&mut self, open: &mut OpenBatch, header: &FrameHeader) -> bool {
         let source = header.source();
@@ -232,7 +232,7 @@ mod tests {
         frame
     }
 
-    /// The offset of each batch, its number of frames, and the id, the first number and the last
+    /// For each batch: its offset, its number of frames, and the id and the first and last sequence
     /// number of each of its sources.
     type BatchSummary = Vec<(u64, u64, Vec<(u16, u64, u64)>)>;
 

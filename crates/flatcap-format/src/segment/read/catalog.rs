@@ -97,12 +97,12 @@ fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
     Ok(by_run(names.collect()).into_iter().map(listing).collect())
 }
 
-/// Sorts the names in a directory by run, and the names of a run by number.
+/// Sorts the segment names of a directory by run, and the names of one run by segment number.
 ///
-/// Runs of one host do not share segment numbers. These runs are sorted by number, so that the
-/// order is correct even if the clock was wrong. Runs with overlapping numbers come from several
-/// hosts whose files were gathered in one directory. Such runs are sorted by the creation times of
-/// their first segments.
+/// Runs of one host do not share segment numbers. The runs of one host are sorted by segment
+/// number, so that their order is correct even if the clock was wrong. If the segment numbers of
+/// runs overlap, the files of several hosts were collected in one directory. Runs of several hosts
+/// are sorted by the creation times of their first segments.
 fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
     // A segment that was sealed while the directory was read appears twice. The sealed name is
     // used.
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Lists a directory with these segments (number, creation time in seconds, run, state).
-    /// Returns the number and the run of each listed segment.
+    /// Returns the segment number and the run of each listed segment.
     fn listed(segments: &[(u64, i64, u64, SealState)]) -> Vec<(u64, u64)> {
         let folder = tempfile::tempdir().unwrap();
         for (number, created_s, run_id, state) in segments.iter().copied() {

@@ -1,7 +1,8 @@
 //! Searches an index by time (docs/FORMAT.md, "Index and digest").
 //!
-//! If a slab was written late, older samples follow newer samples. Therefore the times of
-//! successive intervals may overlap, and older samples may still follow after a newer one.
+//! If the recorder wrote a slab late, older samples follow newer samples in the file. Therefore the
+//! times of successive intervals may overlap, and samples before a given time may follow samples
+//! after it.
 
 use crate::segment::format::index::IndexEntry;
 

@@ -66,7 +66,7 @@ enum FooterParts {
     WithoutIndex,
 }
 
-/// The wall time before which samples are skipped, and the offset at which skipping ends.
+/// The reader skips samples that are before both this wall time and this offset.
 #[derive(Debug, Clone, Copy)]
 struct SkipBefore {
     wall_ns: i64, // samples older than this wall time are skipped
@@ -272,16 +272,16 @@ impl SegmentReader {
     }
 
     /// Returns the offset after the last interval with samples before `mono_ns`, according to the
-    /// footer's index.
+    /// footer's index. Without a footer, returns `u64::MAX`.
     pub(crate) fn offset_after_time(&self, mono_ns: u64) -> u64 {
         self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
     }
 
     /// Skips samples older than `wall_ns`, from the current offset on, if skipping is cheap. The
-    /// index allows skipping whole intervals. In a compressed segment, single samples are skipped
-    /// too, and the Index frames between them, which the footer repeats. The reader returns all
-    /// other frames as usual, and does not report skipped samples. Callers must still filter by
-    /// time.
+    /// index allows skipping whole intervals. In a compressed segment, the reader also skips single
+    /// samples. It skips the Index frames between them too, because the footer repeats these
+    /// frames. The reader returns all other frames as usual, and does not report skipped samples.
+    /// Callers must still filter by time.
     pub(crate) fn skip_before(&mut self, wall_ns: i64) {
         let Some(footer) = self.footer() else { return };
         let from = offset_of_wall_time(&footer.index, wall_ns);
@@ -291,9 +291,9 @@ impl SegmentReader {
     }
 
     /// Restricts reading to the sources with these names. An empty set has no effect. Later samples
-    /// of other sources have correct envelopes, but in a compressed segment their fields are not
-    /// decompressed, and have the bytes of another sample of the same shape. A raw segment is read
-    /// as before.
+    /// of other sources have correct envelopes. In a compressed segment, however, their fields are
+    /// not decompressed and have the bytes of another sample of the same shape. A raw segment is
+    /// read as before.
     pub fn select_sources(&mut self, sources: &BTreeSet<String>) {
         if let Some(compressed) = self.compressed()
             && !sources.is_empty()
@@ -332,8 +332,9 @@ impl SegmentReader {
         self.bytes(at).get(self.frames.deframer.header_bytes()..).unwrap_or_default()
     }
 
-    /// Returns the header of a frame as it was written: the length, repaired if it was damaged, and
-    /// the stored checksum. Returns an empty header if the reader has advanced since then.
+    /// Returns the header of a frame as the recorder wrote it. It consists of the length and the
+    /// stored checksum. A damaged length is repaired. Returns an empty header if the reader has
+    /// advanced since then.
     #[inline]
     pub(crate) fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
         let bytes = self.bytes(at);
@@ -372,8 +373,8 @@ impl SegmentReader {
         }
     }
 
-    /// Appends a frame to `into` as it was written, with the correct length if the length was
-    /// repaired.
+    /// Appends a frame to `into` as the recorder wrote it. If the length of the frame was damaged,
+    /// appends the repaired length.
     pub fn copy_frame(&self, at: FrameLocation, into: &mut Vec<u8>) {
         into.extend_from_slice(self.frame_header(at).as_bytes());
         into.extend_from_slice(self.payload(at));
@@ -392,8 +393,8 @@ impl SegmentReader {
         }
     }
 
-    /// Seeks to an offset from the index, unless the reader is at or after this offset. This check
-    /// also prevents a second read of the header, with which the first interval begins.
+    /// Seeks to an offset from the index, unless the reader is at or after this offset. So the
+    /// reader does not read the header again, which is at the start of the first interval.
     fn seek_forward(&mut self, offset: Option<u64>) {
         if let Some(offset) = offset.filter(|offset| *offset > self.offset) {
             self.seek(offset);
@@ -525,8 +526,8 @@ impl SegmentReader {
         samples.iter().all(|samples| self.header().source(samples.source).is_some())
     }
 
-    /// Continues after a batch that begins at the current offset, as if each of its samples had
-    /// been read.
+    /// Continues after a batch that begins at the current offset, with the same effect as reading
+    /// each of its samples.
     pub(in crate::segment) fn accept_batch(&mut self, end: u64, samples: &[BatchSamples]) {
         for samples in samples {
             let (seq, mono_ns) = (samples.last_seq(), samples.last_mono_ns);

@@ -32,8 +32,8 @@ pub struct SelectedSegment {
 /// A range of time relative to the first sample of a recording.
 ///
 /// The monotonic clock measures the time since the first sample, so setting the wall clock does not
-/// change the range. The monotonic clock of a run after another boot is unrelated. Only for such a
-/// run, the wall clocks measure the time since the first sample.
+/// change the range. In a run after a reboot, the monotonic clock has started again. Only for a run
+/// after a reboot, the wall clocks measure the time since the first sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elapsed {
     /// The first sample.
@@ -42,7 +42,7 @@ pub struct Elapsed {
     pub ns: Range<u64>,
 }
 
-/// The run and the times of the first sample of a recording.
+/// The first sample of a recording, described by its run and its times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingStart {
     /// The run of the sample.
@@ -131,7 +131,7 @@ pub fn select(
     selected
 }
 
-/// Splits listings into runs. A file without the name of a segment forms a group by itself.
+/// Splits listings into runs. A file whose name is not a segment name forms a group by itself.
 pub fn runs(listings: &[ListedSegment]) -> impl Iterator<Item = &[ListedSegment]> {
     listings.chunk_by(|one, next| match (one.name, next.name) {
         (Some(one), Some(next)) => one.run_id == next.run_id && one.number < next.number,

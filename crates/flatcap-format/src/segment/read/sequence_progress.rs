@@ -1,4 +1,5 @@
-//! Tracks the sequence numbers of each source in a segment, and finds the missing numbers.
+//! Tracks which sequence numbers of each source a segment contains, and finds the missing sequence
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +9,11 @@ use crate::segment::format::control_frames::Gap;
 use crate::segment::format::frame_kind::SampleView;
 use crate::segment::format::header::SegmentHeader;
 
-/// Maximum number of gaps of a source that may wait for samples with lower numbers. Several gaps
-/// may wait because a recorder writes the gaps of one batch together.
+/// Maximum number of gaps of one source that may wait for samples with lower sequence numbers.
+/// Several gaps may wait because a recorder writes the gaps of one batch together.
 const GAPS_WAITING_MAX: usize = 4096;
 
-/// The sequence numbers that all sources have reached.
+/// The sequence number that each source has reached.
 #[derive(Debug, Default, Clone)]
 pub(in crate::segment) struct SequenceProgress {
     sources: BTreeMap<u16, SourceProgress>,
@@ -24,18 +25,18 @@ pub(in crate::segment) struct SequenceProgress {
 struct SourceProgress {
     next: u64,
     last_mono_ns: u64,
-    /// Ranges of numbers at or above `next` that are known to be lost. The end of a range is
-    /// exclusive. A gap is written before the samples of its batch, so the gap may precede samples
-    /// with lower numbers.
+    /// Ranges of sequence numbers at or above `next` that a gap has reported as lost. The end of a
+    /// range is exclusive. A recorder writes a gap before the samples of the same batch, so samples
+    /// with lower sequence numbers may follow the gap.
     lost: Vec<(u64, u64)>,
 }
 
 /// Whether a sample is new.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::segment) enum SampleStatus {
-    /// The number is below the next number of the source, or counts as lost.
+    /// The sequence number is below the next one of its source, or was reported as lost.
     Known,
-    /// The sample is new. The gaps are the missing numbers before the sample.
+    /// The sample is new. The gaps contain the missing sequence numbers before the sample.
     New(Vec<Gap>),
 }
 
@@ -51,7 +52,8 @@ impl SequenceProgress {
         progress
     }
 
-    /// Adds new sources of the header. Each source begins with the number in its descriptor.
+    /// Adds new sources of the header. Each added source begins with the sequence number in its
+    /// descriptor.
     pub(in crate::segment) fn add_sources(&mut self, header: &SegmentHeader) {
         for source in header.sources.iter().skip(self.known_sources) {
             let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
@@ -60,7 +62,8 @@ impl SequenceProgress {
         self.known_sources = header.sources.len();
     }
 
-    /// Adds a sample. `cause` is the cause of the gaps that are returned for missing numbers.
+    /// Adds a sample. `cause` is the cause in the gaps that the function returns for missing
+    /// sequence numbers.
     pub(in crate::segment) fn add_sample(
         &mut self,
         sample: &SampleView<'_>,
@@ -92,8 +95,9 @@ impl SequenceProgress {
         is_new
     }
 
-    /// Returns gaps with this cause for the numbers that are missing at the end. These are the
-    /// numbers below `begun`, and the numbers before known losses.
+    /// Returns gaps with this cause for the sequence numbers that are missing at the end of a
+    /// source. These are the missing sequence numbers below `begun`, and those before a loss that a
+    /// gap has reported.
     pub(in crate::segment) fn missing(&mut self, id: u16, begun: u64, cause: GapCause) -> Vec<Gap> {
         let latest_mono_ns = self.latest_mono_ns;
         let Some(source) = self.sources.get_mut(&id) else { return Vec::new() };
@@ -115,7 +119,8 @@ impl SourceProgress {
         self.lost.iter().any(|(first, lost_end)| (*first..*lost_end).contains(&seq))
     }
 
-    /// Advances to `end`. Returns gaps for the skipped numbers that are not known to be lost.
+    /// Advances to `end`. Returns gaps for the skipped sequence numbers that no other gap has
+    /// reported as lost.
     fn advance_to(&mut self, source: u16, end: u64, cause: GapCause, before_mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         if end == self.next {

@@ -1,11 +1,11 @@
 //! Finds the segments of a run that can contain samples of a range of monotonic time, by reading a
 //! few footers.
 //!
-//! Slabs are written in the order in which they were queued. After a storage stall, a slab may be
-//! written to a later segment, tens of seconds after newer samples of other sources. Therefore
-//! neither the start times nor the end times of successive segments are monotonic. The samples of
-//! one source are in the order of time over the whole run, so the search is done for each source
-//! separately.
+//! Slabs are written in the order in which they were queued. After a storage stall, the recorder
+//! may write a slab tens of seconds late. Then its samples are in a later segment than newer
+//! samples of other sources. Therefore neither the start times nor the end times of successive
+//! segments are monotonic. The samples of one source are in the order of time over the whole run,
+//! so the search is done for each source separately.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::catalog::ListedSegment;
 use crate::segment::format::footer::Footer;
 use crate::segment::open::header_and_footer::read_footer;
 
-/// Maximum number of segments with gaps but without samples of a source that one search examines.
+/// One search examines at most this many segments that have only gaps and no samples of a source.
 /// If there are more, the source's next sample counts as unknown.
 const EMPTY_SEGMENTS_MAX: usize = 16;
 
@@ -41,19 +41,19 @@ struct SourceTimes {
 enum NextSegment {
     At(usize),
     Never,
-    /// Unknown, because a footer cannot be read, or because there are too many segments without
-    /// samples.
+    /// The next segment is unknown, because a footer cannot be read, or because too many segments
+    /// have no samples of the source.
     Unknown,
 }
 
-/// The next samples of a source from a segment on.
+/// The first samples of a source in a segment or in the segments after it.
 enum NextSamples {
     /// Index of the segment with the samples, and the times of the source's first and last sample
     /// in this segment.
     At(usize, (u64, u64)),
     Never,
-    /// Unknown, because a footer cannot be read, or because there are too many segments without
-    /// samples.
+    /// The samples are unknown, because a footer cannot be read, or because too many segments have
+    /// no samples of the source.
     Unknown,
 }
 
@@ -111,8 +111,8 @@ impl<'a> Timeline<'a> {
         })
     }
 
-    /// Returns the next samples of a source, in the segments from index `place` to `end`
-    /// (exclusive).
+    /// Returns the first samples of a source in the segments from index `place` to before index
+    /// `end`.
     fn next_samples(&mut self, source: u16, place: usize, end: usize) -> NextSamples {
         let is_between = |(from, at): &(usize, usize)| (*from..=*at).contains(&place);
         let found = match self.last_found.get(&source).copied().filter(is_between) {
@@ -130,8 +130,8 @@ impl<'a> Timeline<'a> {
     }
 
     /// Returns the next segment with samples of a source. Sequence numbers never decrease.
-    /// Therefore, if two headers have the same next number, there are no samples of the source
-    /// between the headers.
+    /// Therefore, if the headers of two segments state the same next sequence number, no sample of
+    /// the source is between these headers.
     fn next_segment(&mut self, source: u16, first: usize, end: usize) -> NextSegment {
         let mut place = first;
         for _ in 0..EMPTY_SEGMENTS_MAX {

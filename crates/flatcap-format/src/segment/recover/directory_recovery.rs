@@ -1,9 +1,9 @@
 //! Completes the unsealed segments of crashed runs in a directory, run by run.
 //!
 //! The recovery adds the samples in the run's memory to the last readable segment of the run. If
-//! this segment is sealed, the recovery adds the samples to a new segment. If another segment of
-//! the run follows a segment, the segment ends at the sequence numbers in the next header
-//! (docs/ARCHITECTURE.md, "Crash memory and recovery").
+//! this segment is sealed, the recovery adds the samples to a new segment. A segment that is not
+//! the last one of its run ends at the sequence numbers in the next header (docs/ARCHITECTURE.md,
+//! "Crash memory and recovery").
 
 use std::collections::BTreeMap;
 use std::io;
@@ -147,8 +147,9 @@ impl DirectoryRecovery<'_> {
 
     /// Separates the given-up segments of a run from the others. The recorder gives up a segment if
     /// the creation of the segment fails after its header was written. The recorder then continues
-    /// with the previous segment. A given-up segment is not sealed and has neither samples nor
-    /// gaps, and the previous segment has a sequence number at or above its `next_seq`.
+    /// with the previous segment. A given-up segment is unsealed and has neither samples nor gaps.
+    /// The previous segment contains a sequence number at or above the `next_seq` of the given-up
+    /// segment.
     fn without_given_up(&self, names: &[SegmentName]) -> (Vec<SegmentName>, Vec<SegmentName>) {
         let (mut given_up, mut others) = (Vec::new(), Vec::<SegmentName>::new());
         for name in names {
@@ -218,8 +219,8 @@ impl DirectoryRecovery<'_> {
     }
 }
 
-/// Returns whether an unsealed segment has no sample and no gap, and the previous segment has a
-/// sequence number at or above its `next_seq`.
+/// Returns whether an unsealed segment has no sample and no gap. Also, the previous segment must
+/// have a sequence number at or above the unsealed segment's `next_seq`.
 fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
     let header = reader.header().clone();
     let counts = |at: FrameLocation| matches!(at.kind, FrameKind::Telemetry | FrameKind::Gap);

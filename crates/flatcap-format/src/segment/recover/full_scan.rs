@@ -28,7 +28,7 @@ pub(in crate::segment) struct FullScan {
     /// Whether there are bytes other than zeros after `end`.
     pub(in crate::segment) has_tail: bool,
     pub(in crate::segment) is_damaged: bool,
-    /// Damaged ranges. If there are too many, the last range covers all further damage.
+    /// Damaged ranges. If there are too many ranges, the last range covers all further damage.
     pub(in crate::segment) damage: Vec<Damage>,
     /// Number of samples.
     pub(in crate::segment) samples: u64,
@@ -115,8 +115,8 @@ impl FullScan {
     }
 
     /// Ignores a tail that is the beginning of a frame in the run's memory. If the process ended
-    /// during a write, the file ends with an incomplete frame. Such a frame is not damage, because
-    /// the memory has the whole frame.
+    /// during a write, the file ends with an incomplete frame. An incomplete frame at the end does
+    /// not count as damage, because the memory has the whole frame.
     pub(in crate::segment) fn ignore_rescued_tail(
         &mut self,
         file: &dyn StorageFile,

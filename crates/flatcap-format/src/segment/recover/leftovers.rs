@@ -13,16 +13,16 @@ use crate::segment::read::reader::SegmentReader;
 pub struct Leftovers {
     /// Complete telemetry frames in the format of the run's segments, in the order of time.
     pub frames: Vec<Vec<u8>>,
-    /// The next sequence number of each source, that is, the number after all samples that were
-    /// begun.
+    /// The next sequence number of each source, which is one more than that of the last sample that
+    /// was begun.
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
-    /// Sources of which a sample in memory was refused. If sequence numbers are missing at the end
-    /// of such a source, they count as lost, with the cause damage.
+    /// Sources that have a sample in memory that the recovery refused. If sequence numbers are
+    /// missing at the end of such a source, they count as lost, with the cause damage.
     pub refused: BTreeSet<u16>,
-    /// Whether another segment of the run follows. If so, `begun` has the first numbers of the next
-    /// segment, and the next segment accounts for all later samples.
+    /// Whether another segment of the run follows. If so, `begun` contains the first sequence
+    /// numbers of the next segment, and the next segment accounts for all later samples.
     pub has_successor: bool,
 }
 
@@ -43,15 +43,15 @@ impl Leftovers {
         known.any(|(source, begun)| *begun > footer.next_seq(*source))
     }
 
-    /// Returns whether a footer counts all samples that were begun, including samples of sources
-    /// that the footer does not describe.
+    /// Returns whether a footer counts all samples that were begun. Returns false if the footer
+    /// does not describe a source that has begun samples.
     pub(in crate::segment) fn is_covered_by(&self, footer: &Footer) -> bool {
         self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
     }
 
-    /// Returns whether the next segment accounts for this frame, that is, for the sample, or for a
-    /// number in the gap. If so, the write of the frame was reported as failed, although the frame
-    /// reached the file.
+    /// Returns whether the next segment accounts for this frame, that is, for its sample or for a
+    /// sequence number in its gap. If so, the write of the frame was reported as failed, although
+    /// the frame reached the file.
     pub(in crate::segment) fn is_counted_later(&self, reader: &SegmentReader, at: FrameLocation) -> bool {
         let last = match at.kind {
             FrameKind::Telemetry => reader.sample(at).map(|sample| (sample.source, sample.seq)),

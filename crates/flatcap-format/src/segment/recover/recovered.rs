@@ -45,7 +45,8 @@ pub enum RecoverError {
 }
 
 impl RecoverError {
-    /// Creates the error for a run's memory that cannot be read. `name` is the segment of the run.
+    /// Creates the error for the case that the memory of a run cannot be read. `name` is the
+    /// segment of the run.
     pub(in crate::segment) fn memory(name: SegmentName, error: io::Error) -> Self {
         RecoveryStep { name }.fails("read the memory of its run")(error)
     }

@@ -40,8 +40,8 @@ const INTERVAL_BYTES: u64 = 4 << 20;
 /// true, writes nothing, and the result describes what a recovery would do.
 ///
 /// # Errors
-/// `Unreadable` for a file of a later version, `Storage` with the step that failed. An error never
-/// loses data.
+/// `Unreadable` for a file of a later version, `Storage` with the step that failed. If the function
+/// fails, no data is lost.
 pub fn recover(
     storage: &dyn Storage,
     name: SegmentName,
@@ -53,7 +53,7 @@ pub fn recover(
 
 /// Finishes the interrupted recovery of a rewritten segment. If the old file is already set aside
 /// and the new file is complete, renames the new file to the segment's name. Otherwise removes the
-/// new file. Returns whether the directory has another sealed segment as a result.
+/// new file. Returns whether the new file becomes the sealed segment.
 ///
 /// # Errors
 /// `Storage`.
@@ -240,8 +240,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(())
     }
 
-    /// Writes a new segment with this header, these attachments, and the leftovers. Renames the new
-    /// file to the segment's name after the file is complete and synced. Discards an earlier
+    /// Writes a new segment with this header, these attachments, and the leftovers. Completes and
+    /// syncs the new file, and then renames it to the segment's name. Discards an earlier
     /// `.recovering` file.
     pub(in crate::segment) fn write_new(
         mut self,
@@ -303,8 +303,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(true)
     }
 
-    /// Copies a frame into a new file. Writes a gap before the frame if numbers are missing.
-    /// Returns `Break` at the end of the frames that belong to the segment.
+    /// Copies a frame into a new file. Writes a gap before the frame if sequence numbers are
+    /// missing there. Returns `Break` at the end of the frames that belong to the segment.
     fn copy_frame(
         &mut self,
         reader: &SegmentReader,
@@ -395,8 +395,7 @@ impl<'a> SegmentRecovery<'a> {
         writer.seal_recovered().map_err(step.fails("write footer and trailer"))
     }
 
-    /// Appends the descriptors of the sources that were added to the run, but not to the segment
-    /// before the segment ended.
+    /// Appends the descriptors of those sources of the run that the segment does not describe yet.
     fn describe_sources(&mut self, writer: &mut SegmentWriter) -> Result<(), RecoverError> {
         for source in &self.leftovers.sources {
             if writer.header().source(source.id).is_none() {

@@ -1,6 +1,6 @@
-//! Writes supplements. A sealed segment never changes, because the compressor, the shipper,
-//! retention and caches rely on this. If the memory of a run has samples that the sealed segments
-//! lack, these samples become another segment of the run, which is called a supplement.
+//! Writes supplements. A sealed segment never changes. The compressor, the shipper, retention and
+//! caches rely on this. If the memory of a run has samples that the sealed segments lack, these
+//! samples become another segment of the run, which is called a supplement.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::segment::read::reader::{Advance, SegmentReader};
 use crate::segment::verify::removed::RemovedSegments;
 use crate::storage::{FileEntry, Storage};
 
-/// Returns the segment of a run that has the highest number in a directory listing.
+/// Returns the run's segment with the highest segment number in a directory listing.
 pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
     let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
     // A segment that was sealed while the directory was read appears twice. The sealed name is
@@ -30,16 +30,17 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
 
 /// Writes a new segment for a killed run whose last segment is sealed. The new segment contains the
 /// leftovers that the last segment does not count. Returns the name of the new segment, or `None`
-/// if the last segment counts all samples. If `dry_run` is true, writes nothing. The number of the
-/// new segment is one that the run has never used, not even for a segment that retention has
-/// removed. This is necessary because receipts and the lake identify files by run and number.
+/// if the last segment counts all samples. If `dry_run` is true, writes nothing. The run has never
+/// used the segment number of the new segment, not even for a segment that retention has removed.
+/// This is necessary because receipts and the lake identify a file by its run and its segment
+/// number.
 ///
 /// The new segment is complete and synced before it gets its name. The caller must ensure that no
 /// other thread or process recovers the same run at the same time.
 ///
 /// # Errors
 /// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
-/// failed. An error never loses data.
+/// failed. If the function fails, no data is lost.
 pub fn supplement(
     storage: &dyn Storage,
     last: SegmentName,
@@ -98,8 +99,9 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
     header
 }
 
-/// Sets `next_seq` of each source to the source's first leftover number. If the previous segment
-/// does not count an earlier number, that number was in a segment that retention has removed.
+/// Sets the `next_seq` of each source to the sequence number of the source's first leftover sample.
+/// Earlier sequence numbers that the previous segment does not count were in a segment that
+/// retention has removed.
 fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     let head_bytes = header.checksum.frame_bytes(0);
     for source in &mut header.sources {

@@ -5,7 +5,8 @@
 //! The procedure is the same as in the stream library. In addition, it uses the identifiers of
 //! frames as landmarks, and it uses rules about the order of frames in a segment.
 //!
-//! The first matching rule decides. The rules are in the order of the strength of their evidence:
+//! The first matching rule decides. The rules are sorted by the strength of their evidence,
+//! strongest first:
 //!
 //! 1. 64 or more zero bytes are empty space. Reading continues after these bytes. If an intact
 //!    frame that can follow begins at one of the last three zero bytes, reading continues at this
@@ -13,14 +14,14 @@
 //! 2. If the footer describes sources that the reader does not know yet, the reader adds these
 //!    sources, and checks the frame again.
 //! 3. If the checksum is correct for the length with one bit flipped (the lowest bit is tried
-//!    first), the frame is repaired. Its payload must have at least 8 bytes. The frame must end at
-//!    the end of the file, or before a frame with a known identifier (or with any identifier and a
-//!    possible length). A frame with a payload of at most 64 KiB and a checksum of at least 4 bytes
-//!    may end anywhere.
+//!    first), the frame is repaired. Its payload must have at least 8 bytes. The repaired frame
+//!    must end at the end of the file, or before a frame with a known identifier. A following frame
+//!    with a possible length may have any identifier. A frame with a payload of at most 64 KiB and
+//!    a checksum of at least 4 bytes may end anywhere.
 //! 4. If the frame, according to its length, ends at the end of the file or before another intact
 //!    frame, its length counts as correct. The other frame must be able to follow, or must be of an
-//!    unknown kind (but not with the checksum kind none). The damaged frame is a damaged range, and
-//!    bytes in it that look like frames are part of its payload.
+//!    unknown kind (but not with the checksum kind none). The damaged frame counts as a damaged
+//!    range, and bytes in it that look like frames count as part of its payload.
 //! 5. A search finds the next intact frame of a known kind that can follow. The bytes before this
 //!    frame are a damaged range.
 //! 6. If the search finds no frame, the rest of a sealed segment is damage, and the rest of an
@@ -30,9 +31,9 @@
 //! the bytes up to the found frame, or up to the end of one of the next 16 intact frames. The
 //! repaired frame ends there.
 //!
-//! The number of bytes that are hashed without finding a frame is limited to 64 MiB plus 8 bytes
-//! for each byte of the file before the current offset. Above this limit, only frames of up to 256
-//! bytes are hashed, or of up to 4 KiB at an offset where a frame should begin.
+//! A budget limits the bytes that are hashed without finding a frame: 64 MiB, plus 8 bytes for each
+//! byte of the file before the current offset. When the budget is exhausted, only frames of up to
+//! 256 bytes are hashed. At an offset where a frame should begin, frames of up to 4 KiB are hashed.
 
 use std::io;
 
@@ -47,8 +48,8 @@ use crate::segment::format::damage::Damage;
 use crate::segment::format::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::open::file_window::FileWindow;
 
-/// Maximum length, with one bit flipped back, that is tried even if no frame with an identifier
-/// follows. Only for checksum kinds that can prove such a length.
+/// A length with one bit flipped back is tried up to this maximum, even if no frame with an
+/// identifier follows. This applies only to checksum kinds that can prove such a length.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
 
 /// Number of zeros after which a search checks whether the file is sparse at this offset. The
@@ -75,7 +76,7 @@ pub(in crate::segment) enum Resync {
     Frame(FrameLocation),
     /// A damaged range. Reading continues after the damage.
     Damaged(Damage),
-    /// A damaged range up to the end. No intact frame follows.
+    /// A damaged range up to the end of the file. No intact frame follows.
     DamagedToEnd(Damage),
 }
 
@@ -94,13 +95,13 @@ impl FrameFinder {
         self.probe_window.forget();
     }
 
-    /// Checks whether a frame begins at `offset`.
+    /// Checks whether a frame begins at `offset`, which may be any offset.
     #[inline]
     pub(in crate::segment) fn probe(&mut self, offset: u64) -> io::Result<FrameProbe> {
         probe_frame(&mut self.window, &self.deframer, &self.state.header, offset)
     }
 
-    /// Checks whether a frame begins at `offset`, at which a frame should begin.
+    /// Checks whether a frame begins at `offset`, where the caller expects a frame.
     #[inline]
     pub(in crate::segment) fn probe_next(&mut self, offset: u64) -> io::Result<FrameProbe> {
         if self.is_expensive(offset)? {
@@ -123,8 +124,8 @@ impl FrameFinder {
         }
     }
 
-    /// Returns whether a frame directly after an intact frame is plausible, if both may be part of
-    /// a payload.
+    /// Returns whether a frame directly after an intact frame is plausible. Both frames may be
+    /// bytes inside the payload of a damaged frame.
     fn can_follow_directly(&self, at: FrameLocation) -> bool {
         match at.kind {
             // The range in an Index frame is not checked, because the check would reject a valid

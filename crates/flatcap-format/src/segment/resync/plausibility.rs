@@ -4,8 +4,8 @@
 //! before the damaged range, not to samples that were read in resync.
 //!
 //! - A sample: `seq` is above the `seq` of the last sample of its source, and `mono_ns` is not
-//!   below the `mono_ns` of that sample. `seq` is also at least `next_seq`, and from `first_seq` to
-//!   `last_seq` of the footer.
+//!   below the `mono_ns` of that sample. `seq` is also at least `next_seq`, and within the footer's
+//!   range from `first_seq` to `last_seq`.
 //! - A Gap: `first` is above the `seq` of the last sample of its source, and at least `next_seq`.
 //! - An Index: it is at the end of the interval that it describes.
 //! - A `SourceDescriptor` or `ClockSync`: if there is a footer, the footer contains the same
@@ -61,7 +61,7 @@ impl ReadState {
         }
     }
 
-    /// Clears the latest samples, because the frames that are read next may have earlier samples.
+    /// Forgets the latest samples, because the next frames may contain earlier samples.
     pub(in crate::segment) fn forget_latest(&mut self) {
         self.latest.clear();
     }
@@ -112,9 +112,9 @@ impl ReadState {
         }
     }
 
-    /// Returns whether a sample's number is above, and its time is not before, those in the last
-    /// sample of its source. The number must also be at least `next_seq`, and within the range in
-    /// the footer.
+    /// Returns whether a sample has a higher sequence number than the last sample of its source,
+    /// and not an earlier time. The sequence number must also be at least `next_seq`, and within
+    /// the range in the footer.
     fn sample_can_follow(&self, sample: &SampleView<'_>) -> bool {
         let latest = self.latest.iter().find(|latest| latest.source == sample.source);
         let follows_latest =

@@ -12,7 +12,7 @@ use crate::segment::format::control_frames::Gap;
 use crate::segment::format::header::{SegmentHeader, SourceInfo};
 
 /// Maximum number of gaps per source that may wait for the next sample. The recorder writes one gap
-/// per jump in the numbers, so usually only one gap waits.
+/// for each jump in the sequence numbers, so usually only one gap waits.
 const GAPS_WAITING_MAX: usize = 1024;
 
 /// Maximum number of entries that are kept when a header arrives. If there are more, the entries of
@@ -30,12 +30,12 @@ pub struct SourceCompleteness {
     pub recorded: u64,
     /// Number of samples counted by Gap frames, without the thinned samples.
     pub lost: u64,
-    /// Number of samples that were left out on purpose, counted by Gap frames that have no other
-    /// cause.
+    /// Number of samples that Gap frames count as left out on purpose and for no other cause.
     pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
-    /// Number of samples in segments that retention has removed between remaining segments.
+    /// Number of samples in removed segments. Retention removed these segments, although earlier
+    /// and later segments of the run remain.
     pub removed: u64,
     /// Number of samples that are neither recorded nor counted by a Gap frame.
     pub unexplained: u64,
@@ -44,7 +44,7 @@ pub struct SourceCompleteness {
     waiting: Vec<WaitingGap>, // disjoint, at or above `next_seq`
 }
 
-/// Sequence numbers of a gap after which no later sample has followed yet.
+/// Sequence numbers of a gap that no later sample has followed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct WaitingGap {
     first: u64,
@@ -55,8 +55,8 @@ struct WaitingGap {
 /// A finding about the sequence numbers of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceFinding {
-    /// A number is below the next number of its source, is both recorded and in a gap, or is in two
-    /// gaps.
+    /// A sequence number is below the next one of its source, is both recorded and in a gap, or is
+    /// in two gaps.
     Repeated,
     /// This many samples are neither recorded nor counted as lost.
     Unexplained(u64),
@@ -153,7 +153,7 @@ impl CompletenessCheck {
         self.sources.get_mut(index).map(|(_, entry)| entry)
     }
 
-    /// Counts a sample. The caller must have added the source of the sample before.
+    /// Counts a sample. The caller must already have added the sample's source.
     pub fn add_sample(&mut self, run_id: u64, source: u16, seq: u64) -> Option<SequenceFinding> {
         let entry = self.entry_mut(run_id, source)?;
         if seq == entry.next_seq && entry.waiting.is_empty() {
@@ -164,16 +164,17 @@ impl CompletenessCheck {
         entry.add_sample(seq)
     }
 
-    /// Returns whether a sample with this number would cause no finding, even if any number of
-    /// consecutive samples followed.
+    /// Returns whether a sample with this sequence number is expected. If so, neither this sample
+    /// nor consecutive samples after it cause a finding.
     pub(crate) fn expects(&self, run_id: u64, source: u16, seq: u64) -> bool {
         let index = self.indexes.get(usize::from(source)).filter(|_| run_id == self.run_id);
         let entry = index.and_then(|index| self.sources.get(*index));
         entry.is_some_and(|(_, entry)| entry.expects(seq))
     }
 
-    /// Counts a sample and `more` consecutive samples after it. The first sample must be expected
-    /// (see [`expects`](Self::expects)), and its source must have been added before.
+    /// Counts a sample and the `more` samples that follow it with consecutive sequence numbers. The
+    /// first sample must be expected (see [`expects`](Self::expects)), and the caller must already
+    /// have added its source.
     pub(crate) fn add_samples(
         &mut self,
         run_id: u64,
@@ -188,7 +189,7 @@ impl CompletenessCheck {
         finding
     }
 
-    /// Counts a gap. The caller must have added the source of the gap before.
+    /// Counts a gap. The caller must already have added the gap's source.
     pub fn add_gap(&mut self, run_id: u64, gap: &Gap) -> Option<SequenceFinding> {
         self.entry_mut(run_id, gap.source)?.add_gap(gap)
     }
@@ -198,7 +199,7 @@ impl CompletenessCheck {
         &self.earlier
     }
 
-    /// Ends the check, and counts the numbers that are missing before a gap at the end of a run.
+    /// Ends the check, and counts the samples that are missing before a gap at the end of a run.
     /// Returns the sources, sorted by run and id.
     pub fn finish(mut self) -> Vec<((u64, u16), SourceCompleteness)> {
         self.sources.iter_mut().for_each(|(_, source)| source.finish());
@@ -216,8 +217,8 @@ impl SourceCompleteness {
         }
     }
 
-    /// Counts a sample that is not simply the next one of its source, or that comes while gaps
-    /// wait.
+    /// Counts a sample that does not have the next sequence number of its source, or that follows a
+    /// waiting gap.
     fn add_sample(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);
@@ -238,7 +239,7 @@ impl SourceCompleteness {
         Some(SequenceFinding::Repeated)
     }
 
-    /// Counts those numbers of a gap that were not counted before.
+    /// Counts those sequence numbers of a gap that were not counted before.
     fn add_gap(&mut self, gap: &Gap) -> Option<SequenceFinding> {
         let is_thinned = gap.is_thinned();
         let mut from = gap.first.max(self.next_seq);
@@ -279,14 +280,14 @@ impl SourceCompleteness {
         self.causes |= other.causes;
     }
 
-    /// Returns whether all numbers below `seq` are recorded or explained, and `seq` and all higher
-    /// numbers are neither recorded nor explained.
+    /// Returns whether all sequence numbers below `seq` are recorded or explained, and `seq` and
+    /// all higher ones are neither.
     fn expects(&self, seq: u64) -> bool {
         seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|gap| gap.end <= seq)
     }
 
-    /// Counts the numbers below `seq` that are neither recorded nor explained. `seq` must not be
-    /// below `next_seq`.
+    /// Counts the sequence numbers below `seq` that are neither recorded nor explained. `seq` must
+    /// not be below `next_seq`.
     fn missing(&self, seq: u64) -> u64 {
         let mut missing = seq - self.next_seq;
         for gap in &self.waiting {
@@ -296,7 +297,8 @@ impl SourceCompleteness {
         missing
     }
 
-    /// Advances to `seq` over removed segments. Missing numbers below `seq` count as removed.
+    /// Advances to `seq` over removed segments. Missing sequence numbers below `seq` count as
+    /// removed.
     fn skip_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         let missing = self.missing(seq.max(self.next_seq));
         self.removed = self.removed.saturating_add(missing);
@@ -306,8 +308,8 @@ impl SourceCompleteness {
         None
     }
 
-    /// Advances to `seq`. If a number below `seq` is neither recorded nor explained, counts and
-    /// returns it as unexplained.
+    /// Advances to `seq`. Sequence numbers below `seq` that are neither recorded nor explained
+    /// count as unexplained, and their number is returned.
     fn advance_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);

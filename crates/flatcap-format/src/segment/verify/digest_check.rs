@@ -30,7 +30,7 @@ impl Default for DigestCheck {
 }
 
 impl DigestCheck {
-    /// Starts the check of the interval after the interval with this entry.
+    /// Starts the check of the interval after this entry's interval.
     fn after(entry: &IndexEntry, number: u64) -> Self {
         Self {
             digest: Digest::after(entry.digest),
@@ -76,7 +76,7 @@ impl DigestCheck {
         self.is_damaged = true;
     }
 
-    /// Checks the interval that an Index frame ends. Returns a description of the mismatch, if
+    /// Checks the interval that ends at an Index frame. Returns a description of the mismatch, if
     /// there is one.
     pub(crate) fn check_index(&mut self, index: &IndexFrame) -> Option<&'static str> {
         let finding = if self.is_damaged {
@@ -90,8 +90,8 @@ impl DigestCheck {
         finding
     }
 
-    /// Checks the interval before the footer. Returns a description of the mismatch, if there is
-    /// one.
+    /// Checks the last interval, which ends at the footer. Returns a description of the mismatch,
+    /// if there is one.
     pub(crate) fn check_footer(&mut self, footer: &Footer) -> Option<&'static str> {
         let entry = footer.index.last().filter(|_| !self.is_damaged)?;
         self.compare(entry)

@@ -2,7 +2,7 @@
 //! samples of removed segments count as removed, not as missing. The list is a file in the
 //! directory of the segments.
 //!
-//! Each line contains the id of a run, and the first and the last of consecutive segment numbers,
+//! Each line contains the id of a run, and the first and last number of a range of segment numbers,
 //! for example `0000000000000abc-0000000042-0000000045`. Readers skip other lines.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ const LIST_BYTES_MAX: usize = 1 << 20;
 /// Maximum length of a line, in bytes. A line has a run id of 16 digits, two numbers of up to 20
 /// digits, and three other characters.
 const LINE_BYTES_MAX: usize = 16 + 2 * 20 + 3;
-/// Maximum number of ranges in a list that is written, so that readers read all of it.
+/// Maximum number of ranges in a written list. Readers can read all of a list with this many
+/// ranges.
 const RANGES_MAX: usize = LIST_BYTES_MAX / LINE_BYTES_MAX;
 
 /// Removed segments by run and number.
@@ -65,7 +66,7 @@ impl RemovedSegments {
         removed
     }
 
-    /// Adds the segments of a run whose numbers are from `first` to `last`.
+    /// Adds the segments of a run with the segment numbers from `first` to `last`.
     pub fn add(&mut self, run_id: u64, mut first: u64, mut last: u64) {
         let ranges = self.runs.entry(run_id).or_default();
         // Merges all ranges that overlap the new range or are directly next to it.
@@ -107,16 +108,16 @@ impl RemovedSegments {
         }
     }
 
-    /// Keeps only the runs for which `is_there` returns true, that is, which still have a segment.
+    /// Keeps only the runs that still have a segment, that is, for which `is_there` returns true.
     pub fn retain_runs(&mut self, is_there: impl Fn(u64) -> bool) {
         self.runs.retain(|run_id, _| is_there(*run_id));
     }
 
     /// Joins neighboring ranges until the list is short enough for readers to read all of it.
-    /// `stored` returns the number of existing segments of a run between a first and a last number.
-    /// Ranges with only existing segments between them are joined first. This does no harm, because
-    /// a listed segment that exists does not count as removed. Returns false if whole runs had to
-    /// be left out.
+    /// `stored` returns the number of a run's existing segments between two segment numbers. Ranges
+    /// with only existing segments between them are joined first. This does no harm, because a
+    /// listed segment that exists does not count as removed. Returns false if whole runs had to be
+    /// left out.
     pub fn shorten(&mut self, stored: impl Fn(u64, u64, u64) -> u64) -> bool {
         let mut excess = self.count().saturating_sub(RANGES_MAX);
         if excess == 0 {
@@ -145,7 +146,7 @@ impl RemovedSegments {
         self.runs.values().map(BTreeMap::len).sum()
     }
 
-    /// Returns the highest number below `number` of a listed segment of a run.
+    /// Returns the highest segment number below `number` that is listed for a run.
     pub(crate) fn last_before(&self, run_id: u64, number: u64) -> Option<u64> {
         let (_, last) = self.runs.get(&run_id)?.range(..number).next_back()?;
         Some((*last).min(number.saturating_sub(1)))

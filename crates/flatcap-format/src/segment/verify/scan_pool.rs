@@ -1,5 +1,5 @@
 //! A thread pool that scans a mapped segment chunk by chunk, ahead of the segment's reader. While
-//! the reader waits, the reader scans chunks too.
+//! the reader waits for a chunk, it scans chunks too.
 //!
 //! The pool only saves time. It never changes the result of a verification. See [`BatchScan`].
 
@@ -21,8 +21,8 @@ const WORKERS_MAX: usize = 7;
 /// Minimum length of a file for which workers are started, in bytes. Starting a thread takes as
 /// much time as reading half a megabyte.
 const FILE_BYTES_MIN: u64 = 4 << 20;
-/// Maximum length of a chunk, in bytes. If an index entry is longer, the reader itself scans the
-/// rest of the entry.
+/// Maximum length of a chunk, in bytes. If the interval of an index entry is longer, the reader
+/// itself scans the bytes after this limit.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 /// Number of chunks per thread that may be claimed or scanned ahead of the reader. This number
 /// limits the memory used.
@@ -48,7 +48,7 @@ pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<
     chunks
 }
 
-/// The state that the threads scanning one file share, with their work queue.
+/// The state that is shared by the threads that scan one file, including their work queue.
 #[derive(Debug)]
 pub(in crate::segment) struct ScanPool {
     map: Arc<MappedFile>,
@@ -175,7 +175,7 @@ impl ScanPool {
         chunk.map_or(u64::MAX, |chunk| if chunk.start > offset { chunk.start } else { chunk.end })
     }
 
-    /// Runs the loop of a worker.
+    /// Claims and scans chunks in a loop. Each worker runs this function.
     fn work(&self) {
         let mut queue = self.lock_queue();
         while !queue.is_stopped && queue.next_unclaimed() < self.chunks.len() {

@@ -21,8 +21,8 @@ use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::read::reader::{Advance, SegmentReader};
 
-/// Maximum number of flaws that are kept, and of unexplained gaps that are kept. Further ones are
-/// only counted. The limit is needed because a hostile file may have a flaw every twenty bytes.
+/// Maximum number of flaws, and also of unexplained gaps, that are kept. Further ones are only
+/// counted. The limit is needed because a hostile file may have a flaw every twenty bytes.
 const FINDINGS_KEPT_MAX: usize = 1000;
 
 /// Number of bytes between two progress reports.
@@ -92,8 +92,8 @@ impl VerificationReport {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.thinned))
     }
 
-    /// Returns the number of samples in segments that retention has removed between remaining
-    /// segments.
+    /// Returns the number of samples in removed segments. Retention removed these segments,
+    /// although earlier and later segments of the run remain.
     pub fn removed(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.removed))
     }
@@ -323,7 +323,7 @@ impl Verification {
         true
     }
 
-    /// Counts a sample that `next_sample` has returned, which is the case for most samples.
+    /// Counts a sample that `next_sample` has returned.
     #[inline]
     fn count_sample(
         &mut self,

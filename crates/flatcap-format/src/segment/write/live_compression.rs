@@ -112,7 +112,7 @@ impl SegmentCompressor {
         self.table.bytes()
     }
 
-    /// Returns whether the file has as many blocks as a file should have at most.
+    /// Returns whether the file has reached the limit on the number of blocks.
     pub(in crate::segment) fn has_max_blocks(&self) -> bool {
         self.table.len() >= BLOCKS_MAX
     }
@@ -124,8 +124,8 @@ impl SegmentCompressor {
         3 * raw_bytes + BLOCK_EXTRA_BYTES + (self.table.len() * size_of::<BlockEntry>()) as u64
     }
 
-    /// Compresses whole frames into a block and writes the block with `write`, which also gets the
-    /// new length of the file. If the write fails, the compressor is unchanged.
+    /// Compresses whole frames into a block and calls `write` with the block and the new length of
+    /// the file. If the write fails, the compressor is unchanged.
     ///
     /// # Errors
     /// The errors of [`Encoder::encode`] and of `write`.
@@ -161,8 +161,8 @@ impl SegmentCompressor {
     }
 
     /// Compresses and writes the last frames, like [`append`](Self::append). These frames seal the
-    /// raw segment, and include its footer, whose content is `raw`. Also writes the footer and the
-    /// trailer of the compressed file. Returns the length of the file.
+    /// raw segment and include the raw footer. `raw` is the decoded content of this footer. Also
+    /// writes the footer and the trailer of the compressed file. Returns the length of the file.
     ///
     /// # Errors
     /// The errors of [`append`](Self::append).
@@ -199,7 +199,7 @@ impl SegmentCompressor {
 }
 
 impl LiveEncoder {
-    /// Concatenates frames. Returns their length in bytes.
+    /// Concatenates frames. Returns the total length of the frames, in bytes.
     fn gather(&mut self, pieces: &[IoSlice<'_>]) -> u64 {
         self.frames.clear();
         for piece in pieces {
@@ -209,8 +209,8 @@ impl LiveEncoder {
     }
 }
 
-/// Returns options for a file that announces these features. These are the default options if they
-/// need no other features, otherwise options that compress by rows.
+/// Returns options for a file that announces these features. If the default options need only these
+/// features, returns the default options. Otherwise returns options that compress by rows.
 fn options_within(features: BlockFeatures) -> SourceCompression {
     let default = SourceCompression::default();
     if features.has(default.features()) {
@@ -222,9 +222,9 @@ fn options_within(features: BlockFeatures) -> SourceCompression {
 
 /// Sets the identifier of each frame with a wrong checksum to zeros. The checksum is wrong because
 /// the memory of the frame has changed since the frame was made. A block does not store checksums,
-/// so readers would accept the frame as intact. Without an identifier, readers report the frame as
-/// damage of the same length (docs/FORMAT.md, section 8), and the other frames of the write stay
-/// intact. Returns whether there was such a frame.
+/// so without this function readers would accept the frame as intact. Without an identifier,
+/// readers report the frame as damage of the same length (docs/FORMAT.md, section 8), and the other
+/// frames of the write stay intact. Returns whether a frame had a wrong checksum.
 #[cold]
 fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
     let (mut rest, mut found) = (frames, false);

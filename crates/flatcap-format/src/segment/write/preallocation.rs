@@ -7,7 +7,7 @@ use crate::storage::StorageFile;
 
 /// Default step, in bytes. A large step saves time, because each step is a system call.
 const RESERVE_STEP: u64 = 1 << 20;
-/// Smallest step, in bytes. Such a small step is useful because small disks have small segments.
+/// Smallest step, in bytes. A small step is useful because small disks have small segments.
 const RESERVE_STEP_MIN: u64 = 64 << 10;
 
 /// Disk space of a file, preallocated in steps ahead of the writes.

@@ -36,8 +36,8 @@ const ENTRY_BYTES: u64 = 128;
 const ENTRY_SOURCE_BYTES: u64 = 24;
 
 /// Writes one segment. After the first error, the caller must not write to the segment again. The
-/// only exception is the error for a full disk. After this error nothing was written, and the
-/// footer and the trailer fit into the space that is reserved for them.
+/// only exception is the error for a full disk. After an error for a full disk, nothing was
+/// written, and the footer and the trailer fit into the space that is reserved for them.
 #[derive(Debug)]
 pub struct SegmentWriter {
     name: SegmentName,
@@ -195,7 +195,7 @@ impl SegmentWriter {
         self.compressor.as_ref().map_or(self.counts.bytes(), SegmentCompressor::stored_bytes)
     }
 
-    /// Returns whether the segment has as many blocks as a segment should have at most.
+    /// Returns whether the segment has reached the limit on the number of blocks.
     pub fn has_max_blocks(&self) -> bool {
         self.compressor.as_ref().is_some_and(SegmentCompressor::has_max_blocks)
     }
@@ -497,8 +497,8 @@ impl SegmentWriter {
         self.reserve.ensure(stored, keep, &*self.file)
     }
 
-    /// Returns the length of the reserved space for the end of the file, which consists of gaps,
-    /// footer and trailer.
+    /// Returns the length of the space that is reserved for the gaps, the footer and the trailer at
+    /// the end of the file.
     fn reserve_bytes(&self) -> u64 {
         let sources = self.counts.totals().len() as u64;
         let latencies = (LATENCIES_RESERVE_BYTES * sources).min(SAMPLE_BUCKETS_BYTES * self.counts.frames());

@@ -2,10 +2,10 @@
 //! descriptor of the directory.
 //!
 //! The path of the directory is resolved only one time. If the path later leads to another
-//! directory, all operations still apply to the directory that was opened. Operations do not follow
-//! a name that is a symbolic link. They never wait, because a file that is not regular causes an
-//! error, which names the kind of the file. In another user's directory, root acts with that user's
-//! rights.
+//! directory, all operations still apply to the directory that was opened. If a name is a symbolic
+//! link, the operations do not follow it. Operations never wait. If a file is not regular, they
+//! fail with an error that states the kind of the file. In another user's directory, root acts with
+//! that user's rights.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -173,7 +173,7 @@ impl Directory {
         self.sync()
     }
 
-    /// Renames a file. Does not replace another file.
+    /// Renames a file. Fails if a file with the new name exists.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.

@@ -1,5 +1,5 @@
-//! Access to files and directories on Linux. The functions do not follow a symbolic link of another
-//! user, do not open a file of an unexpected kind, and do not wait when they open a file. In
+//! Access to files and directories on Linux. The functions never follow a symbolic link of another
+//! user and never open a file of an unexpected kind. They do not wait when they open a file. In
 //! another user's directory, root acts with that user's rights.
 
 use std::ffi::{CStr, OsStr, OsString};
@@ -26,7 +26,7 @@ pub use owner_rights::{AssumedRights, OwnerRights};
 
 /// Maximum number of symbolic links in a path, as in the kernel.
 const LINKS_MAX: u32 = 40;
-/// Flags to open a component of a path only as a location, without access to the content.
+/// Flags that open one component of a path without access to its content (`O_PATH`).
 const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 /// Flags of every call that opens a file. With these flags, the call does not follow a link and
 /// never waits.
@@ -87,7 +87,7 @@ struct PathWalk {
     folder: OwnedFd,
     /// The components of the rest of the path, in reverse order.
     rest: Vec<OsString>,
-    /// Number of links followed and of names resolved again so far.
+    /// Number of links that were followed, plus number of names that were resolved again, so far.
     links: u32,
 }
 
@@ -109,14 +109,14 @@ impl PathWalk {
         Ok(walk)
     }
 
-    /// Inserts a path before the rest of the path.
+    /// Inserts the components of a path before those that are not resolved yet.
     fn push(&mut self, path: &Path) {
         self.rest.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
     }
 
-    /// Opens the file, directory or link with this name as a location. If more names follow, opens
-    /// a directory with the flag for directories, because otherwise the kernel does not mount an
-    /// automount.
+    /// Opens the file, directory or link with this name without access to its content. If more
+    /// names follow, opens the name as a directory (`O_DIRECTORY`), because otherwise the kernel
+    /// does not trigger an automount.
     fn open(&self, name: &OsStr) -> io::Result<OwnedFd> {
         let open = |flags| openat(&self.folder, name, PLACE | OFlags::NOFOLLOW | flags, Mode::empty());
         if !self.is_at_end() {
@@ -180,8 +180,8 @@ impl PathWalk {
 }
 
 /// Returns the offset of the next byte that takes disk space (see
-/// [`ReadAt::next_stored`](super::ReadAt::next_stored)). Changes the offset that the kernel keeps
-/// for the open file, which positioned reads and appends do not use.
+/// [`ReadAt::next_stored`](super::ReadAt::next_stored)). Changes the open file's offset in the
+/// kernel. Positioned reads and appends do not use this offset.
 pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(at) => Ok(at),

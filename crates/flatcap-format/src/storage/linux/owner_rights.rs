@@ -1,9 +1,9 @@
-//! Assumes the file access rights of a directory's owner. Only root does this, and only for single
-//! calls.
+//! Assumes the file access rights of a directory's owner. Only root assumes such rights, and only
+//! during single calls.
 //!
 //! Root may access every file, but the owner of a directory decides to which files the names in the
-//! directory refer. Therefore root acts with that user's rights in another user's directory. A name
-//! in this directory then cannot lead root to a file that the user could not change without root.
+//! directory refer. Therefore root acts with that user's rights in another user's directory. Then a
+//! name in this directory cannot make root change a file that the user is not allowed to change.
 //! The files that root creates belong to the user.
 
 use std::io::{self, ErrorKind};
@@ -51,9 +51,9 @@ impl OwnerRights {
         Ok(Some(Self { user: status.st_uid, group: status.st_gid, own_groups }))
     }
 
-    /// Assumes the rights for the calling thread, for all access by path or name. While the user is
-    /// set, the thread does not have the file-related capabilities. The kernel restores these
-    /// capabilities afterwards.
+    /// Assumes the rights for the calling thread, for all access by path or name. As long as
+    /// another user is set, the thread lacks the file-related capabilities. When the rights are
+    /// dropped, the kernel restores these capabilities.
     ///
     /// # Errors
     /// `PermissionDenied` if root may not act as this user. This happens in a container without

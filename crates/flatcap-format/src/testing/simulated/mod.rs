@@ -539,8 +539,8 @@ mod tests {
         (offset..offset + length).map(|at| u8::try_from(at % 251 + 1).unwrap()).collect()
     }
 
-    /// The expected result of a script of operations, which consists of the names, the synced
-    /// content and the full content of the files.
+    /// The expected result of a script of operations: the names, the synced content and the full
+    /// content of the files.
     #[derive(Debug, Default)]
     struct Model {
         files: Vec<(String, usize, usize, bool)>, // name, synced, length, entry synced

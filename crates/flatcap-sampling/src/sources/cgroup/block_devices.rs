@@ -1,15 +1,15 @@
-//! The layers of block devices, from /sys/dev/block. A device can lie on others, as an encrypted
-//! volume lies on a partition.
+//! The layers of block devices, from /sys/dev/block. A block device can lie on other devices, as an
+//! encrypted volume lies on a partition.
 //!
-//! The file `io.stat` of a group has a line per device. A byte counts in the line of each device
-//! that it passes, for example the volume, the device of the encrypted partition, and the disk. A
-//! sum over devices must count the byte only one time. Therefore devices that lie on each other,
+//! The file `io.stat` of a group has a line per device. A byte is counted in the line of each
+//! device that it passes, such as the volume, the encrypted partition's device, and the disk. A sum
+//! over devices must count the byte only one time. Therefore devices that lie on each other,
 //! directly or indirectly, form a *stack*, and only one layer of each stack is added up.
 //!
 //! For each value, the layer with the largest sum is used. Usually this is the lowest layer, the
 //! disks. But if a thread of the kernel executes the I/O, the kernel charges this I/O to no group.
-//! This is the case for RAID 5 and for writes of dm-crypt. Then the sum of the disks is less than
-//! the group wrote.
+//! Kernel threads execute the I/O of RAID 5 and the writes of dm-crypt. In these cases, the sum
+//! over the disks is smaller than the amount that the group wrote.
 
 use std::io::{ErrorKind, Write};
 
@@ -19,8 +19,8 @@ use crate::sources::devices::{self, FileName, with_path};
 use crate::sources::text;
 
 pub(super) const DIRECTORY: &str = "sys/dev/block";
-/// Major number of loop devices. They read and write a file, and the device that holds this file
-/// counts the I/O.
+/// Major number of loop devices. A loop device reads and writes a file. The device that holds this
+/// file already counts the I/O.
 const LOOP: u64 = 7;
 /// Maximum number of devices. Further devices are not examined.
 const DEVICES_MAX: usize = 8192;
@@ -39,7 +39,7 @@ const DISK_MAJORS: [u64; 28] = [
 /// Major and minor number.
 pub(super) type DeviceNumber = (u64, u64);
 
-/// The devices that the files of the groups have named so far, and the devices below these.
+/// The devices that the groups' files have named so far, and the devices below them.
 #[derive(Debug, Default)]
 pub(super) struct BlockDevices {
     directory: Option<HostDirectory>,
@@ -62,13 +62,13 @@ struct BlockDevice {
     role: DeviceRole,
 }
 
-/// The way in which the I/O of a device counts in the sums.
+/// Whether the I/O of a device is added to the sums, and to which of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceRole {
-    /// The I/O counts in this layer of the device's stack. If no other device lies on this one, the
-    /// I/O also counts in the top layer of the stack.
+    /// The I/O is added to the sum of this layer of the device's stack. If no other device lies on
+    /// this one, the I/O is also added to the sum of the stack's top layer.
     Layer { layer: usize, top_layer: Option<usize> },
-    /// The I/O does not count, because another device counts it.
+    /// The I/O is not added, because another device already accounts for it.
     Repeated,
     /// The devices below this one are not visible.
     Unknown,
@@ -90,19 +90,19 @@ impl BlockDevices {
         Self { directory: directory.ok(), ..Self::default() }
     }
 
-    /// Returns the stack of each layer. Layers of a stack are neighbours.
+    /// Returns, for each layer, the index of its stack. Layers of a stack are neighbours.
     pub(super) fn layers(&self) -> &[usize] {
         &self.layers
     }
 
-    /// Forgets all devices, so that they are examined again, because a device may have moved to
-    /// others.
+    /// Forgets all devices so that they are examined again. A device may now lie on other devices
+    /// than before.
     pub(super) fn forget(&mut self) {
         self.devices.clear();
         self.edges.clear();
     }
 
-    /// Returns how the I/O of a device counts.
+    /// Returns whether the I/O of a device is added to the sums, and to which of them.
     #[inline]
     pub(super) fn role(&self, number: DeviceNumber) -> DeviceRole {
         if number.0 == LOOP {
@@ -255,15 +255,15 @@ impl BlockDevices {
     }
 }
 
-/// Returns the number of layers of a stack. There is one layer per height. If the stack has more
-/// than one height, there is an additional last layer, which has the devices on which no other
-/// lies, whatever their height.
+/// Returns the number of layers of a stack. There is one layer per height. A stack with more than
+/// one height has an additional last layer. That layer contains the devices, at any height, on
+/// which no other device lies.
 fn layers_of(stack_height: usize) -> usize {
     if stack_height == 0 { 1 } else { stack_height + 2 }
 }
 
-/// Returns the number of the disk that a directory of /sys/class/block describes, or of the disk
-/// that its partition is on.
+/// Returns the device number of the disk that a directory of /sys/class/block describes. For a
+/// partition, returns the device number of its disk.
 fn disk_at(directory: &HostDirectory, [one, two, three]: [&[u8]; 3]) -> Option<DeviceNumber> {
     let partition = [one, two, three, b"/partition"];
     let is_partition = with_path(&partition, |path| directory.open_small_file(path).is_ok())?;

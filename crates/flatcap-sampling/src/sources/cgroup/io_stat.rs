@@ -1,4 +1,5 @@
-//! The file `io.stat` of a control group, read as sums over devices that count each byte one time.
+//! Reads the file `io.stat` of a control group, and sums its values over devices. Each byte is
+//! counted once.
 
 use flatcap_os::host::HostRoot;
 
@@ -6,16 +7,18 @@ use super::block_devices::{self, BlockDevices, DeviceNumber, DeviceRole};
 use crate::Incomplete;
 use crate::sources::text::{self, ABSENT};
 
-/// The values of a device, in the order of the schema. Kernels before 4.19 lack the last two.
+/// The values of a device, in the order of the schema. Kernels before 4.19 lack the last two
+/// values.
 const KEYS: [&[u8]; KEY_COUNT] = [b"rbytes", b"wbytes", b"rios", b"wios", b"dbytes", b"dios"];
 pub(super) const KEY_COUNT: usize = 6;
 /// Maximum length of the file. A file that is longer counts as cut.
 pub(super) const FILE_BYTES_MAX: usize = 1 << 20;
 
-/// A value of each key.
+/// One value per key of `io.stat`.
 type Values = [u64; KEY_COUNT];
 
-/// Parses `io.stat`. Knows the host's block devices and the keys of its kernel.
+/// Parses `io.stat`. Stores the block devices of the host, and the keys that the host's kernel
+/// writes.
 #[derive(Debug)]
 pub(super) struct IoStatReader {
     devices: BlockDevices,
@@ -23,7 +26,8 @@ pub(super) struct IoStatReader {
     layer_sums: Vec<Values>,        // reused; one per layer of `devices`
 }
 
-/// One line, which has a device, and the values of the device if it has had any I/O.
+/// One line of `io.stat`, which names a device. The line also has values if the device has had any
+/// I/O.
 #[derive(Debug)]
 struct DeviceLine {
     device: Option<DeviceNumber>, // `None` for a hidden path to a device with its own line
@@ -31,7 +35,7 @@ struct DeviceLine {
     incomplete: Incomplete,
 }
 
-/// The sums over all lines, and the values that they lack.
+/// The sums over all lines, and flags that show which values the sums lack.
 #[derive(Debug, Default)]
 struct Totals {
     lines: usize,               // lines with values
@@ -48,12 +52,13 @@ impl IoStatReader {
         Self { devices: BlockDevices::open(host), kernel_keys: [false; KEY_COUNT], layer_sums: Vec::new() }
     }
 
-    /// Has the block devices examined again, because a device may have moved to others.
+    /// Causes a new examination of the block devices, because a device may now lie on other devices
+    /// than before.
     pub(super) fn forget_devices(&mut self) {
         self.devices.forget();
     }
 
-    /// Parses the file. A value of a device that cannot be read makes only the sum of this value
+    /// Parses the file. If a value of a device cannot be read, only the sum of this value is
     /// absent.
     pub(super) fn read(&mut self, content: &[u8], places: &mut [u64]) -> Incomplete {
         let totals = self.add_up(content).unwrap_or_else(|| {
@@ -152,14 +157,15 @@ impl IoStatReader {
     }
 }
 
-/// Returns a sum. Returns `None` if the sum is too large, or equal to the mark of absent values.
+/// Returns a sum. Returns `None` if the sum is too large, or if it equals the number that marks
+/// absent values.
 fn plus(one: u64, other: u64) -> Option<u64> {
     one.checked_add(other).filter(|sum| *sum != ABSENT)
 }
 
 /// Returns the lines, and for each line whether it is whole. Some kernels end the entry of a device
 /// without values with a space instead of a newline, so that a line has several devices. The values
-/// belong to the last device.
+/// of such a line belong to its last device.
 fn lines(content: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     content.split_inclusive(|byte| *byte == b'\n').map(|line| match line.strip_suffix(b"\n") {
         Some(line) => (line, true),

@@ -34,7 +34,7 @@ const V1_HINT: &str = ": only control groups of version 1 are mounted there; boo
      systemd.unified_cgroup_hierarchy=1 for version 2";
 /// Interval between listings of the tree.
 const LIST_INTERVAL_NS: u64 = 1_000_000_000;
-/// Interval after which the layers of block devices are examined again, which costs some
+/// Interval between examinations of the layers of block devices. An examination costs some
 /// microseconds per device. A device that has not been seen before is examined immediately.
 const DEVICES_INTERVAL_NS: u64 = 10 * LIST_INTERVAL_NS;
 

@@ -1,7 +1,7 @@
-//! The control groups of the host and their open files, kept from sample to sample.
+//! The control groups of the host and their files. The files stay open from sample to sample.
 //!
-//! A group is identified by the inode of its directory. Reading the files of a removed group fails,
-//! and a later group of the same name is another group.
+//! A group is identified by the inode of its directory. Reading the files of a removed group fails.
+//! A later group with the same name has another inode and counts as another group.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -20,21 +20,21 @@ pub(super) const GROUPS_MAX: usize = 16_384;
 const FILE_BYTES: usize = 64 << 10;
 /// Size of the buffer for directory entries, which are read in portions.
 const LISTING_BYTES: usize = 32 << 10;
-/// Maximum length of a path. The kernel opens no path that is longer.
+/// Maximum length of a path. The kernel rejects longer paths.
 const PATH_BYTES_MAX: usize = 4096;
-/// One in this number of listings tries again to open a file that a group lacked.
+/// Only one listing in this many tries again to open the files that a group lacked.
 const ABSENT_LISTINGS: usize = 4;
 /// Number of open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
-/// One in this number of the allowed open files may be kept open here. The process source may use
-/// half of the allowed open files.
+/// The cgroup source keeps open at most 1 / `OPEN_FILES_SHARE` of the files that the process may
+/// open. The process source may use half of the allowed open files.
 const OPEN_FILES_SHARE: usize = 4;
 /// Error of a file if its group is gone, or if the controller of the file is off in that group.
 const ENODEV: i32 = 19;
 /// Error of a pressure file if pressure accounting is off for the group.
 const EOPNOTSUPP: i32 = 95;
-/// Error of an open if the whole host has reached its limit of open files. The next constant is the
-/// error if the process has reached its limit.
+/// Error of opening a file if the whole host has reached its limit of open files. The next constant
+/// is the error if the recorder's process has reached its limit.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
@@ -67,8 +67,8 @@ pub(super) struct CgroupTree {
 pub(super) struct ControlGroup {
     /// Inode of the group's directory.
     pub(super) id: u64,
-    /// Inode as the parent lists it. It may differ, because some file systems number a directory in
-    /// two ways.
+    /// Inode that the listing of the parent directory shows for this group. This inode may differ
+    /// from the directory's own inode, because some file systems number a directory in two ways.
     listed_inode: u64,
     /// Path from the root, ended by a zero byte. The root has the path `.`.
     path: Vec<u8>,
@@ -240,7 +240,7 @@ impl CgroupTree {
     }
 
     /// Returns the group of the old order that has this path and inode. Releases the groups before
-    /// it, which are gone.
+    /// this one in the old order, because these groups no longer exist.
     fn find_listed(&mut self, inode: u64) -> Option<usize> {
         while let Some(index) = self.order.get(self.old_order_at).copied() {
             let group = self.groups.get_mut(index)?;
@@ -423,7 +423,7 @@ fn reopen(root: &DirectoryHandle, group: &ControlGroup) -> io::Result<DirectoryH
     if node.ownership()?.inode == group.id { Ok(node) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Returns the reason why a group is skipped, which is empty if the group is gone.
+/// Returns the reason why a group is skipped. It is empty if the group is gone.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Incomplete::NONE,

@@ -80,7 +80,7 @@ pub(super) const VALUE_COUNT: usize = 51;
 /// Format of a file.
 #[derive(Debug, Clone, Copy)]
 enum CgroupFileFormat {
-    /// Each line has a name and a number. Kernels differ in the names that they have.
+    /// Each line has a name and a number. Kernels differ in the names that they write.
     Keyed(&'static [&'static [u8]]),
     /// The file has one number.
     Number,
@@ -116,7 +116,8 @@ impl CgroupFileReader {
         Self { orders: [const { Vec::new() }; FILE_COUNT], io_stat: IoStatReader::new(host) }
     }
 
-    /// Has the block devices examined again, because a device may have moved to others.
+    /// Causes a new examination of the block devices, because a device may now lie on other devices
+    /// than before.
     pub(super) fn forget_devices(&mut self) {
         self.io_stat.forget_devices();
     }

@@ -1,4 +1,4 @@
-//! Chooses the processes that are read in each pass between two full ones.
+//! Chooses the processes that are read in each pass between two full passes.
 
 use std::cmp::Reverse;
 
@@ -14,9 +14,9 @@ pub(super) struct ProcessActivity {
     pub(super) slot: usize,
 }
 
-/// Calls `choose` with the slots of the busiest processes, which are the `count` with the most CPU
-/// time and the `count` with the most I/O. Idle processes are not chosen, and one process may be
-/// chosen twice. The function reorders `activities`.
+/// Calls `choose` with the slots of the busiest processes. These are the `count` processes with the
+/// most CPU time and the `count` processes with the most I/O. Idle processes are not chosen, and
+/// one process may be chosen twice. The function reorders `activities`.
 pub(super) fn busiest(activities: &mut [ProcessActivity], count: usize, mut choose: impl FnMut(usize)) {
     let of_cpu = |activity: &ProcessActivity| activity.cpu_ns;
     let of_io = |activity: &ProcessActivity| activity.io_bytes;

@@ -11,13 +11,15 @@ use crate::sources::text::ABSENT;
 
 /// Maximum number of exits in one sample.
 pub(super) const EXITS_MAX: usize = 4096;
-/// The bits of a status of wait(2) that have the signal. The next constants describe its exit code.
+/// The bits of a wait(2) status that contain the signal. The next constants describe the bits of
+/// the status that contain the exit code.
 const SIGNAL_BITS: u32 = 0x7F;
 const CODE_SHIFT: u32 = 8;
 const CODE_BITS: u32 = 0xFF;
 
-/// Number of recent exits among which an exit is searched. A small number is enough, because a
-/// thread that runs another program ends the first thread just before.
+/// After an exec, this many of the recent exits are searched for an exit of the same process. A
+/// small number is enough. When a thread runs another program, the exit of its process's first
+/// thread comes just before the exec.
 const EXITS_SEARCHED: usize = 64;
 
 /// The kernel's process events and their effects since the last sample.
@@ -49,8 +51,8 @@ struct EventCounts {
 }
 
 impl ProcessMonitor {
-    /// Subscribes to events, if the kernel's events describe the host's processes. Logs one time if
-    /// that is impossible.
+    /// Subscribes to events, if the kernel's events describe the host's processes. If the
+    /// subscription is impossible, logs this fact one time.
     pub(super) fn subscribe(host: &HostRoot) -> Option<Self> {
         let events = if host.shares_pid_namespace() {
             ProcessEvents::subscribe().map_err(|error| error.to_string())
@@ -94,7 +96,7 @@ impl ProcessMonitor {
         &self.log.exits
     }
 
-    /// Returns the programs that began since the last sample.
+    /// Returns the programs that were started since the last sample.
     pub(super) fn execs(&self) -> &[ProcessExec] {
         &self.log.execs
     }
@@ -161,8 +163,8 @@ impl EventLog {
         }
     }
 
-    /// Removes the exit of a process that runs another program. Only the first thread of the
-    /// process ended, because another thread of the process took its place.
+    /// Removes the reported exit of a process that has not ended, but runs another program. Only
+    /// the first thread of the process ended, because another thread of the process took its place.
     fn remove_exit(&mut self, pid: u32, table: &mut ProcessTable) {
         let last = self.exits.len().saturating_sub(EXITS_SEARCHED);
         let found = self.exits.iter().skip(last).rposition(|exit| exit.pid() == u64::from(pid));

@@ -38,8 +38,9 @@ struct Shared {
 }
 
 impl ExecWatcher {
-    /// Starts the thread. It uses no CPU time while no program starts. For each program that
-    /// starts, it uses about 65 us, which is a small part of the cost of the start itself.
+    /// Starts the thread. The thread uses no CPU time while no program starts. For each program
+    /// that starts, the thread uses about 65 us. This is a small part of the cost of the start
+    /// itself.
     ///
     /// # Errors
     /// Fails as [`ProcessEvents::subscribe_to_execs`] does, or if the kernel refuses another
@@ -62,7 +63,7 @@ impl ExecWatcher {
     }
 
     /// Replaces `execs` by the execs since the last call, in the order in which they occurred.
-    /// Returns whether all of them are included.
+    /// Returns whether the list contains all execs.
     pub(super) fn drain(&self, execs: &mut Vec<ProcessExec>) -> bool {
         execs.clear();
         let has_lost = self.shared.has_lost.swap(false, Ordering::Relaxed);
@@ -103,7 +104,8 @@ impl Drop for ExecWatcher {
     }
 }
 
-/// Reads the name of a process. Right after an exec, it is the name of the program.
+/// Reads the name of a process. Right after an exec, the name of the process is the name of the
+/// program.
 fn name(proc: &DirectoryHandle, pid: u32) -> io::Result<[u8; NAME_BYTES]> {
     let mut content = [0; NAME_BYTES];
     // The name has at most 15 bytes and a newline, which is replaced by the zero byte.

@@ -25,12 +25,12 @@ pub(super) struct ProcessFilter {
 }
 
 impl ProcessFilter {
-    /// Reads the names of users if the configuration has any patterns of users. On a host without
-    /// the file, users have numbers only. Logs configured names that no user has.
+    /// Reads the names of users if the configuration has any patterns for users. On a host without
+    /// the file of user names, users have only ids. Logs configured names that no user has.
     ///
     /// # Errors
-    /// Fails if all configured users are names that no user has, because no process would ever be
-    /// recorded.
+    /// Fails if all configured users are given by name and none of them exists on the host, because
+    /// then no process would be recorded.
     pub(super) fn new(names: NameFilter, config: &ProcessConfig, host: &HostRoot) -> io::Result<Self> {
         let mut known_users = Vec::new();
         if !config.users.is_empty()
@@ -90,8 +90,8 @@ fn until_zero(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Returns the patterns that can only be names and that no user has. Other patterns may match the
-/// number of a user.
+/// Returns the patterns that are plain names and match no user. Other patterns may match the id of
+/// a user.
 fn missing_users<'p>(patterns: &'p [Pattern], known: &[(u64, String)]) -> Vec<&'p str> {
     let is_name = |text: &&str| {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -101,7 +101,7 @@ fn missing_users<'p>(patterns: &'p [Pattern], known: &[(u64, String)]) -> Vec<&'
     patterns.iter().map(Pattern::as_str).filter(is_name).filter(|name| !is_known(name)).collect()
 }
 
-/// Parses numbers and names of passwd(5).
+/// Parses the ids and names of passwd(5).
 fn users(content: &[u8]) -> impl Iterator<Item = (u64, String)> {
     content.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b':');

@@ -1,9 +1,10 @@
 //! Names control groups by their paths in the host's tree.
 //!
 //! The kernel writes the paths in /proc/PID/cgroup relative to the root of the *reader's* cgroup
-//! namespace. By default a container has a cgroup namespace of its own. In it, a group of the host
-//! is `/../host.service`, and the container's own group is `/`. The source `cgroup` reads the tree
-//! itself, so this module converts the paths to paths of that tree.
+//! namespace. By default a container has a cgroup namespace of its own. In this namespace, a group
+//! of the host has a path such as `/../host.service`, and the container's own group has the path
+//! `/`. The source `cgroup` reads the tree itself, so this module converts the paths to paths of
+//! that tree.
 
 use std::fs;
 use std::path::Path;
@@ -13,14 +14,15 @@ use flatcap_os::host::HostRoot;
 use super::stat::unified_group;
 use crate::sources::cgroup;
 
-/// Maximum number of groups that the search for the recorder's own group examines.
+/// In this namespace, a group of the host has a path such as `/../host.service`. The container's
+/// own group has the path `/`.
 const SEARCHED_MAX: usize = 1 << 16;
-/// Maximum depth of that search.
+/// Maximum depth of the search for the recorder's own group.
 const DEPTH_MAX: usize = 64;
 /// The file with the processes of a group.
 const PROCESSES: &str = "cgroup.procs";
 
-/// The relation of the paths that the kernel shows to the paths in the host's tree.
+/// How the paths that the kernel shows relate to the paths in the host's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GroupNaming {
     /// The paths are the same.
@@ -89,7 +91,8 @@ impl GroupNaming {
     }
 }
 
-/// Returns the group that contains the recorder, which is the group at this path or one below.
+/// Returns the group that contains the recorder. It is either the group at this path or one of its
+/// descendants.
 fn find_own(path: &Path, depth: usize, searched: &mut usize) -> Option<std::path::PathBuf> {
     *searched += 1;
     if has_own_process(path) {

@@ -41,8 +41,8 @@ use crate::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Samp
 
 const DIRECTORY: &str = "proc";
 /// Maximum number of processes in one sample. With all their strings, these processes fit into a
-/// frame of the default `frame_max`. Beyond this number, the processes with the lowest pids are
-/// recorded, so `top` is the better selection.
+/// frame of the default `frame_max`. On a host with more processes, only those with the lowest pids
+/// are recorded. The setting `top` makes a better selection.
 const RECORDED_MAX: usize = 16_384;
 /// Space in a frame for everything except the processes, in bytes.
 const FRAME_EXTRA_BYTES: usize = 64 << 10;
@@ -55,12 +55,13 @@ const _: () = assert!(
 );
 /// Interval between listings of /proc if the kernel reports each fork.
 const LIST_INTERVAL_NS: u64 = 8_000_000_000;
-/// A kernel without clocks of processes counts their time in steps of this length (`USER_HZ`).
+/// A kernel without CPU-time clocks of processes counts their CPU time in ticks of this length
+/// (`USER_HZ`).
 const TICK_NS: u64 = 10_000_000;
 /// Maximum number of processes that a log line names.
 const NAMED_MAX: usize = 3;
 
-/// `include` and `exclude` match the name of the process, as the kernel cuts it.
+/// `include` and `exclude` match the name of the process, which the kernel truncates.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "process",
     about: "Processes: time, memory, I/O, threads, faults.",
@@ -166,7 +167,7 @@ struct ProcessSampler {
     groups: Vec<ProcessGroup>,
 }
 
-/// The value that a row is ranked by, and its process.
+/// A row's process, and the value by which the row is ranked.
 #[derive(Debug, Clone, Copy)]
 struct Rank {
     value: u64,
@@ -229,9 +230,9 @@ impl Sampler for ProcessSampler {
 }
 
 impl ProcessSampler {
-    /// Reads all processes one time and logs those whose I/O the kernel refuses to show. Samples
-    /// have only the number of these processes, because I/O that is refused once is refused each
-    /// time.
+    /// Reads all processes one time and logs those whose I/O the kernel refuses to show. The kernel
+    /// repeats the refusal at each read, so it is logged only once, and samples contain only the
+    /// number of these processes.
     fn log_denied(&mut self) -> io::Result<()> {
         self.table.read(monotonic_ns(), PassScope::All, false)?;
         let Self { table, filter, .. } = self;
@@ -263,7 +264,8 @@ impl ProcessSampler {
         Ok(())
     }
 
-    /// Logs which values of all processes the recorder cannot read.
+    /// Logs that /proc hides the processes of other users, or that the control groups of some
+    /// processes are unknown.
     fn log_hidden(&mut self) {
         let Self { table, .. } = self;
         if table.is_hiding() {
@@ -292,7 +294,7 @@ impl ProcessSampler {
         }
     }
 
-    /// Fills a row for each wanted process.
+    /// Fills a row for each selected process.
     fn fill(&mut self) -> Incomplete {
         let Self { table, filter, by, page_bytes, rows, ranking, activities, .. } = self;
         rows.clear();

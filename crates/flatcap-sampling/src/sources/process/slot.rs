@@ -1,5 +1,5 @@
-//! The state of one process between samples, which consists of its open files and of the data that
-//! decides when to read them again.
+//! The state of one process between samples: its open files, and the data that decides when to read
+//! them again.
 
 use std::io::{self, ErrorKind};
 
@@ -12,7 +12,7 @@ use crate::sources::text::ABSENT;
 /// Maximum length of the content of `schedstat`, which is three numbers.
 const SCHEDSTAT_BYTES_MAX: usize = 64;
 /// Value of `detail_due_ns` if the details of a process are due in any pass. The next constant
-/// means that they are due in the next full pass.
+/// means that the details of a process are due in the next full pass.
 pub(super) const DUE_IN_ANY_PASS: u64 = 0;
 pub(super) const DUE_IN_FULL_PASS: u64 = 1;
 
@@ -27,14 +27,14 @@ pub(super) struct ProcessSlot {
     pub(super) is_active: bool,
     pub(super) detail_due_ns: u64,
     pub(super) exit: ExitState,
-    /// Whether the files of the process reported at the last sample that the process is gone.
+    /// Whether, at the last sample, the files of the process reported that the process is gone.
     pub(super) is_gone: bool,
     /// The process's start time at the last sample.
     pub(super) start: u64,
-    /// Number of the process's user.
+    /// User id of the process.
     pub(super) user: u64,
-    /// Whether the last sample recorded the process. Otherwise the process is read only when its
-    /// details are due.
+    /// Whether the last sample recorded the process. A process that was not recorded is read only
+    /// when its details are due.
     pub(super) is_wanted: bool,
     /// The name and user for which `is_wanted` was decided.
     pub(super) decided_for: Option<([u8; NAME_BYTES], u64)>,
@@ -42,8 +42,8 @@ pub(super) struct ProcessSlot {
     pub(super) totals: [u64; 2],
     /// The value of `totals` at the last full pass.
     pub(super) totals_of_full_pass: [u64; 2],
-    /// CPU time of all threads of the process, and time that its first thread waited for a
-    /// processor. Both are in nanoseconds, as of the last read.
+    /// CPU time of all threads of the process, and the time for which its first thread waited for a
+    /// processor. Both times are in nanoseconds, as of the last read.
     pub(super) run_time: u64,
     pub(super) wait_time: u64,
     /// Group and command line, if requested.
@@ -72,7 +72,7 @@ pub(super) enum ExitState {
     NotReported,
     /// The process may still be listed, until its parent has waited for it.
     Reported,
-    /// The exit may be among the lost events. The next sample decides this.
+    /// The exit may be among the lost events. The next sample shows whether the process has exited.
     Uncertain,
 }
 
@@ -117,7 +117,8 @@ impl ProcessSlot {
         }
     }
 
-    /// Forgets the process but keeps its memory. Returns the number of files that were closed.
+    /// Clears the state of the process, but keeps the allocated buffers. Returns the number of
+    /// files that were closed.
     pub(super) fn clear(&mut self) -> usize {
         let open = self.files.close();
         let texts = self.texts.take();
@@ -160,8 +161,8 @@ impl ProcessSlot {
         Ok(stat::wait_time(content.get(..length).unwrap_or_default()))
     }
 
-    /// Reads `io`. Returns the length of its content, or 0 if access is denied or this kernel lacks
-    /// the file.
+    /// Reads `io`. Returns the length of the content of `io`, or 0 if access is denied or this
+    /// kernel lacks the file.
     pub(super) fn read_io(
         &mut self,
         proc: &DirectoryHandle,

@@ -35,8 +35,8 @@ const VIRTUAL_SIZE: usize = 20;
 const RESIDENT: usize = 21;
 const IO_DELAY: usize = 39;
 
-/// Parses `stat`. Returns `None` if not even the name can be parsed. A text with another pid is
-/// marked.
+/// Parses `stat`. Returns `None` if not even the name can be parsed. If the text contains another
+/// pid, the result is marked as incomplete.
 pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
     // A text without its newline may lack the last digits of a number.
     let Some(content) = content.strip_suffix(b"\n") else { return (None, Incomplete::CUT) };
@@ -153,7 +153,7 @@ pub(super) fn unified_group(content: &[u8]) -> (Option<&[u8]>, Incomplete) {
     (lines.find_map(|line| line.strip_prefix(b"0::")), incomplete)
 }
 
-/// Returns the start of a text, as much as fits with a terminating zero byte, without cutting a
+/// Returns the longest prefix of a text that fits with a terminating zero byte and does not split a
 /// character.
 pub(super) fn text_prefix<const BYTES: usize>(whole: &[u8]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];

@@ -1,11 +1,11 @@
-//! The processes of the host and their open files, kept from sample to sample, so that a sample
-//! costs one read per file.
+//! The processes of the host and their open files. The files stay open between samples, so that a
+//! sample costs one read per file.
 //!
 //! An open file belongs to the process for which it was opened. After that process is gone, reads
 //! fail, and a later process with the same pid gets files of its own.
 //!
-//! A pass reads all processes or only the active ones. Active processes are the busiest of the last
-//! full pass, and processes that began since then.
+//! A pass reads all processes or only the active ones. Active processes are the busiest ones of the
+//! last full pass, and processes that have begun since then.
 
 use std::io::{self, ErrorKind};
 
@@ -27,25 +27,26 @@ pub(super) const PROCESSES_MAX: usize = 1 << 16;
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
 /// Maximum number of processes that begin between two full passes and are then read in each pass.
-/// Other new processes are read only one time, because a host that starts thousands of processes
-/// must not pay for each of them ten times a second.
+/// Other new processes are read only once. Otherwise a host that starts thousands of processes
+/// would pay for each of them ten times a second.
 const NEW_ACTIVE_MAX: usize = 256;
 /// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
-/// The same interval if the kernel reports changes and reports all changes that are needed.
+/// Interval between reads of a process's details if the kernel reports all changes of the requested
+/// details.
 const EVENT_DETAIL_INTERVAL_NS: u64 = 8 * DETAIL_INTERVAL_NS;
-/// Details of processes that were found in the same pass are not read in the same pass. Instead
-/// their reads are spread over half the interval in this many steps.
+/// The details of processes that were found in the same pass are not all read in one later pass.
+/// Instead their reads are spread over half the interval in this many steps.
 const DETAIL_SPREAD: u64 = 16;
-/// Maximum number of forks between two samples that are followed. After this many, all processes
-/// are listed again.
+/// Maximum number of forks between two samples that the table can handle one by one. If there are
+/// more forks, all processes are listed again.
 const FORKS_MAX: usize = 4096;
 /// Memory is reserved for twice the number of processes at the start, plus this many.
 const RESERVED_EXTRA: usize = 256;
 /// Number of open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
-/// Error of an open if the whole host has reached its limit of open files. The next constant is the
-/// error if the process has reached its limit.
+/// Error of opening a file if the whole host has reached its limit of open files. The next constant
+/// is the error if the recorder's process has reached its limit.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
@@ -149,8 +150,8 @@ impl ProcessTable {
         Ok(table)
     }
 
-    /// Reserves memory for twice the current number of processes, and some more. Up to that number,
-    /// nothing is allocated later.
+    /// Reserves memory for twice the current number of processes, and some more. Up to that number
+    /// of processes, the table later allocates nothing.
     fn reserve(&mut self) {
         let count = self.reserved();
         self.order.reserve(count);
@@ -167,7 +168,7 @@ impl ProcessTable {
         2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads the processes of this scope. If the processes are not listed again, they are the
+    /// Reads the processes of this scope. If /proc is not listed again, the function reads the
     /// processes of the last sample and the processes [`forked`](Self::forked) since then.
     pub(super) fn read(&mut self, now_ns: u64, scope: PassScope, must_list: bool) -> io::Result<()> {
         self.incomplete = Incomplete::NONE;
@@ -201,8 +202,8 @@ impl ProcessTable {
         &self.order
     }
 
-    /// Returns the number of listed processes that existed at the last [`read`](Self::read). A
-    /// process that the kernel has reported may have ended before that.
+    /// Returns the number of listed processes that still existed at the last [`read`](Self::read).
+    /// A process whose fork the kernel has reported may have ended before this read.
     pub(super) fn count(&self) -> usize {
         let is_there =
             |process: &&ListedProcess| self.slots.get(process.slot).is_some_and(|slot| !slot.is_gone);
@@ -247,15 +248,15 @@ impl ProcessTable {
         self.slots.get(index)
     }
 
-    /// Handles a new process that the kernel has reported.
+    /// Handles a new process, as reported by the kernel.
     pub(super) fn forked(&mut self, pid: u32) {
         if self.forked_pids.len() < FORKS_MAX {
             self.forked_pids.push(pid);
         }
     }
 
-    /// Handles an exit that the kernel has reported. Returns the start of the process if it was in
-    /// a sample.
+    /// Handles the exit of a process, as reported by the kernel. Returns the start time of the
+    /// process if a sample contained the process.
     pub(super) fn exited(&mut self, pid: u32) -> u64 {
         let reported = DepartedProcess { pid, start: ABSENT };
         if let Ok(at) = self.departed.binary_search_by_key(&pid, |departed| departed.pid)
@@ -280,10 +281,10 @@ impl ProcessTable {
         self.forked_pids.len()
     }
 
-    /// Handles an exec that the kernel has reported after an exit of the same pid. `forks_before`
-    /// is the number of forks that were reported before that exit. Returns whether the pid still
-    /// belongs to the same process. This is possible because the first thread of a process ends if
-    /// another of its threads runs a program.
+    /// Handles an exec that the kernel has reported after it reported an exit of the same pid.
+    /// `forks_before` is the number of forks that were reported before that exit. Returns whether
+    /// the pid still belongs to the same process. If a thread other than the first one runs a
+    /// program, the first thread ends, but the process continues under the same pid.
     pub(super) fn survives_exec(&mut self, pid: u32, forks_before: usize) -> bool {
         let since = self.forked_pids.get(forks_before..).unwrap_or_default();
         if self.forked_pids.len() == FORKS_MAX || since.contains(&pid) {
@@ -295,16 +296,16 @@ impl ProcessTable {
         true
     }
 
-    /// Handles a change of the program, user or name of a process that the kernel has reported. The
-    /// filter may decide differently now.
+    /// Handles a change of a process's program, user or name, as reported by the kernel. The filter
+    /// may now select the process differently.
     pub(super) fn changed(&mut self, pid: u32) {
         if let Some(slot) = self.slot_of(pid) {
             slot.detail_due_ns = DUE_IN_ANY_PASS;
         }
     }
 
-    /// Handles lost events. Exits that are reported before the next sample are not assigned to
-    /// known processes, and every process may have changed.
+    /// Handles lost events. Until the next sample, reported exits are not assigned to known
+    /// processes. Every process may have changed.
     pub(super) fn events_lost(&mut self) {
         self.departed.clear();
         for process in &self.order {
@@ -508,7 +509,7 @@ impl ProcessTable {
     }
 }
 
-/// Returns whether a process ended, as reported by its files.
+/// Returns whether the error of a process's file means that the process has ended.
 fn is_gone(error: &io::Error) -> bool {
     const ESRCH: i32 = 3;
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)

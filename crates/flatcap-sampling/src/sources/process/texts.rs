@@ -12,8 +12,8 @@ use crate::sources::text::ABSENT;
 
 /// Size of the buffer for the first read of `cmdline` and `cgroup`. Most contents are shorter.
 pub(super) const DETAIL_BYTES: usize = 4096;
-/// Maximum number of bytes that are read. With the usual limit for stacks, a command line is not
-/// longer.
+/// Maximum number of bytes that are read from such a file. With the usual stack limit, no command
+/// line is longer.
 const DETAIL_BYTES_MAX: usize = 2 << 20;
 /// Maximum length of a string of a process in a sample, including its terminating zero byte.
 pub(super) const TEXT_BYTES: usize = 256;
@@ -34,8 +34,8 @@ pub(super) struct ProcessTexts {
     /// Whether the process has a group that the recorder cannot name.
     pub(super) is_group_unknown: bool,
     pub(super) command_line: [u8; TEXT_BYTES],
-    /// Length of the whole command line. Absent if the command line is longer than the maximum that
-    /// is read.
+    /// Length of the whole command line. The length is absent if the command line is longer than
+    /// `DETAIL_BYTES_MAX`.
     pub(super) command_line_length: u64,
     next_group: Vec<u8>, // reused
 }

@@ -24,8 +24,8 @@ pub(super) struct CodeMapping {
 }
 
 impl CodeMapping {
-    /// Creates a mapping of `file`, from `offset` on, at the addresses from `start` up to but not
-    /// including `end`.
+    /// Creates a mapping of `file` from `offset` on. The mapping covers the addresses from `start`
+    /// up to but not including `end`.
     pub(super) fn new((start, end): (u64, u64), offset: u64, file: Arc<CodeFile>) -> Self {
         let offset = if file.kind == CodeKind::File { offset } else { start };
         Self { start, end, offset, file }
@@ -37,8 +37,8 @@ impl CodeMapping {
         self.offset.wrapping_add(address.wrapping_sub(self.start))
     }
 
-    /// Returns the part of the mapping from `start` to `end`. Returns `None` if the two do not
-    /// overlap.
+    /// Returns the part of the mapping from `start` to `end`. Returns `None` if the mapping has no
+    /// address in this range.
     fn part(&self, start: u64, end: u64) -> Option<Self> {
         let (start, end) = (start.max(self.start), end.min(self.end));
         (start < end).then(|| Self {
@@ -75,8 +75,8 @@ impl AddressSpace {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Adds a mapping, which replaces earlier mappings at the same addresses. If there are then too
-    /// many mappings, this one is not stored, and its addresses are unknown.
+    /// Adds a mapping, which replaces earlier mappings at the same addresses. If the process then
+    /// has too many mappings, the new mapping is not stored, and code at its addresses is unknown.
     pub(super) fn insert(&mut self, mapping: CodeMapping) {
         if mapping.start >= mapping.end {
             return;

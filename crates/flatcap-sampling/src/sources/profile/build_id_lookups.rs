@@ -1,6 +1,6 @@
-//! Build ids of files whose build ids the kernel did not report with the mapping, for example
-//! because the files were mapped before the source was opened. A file without a build id has a
-//! version instead. Only files in recorded stacks are looked up.
+//! Looks up the build ids that the kernel did not report with a mapping, for example because the
+//! file was mapped before the source was opened. A file without a build id has a version instead.
+//! Only files in recorded stacks are looked up.
 
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -13,8 +13,8 @@ use flatcap_os::thread;
 
 use super::code_file::CodeFile;
 
-/// Maximum number of files that wait for a lookup. A further file is looked up the next time it is
-/// in a stack.
+/// Maximum number of files that wait for a lookup. A file beyond this limit is looked up the next
+/// time that a stack contains it.
 const QUEUE_MAX: usize = 64;
 
 /// Looks up build ids in a separate thread, because a file may be on a disk or a server that does
@@ -48,7 +48,7 @@ impl BuildIdLookups {
     }
 
     /// Requests a lookup of the build id of a file that a process has mapped, unless the lookup is
-    /// pointless. The result is stored in the file.
+    /// pointless. The result is stored in the `CodeFile`.
     pub(super) fn request(&self, file: &Arc<CodeFile>, process: u32) {
         if file.take_lookup() {
             let request = LookupRequest { file: Arc::clone(file), process };

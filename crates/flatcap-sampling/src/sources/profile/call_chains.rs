@@ -22,7 +22,7 @@ use super::thread_names::ThreadNames;
 /// Maximum number of frames of a recorded call chain. Chains have more than 127 frames only if
 /// `kernel.perf_event_max_stack` allows this.
 const FRAMES_MAX: usize = 1024;
-/// Ids of objects that are not files.
+/// Ids of code that is not in a file, and the first id of a file.
 const KERNEL_ID: u64 = 0;
 const UNKNOWN_ID: u64 = 1;
 const FIRST_FILE_ID: u64 = 2;
@@ -45,8 +45,8 @@ pub(super) struct CallChains {
 }
 
 impl CallChains {
-    /// Creates the state of an unknown host. `interval_ns` is the CPU time that each call chain
-    /// stands for.
+    /// Creates the state before anything is known about the host. `interval_ns` is the CPU time
+    /// that each call chain represents.
     ///
     /// # Errors
     /// Fails if the list of the host's processes cannot be opened, or if the kernel refuses another
@@ -74,7 +74,7 @@ impl CallChains {
         existing_processes::read(host, &mut self.files, &mut self.tasks)
     }
 
-    /// Returns the kind of code as which addresses of the kernel are recorded.
+    /// Returns the code kind with which code of the kernel is recorded.
     pub(super) fn kernel_kind(&self) -> CodeKind {
         self.kernel.object.kind
     }
@@ -175,9 +175,9 @@ impl CallChains {
     }
 }
 
-/// Returns the name of a thread, or an empty name if it is not known. A name that was read from
-/// /proc is not stored in the task table, because a thread runs for a while after the record of its
-/// end. No later record would remove this name.
+/// Returns the name of a thread, or an empty name if it is not known. A name from /proc is not
+/// stored in the task table, because a thread runs for a while after its end was recorded. After
+/// that, no record would remove the name from the table.
 fn name(tasks: &TaskTable, names: &mut ThreadNames, id: ThreadId) -> ThreadName {
     tasks.name(id.thread).or_else(|| names.get(id.thread)).unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! The origin of code, that is, files and memory that processes map. Each is stored only one time.
+//! The origin of code, that is, files and memory that processes map. Each file, and each memory
+//! area with code, is stored only once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,10 +16,10 @@ pub(super) const PATH_BYTES_MAX: usize = 1024;
 /// Maximum number of lookups of a file. More than one may be needed, because the process that has
 /// mapped the file may have ended.
 const LOOKUPS_MAX: u8 = 3;
-/// Number of files after which files that no process maps any more are forgotten for the first
-/// time.
+/// When the list reaches this many files for the first time, the files that no process maps any
+/// more are removed.
 const SWEEP_FILES_MIN: usize = 256;
-/// Prefixes of names of memory to which the kernel gives a name like the name of a file.
+/// Prefixes of names that the kernel gives to memory although they look like names of files.
 const MEMORY_NAMES: [&[u8]; 5] = [b"//", b"/memfd:", b"/dev/zero", b"/SYSV", b"/anon_hugepage"];
 /// Name of the vDSO, the small library of code that the kernel maps into user programs.
 const VDSO: &[u8] = b"[vdso]";
@@ -30,7 +31,7 @@ pub(super) struct CodeFile {
     pub(super) id: u64,
     /// The kind of the code's origin.
     pub(super) kind: CodeKind,
-    /// Path of the file. Other objects have a name in brackets.
+    /// Path of the file. Code outside of files has a name in brackets.
     pub(super) path: Box<str>,
     /// Number of the inode, or 0 if it is not known.
     pub(super) inode: u64,
@@ -101,8 +102,8 @@ impl CodeFile {
         self.lookups.store(self.lookups.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// Ends a lookup. If it found nothing, there are no further lookups, because the file has
-    /// neither a build id nor a version.
+    /// Ends a lookup. If the lookup found nothing, there are no further lookups, because the file
+    /// has neither a build id nor a version.
     pub(super) fn finish_lookup(&self, content: Option<FileContentId>) {
         match content {
             // This fails only if an earlier lookup has set the content.

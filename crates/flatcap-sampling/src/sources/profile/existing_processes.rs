@@ -13,10 +13,11 @@ use super::address_space::CodeMapping;
 use super::code_file::{CodeFiles, FileIdentity};
 use super::task_table::TaskTable;
 
-/// Maximum time that opening the source waits for the mappings. Each process takes about 100 us. If
-/// a process is stuck while the lock of its memory is held, the processes after it are not read.
+/// Limit on the time for which the opening of the source waits for these mappings. The mappings of
+/// each process take about 100 us to read. If the read blocks on the memory lock of a process, the
+/// processes after it are not read.
 const READ_NS_MAX: u64 = 2_000_000_000;
-/// Maximum number of processes that were read and wait to be noted.
+/// Maximum number of processes that were read but are not yet added to the task table.
 const QUEUE_MAX: usize = 16;
 
 /// A process and the mappings that it had when it was read.
@@ -126,7 +127,8 @@ fn note_all(
     }
 }
 
-/// Notes a process with its threads. Threads of the kernel have no mappings and are skipped.
+/// Adds a process with its threads to the task table. Threads of the kernel have no mappings and
+/// are skipped.
 fn note(process: &ExistingProcess, files: &mut CodeFiles, tasks: &mut TaskTable) {
     let (lines, _) = text::whole_lines(&process.maps);
     let Some(first) = process.threads.first() else { return };
@@ -153,7 +155,7 @@ struct MappedLine<'l> {
 
 impl<'l> MappedLine<'l> {
     /// Parses a line such as `7f2a1c000000-7f2a1c021000 r-xp 00001000 08:01 1234    /lib/a.so`.
-    /// Returns `None` for other memory and for a malformed line.
+    /// Returns `None` for memory that is not executable and for a malformed line.
     fn parse(line: &'l [u8]) -> Option<Self> {
         let mut fields = line.splitn(6, |byte| *byte == b' ');
         let (start, end) = split_pair(fields.next()?, b'-')?;

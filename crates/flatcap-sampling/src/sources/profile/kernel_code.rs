@@ -1,4 +1,4 @@
-//! The kernel as an object in which frames of stacks lie.
+//! The kernel as a code object to which frames of stacks refer.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) const SYMBOLS: &str = "proc/kallsyms";
 pub(super) const NOTES: &str = "sys/kernel/notes";
 /// Alignment of the kernel's notes, in bytes.
 const NOTES_ALIGNMENT: usize = 4;
-/// Name of the kernel among the files of processes.
+/// Name under which the kernel is recorded.
 const NAME: &str = "[kernel]";
 
 /// The kernel and its modules.
@@ -41,8 +41,9 @@ impl KernelCode {
         Self { object, base: base.unwrap_or(0) }
     }
 
-    /// Returns the offset of an address. Modules may lie before the kernel. Their offsets are
-    /// negative and wrap around as 64-bit numbers.
+    /// Returns the offset of an address from the first address of the kernel's code. Modules may
+    /// lie at addresses below the kernel. The offsets of such modules are negative, and wrap around
+    /// as 64-bit numbers.
     pub(super) fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_sub(self.base)
     }

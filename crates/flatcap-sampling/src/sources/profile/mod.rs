@@ -1,9 +1,9 @@
 //! `profile`: the code that runs on each CPU (on-CPU profiling), as call chains of the event
 //! cpu-clock of `perf_event_open(2)`.
 //!
-//! The same rings contain the mappings of processes, so that an address can be recorded as an
-//! offset in a file, even after the process has ended. This module knows no symbols. Readers of a
-//! recording look them up.
+//! The perf rings of the call chains also contain the mappings of processes. So an address can be
+//! recorded as an offset in a file, even after the process has ended. This module does not resolve
+//! symbols. Readers of a recording resolve the symbols.
 
 mod address_space;
 mod build_id_lookups;
@@ -46,8 +46,8 @@ const SAMPLE_BYTES: u64 = 1100;
 /// programs that start within a period.
 const RING_BYTES_MIN: u64 = 128 << 10;
 const RING_BYTES_MAX: u64 = 4 << 20;
-/// Maximum number of records in a sample, which is limited so that the tables of the sample can
-/// name them.
+/// Maximum number of records in a sample, so that the tables of the sample have an index for each
+/// record's stack and thread.
 const RECORDS_MAX: usize = 1 << 15;
 /// Limits of the data that one sample takes from the rings.
 const LIMITS: BatchLimits = BatchLimits { bytes: 8 << 20, records: RECORDS_MAX };
@@ -156,7 +156,7 @@ fn interval_ns(config: ProfileConfig) -> u64 {
     NS_PER_S / u64::from(config.frequency.max(1))
 }
 
-/// Returns the size of a ring that has space for twice the samples of a period.
+/// Returns the size of a ring with space for twice as many samples as a period has.
 fn ring_bytes(interval_ns: u64, period: Duration) -> usize {
     let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
     let bytes = (period_ns / interval_ns.max(1)).saturating_mul(2 * SAMPLE_BYTES);
@@ -215,7 +215,7 @@ impl Sampler for ProfileSampler {
 
 impl ProfileSampler {
     /// Closes the rings that the kernel has stopped because their CPU went offline. Returns whether
-    /// there were any.
+    /// any ring was closed.
     fn close_stopped(&mut self) -> bool {
         let before = self.rings.len();
         self.rings.retain_mut(PerfRing::goes_on);

@@ -1,5 +1,5 @@
-//! The tables of a sample. Each thread, stack, place in the code and file is in a table only one
-//! time, and other elements refer to it by its index.
+//! The tables of a sample. Each thread, stack, code location and file is in a table only once, and
+//! other elements refer to it by its index.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +20,8 @@ const INDEXES_MAX: usize = 1 << 16;
 /// Maximum number of frames of all stacks together. This is enough for 8,000 of the deepest stacks
 /// that the kernel records by default.
 const STACK_FRAMES_MAX: usize = 1 << 20;
-/// Maximum number of files. With paths of maximum length, they take a quarter of a frame.
+/// Maximum number of files. If all paths have the maximum length, this many files take a quarter of
+/// a frame.
 const OBJECTS_MAX: usize = 4096;
 
 /// The span of a sample.
@@ -44,7 +45,7 @@ pub(super) struct Moment {
     pub(super) thread: u32,
 }
 
-/// The tables, which keep their memory.
+/// The tables of a sample. The next sample reuses their memory.
 #[derive(Debug, Default)]
 pub(super) struct StackTables {
     hasher: RandomState,
@@ -63,7 +64,7 @@ pub(super) struct StackTables {
     object_offsets: Vec<WIPOffset<CodeObject<'static>>>,
 }
 
-/// A file, with the build id or version that was known when it was first mentioned.
+/// A file, with the build id or version that was known when the sample first referred to the file.
 #[derive(Debug)]
 struct RecordedObject {
     file: Arc<CodeFile>,
@@ -86,8 +87,8 @@ impl StackTables {
         self.equal_object_indexes.clear();
     }
 
-    /// Returns the index of a place in the code. Returns `None` if there is no space for this
-    /// place.
+    /// Returns the index of a code location, that is, an offset in a file. Returns `None` if the
+    /// tables have no space for this location.
     pub(super) fn frame(&mut self, file: &Arc<CodeFile>, offset: u64) -> Option<u16> {
         let object = self.object(file)?;
         if let Some(index) = self.frame_indexes.get(&(object, offset)) {
@@ -150,7 +151,7 @@ impl StackTables {
         Some(index)
     }
 
-    /// Finishes the payload. Each call chain stands for `interval_ns` of CPU time. `lost` is the
+    /// Finishes the payload. Each call chain represents `interval_ns` of CPU time. `lost` is the
     /// number of lost records since the source was opened.
     pub(super) fn build(
         &mut self,

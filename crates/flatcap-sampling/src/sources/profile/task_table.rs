@@ -1,5 +1,4 @@
-//! The threads and processes of the host, with the data that samples need, which are names and
-//! mapped code.
+//! The threads and processes of the host, with the names and the mapped code that samples need.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -125,7 +124,8 @@ impl TaskTable {
         self.mappings = self.mappings + space.len() - if is_shared { 0 } else { before };
     }
 
-    /// Makes sure that a thread is known. Returns false if there are too many threads or processes.
+    /// Adds a thread if it is not in the table yet. Returns false if there are too many threads or
+    /// processes.
     fn note(&mut self, process: u32, thread: u32) -> bool {
         match self.threads.get(&thread) {
             Some(known) if known.process == process => return true,

@@ -1,4 +1,4 @@
-//! Names of threads that were not named while the source was open.
+//! Names of threads that got their names before the source was opened.
 
 use std::collections::HashMap;
 use std::ffi::CStr;

@@ -9,8 +9,8 @@ use flatcap_os::perf_ring::{EventFile, PerfRing, RingEvent};
 use crate::Incomplete;
 use crate::sources::perf_groups::incomplete_reason;
 
-/// Limits of the data that one sample takes from the rings, which are about 65,000 records of
-/// switches.
+/// Limits on the data that one sample takes from the rings. The limits correspond to about 65,000
+/// records of switches.
 pub(super) const LIMITS: BatchLimits = BatchLimits { bytes: 4 << 20, records: usize::MAX };
 
 /// The rings.
@@ -71,7 +71,7 @@ impl CpuRings {
     }
 
     /// Closes the rings that the kernel has stopped because their CPU went offline. Returns whether
-    /// there were any.
+    /// any ring was closed.
     pub(super) fn close_stopped(&mut self) -> bool {
         let before = self.cpus.len();
         self.cpus.retain_mut(|cpu| cpu.ring.goes_on());

@@ -9,7 +9,7 @@ use super::thread_table::ThreadTable;
 use super::wakeup_tracepoint::WakeupTracepoint;
 use crate::Incomplete;
 
-/// Number of events of each kind for which memory is reserved, which is enough for 10 ms at 400,000
+/// Number of events of each kind for which memory is reserved. This is enough for 10 ms at 400,000
 /// switches a second.
 const RESERVED_EVENTS: usize = 4096;
 /// The id of a thread that has ended and that the kernel no longer knows.
@@ -49,7 +49,7 @@ pub(super) struct EventBatch {
 }
 
 impl EventBatch {
-    /// Creates a batch that knows these threads.
+    /// Creates a batch with this table of threads.
     pub(super) fn new(threads: ThreadTable, tracepoint: Option<WakeupTracepoint>) -> Self {
         Self {
             threads,
@@ -91,7 +91,7 @@ impl EventBatch {
         self.lost += records;
     }
 
-    /// Adds a record. Returns `None` if the sample cannot name the threads of the record.
+    /// Adds a record. Returns `None` if the sample cannot refer to the threads of the record.
     fn add_named(&mut self, cpu: u16, record: &PerfRecord<'_>) -> Option<()> {
         let PerfRecord { time, current, event } = *record;
         let running = self.cpus.get(usize::from(cpu)).copied().flatten();

@@ -30,7 +30,8 @@ use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, SchedCon
 
 /// Interval between checks for CPUs that went online or offline.
 const ONLINE_INTERVAL_NS: u64 = NS_PER_S;
-/// Kernel time to record a switch and a wakeup (docs/BENCHMARKS.md, "Context switches").
+/// CPU time that the kernel needs to record one switch, followed by the CPU time for one wakeup
+/// (docs/BENCHMARKS.md, "Context switches").
 const SWITCH_COST_NS: u64 = 1_000;
 const WAKEUP_COST_NS: u64 = 500;
 

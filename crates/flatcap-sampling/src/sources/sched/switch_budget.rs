@@ -1,6 +1,6 @@
-//! The budget of context switches. Recording switches costs time in the kernel, in the threads that
-//! switch, so a longer period would save nothing. If the budget is exceeded, recording stops for a
-//! while. The code is pure, since times are passed in.
+//! The budget of context switches. The kernel records a switch on the CPU time of the switching
+//! threads, so a longer period of the source would save nothing. If the budget is exceeded,
+//! recording stops for a while. The code is pure, since times are passed in.
 
 use flatcap_os::clock::NS_PER_S;
 
@@ -18,12 +18,12 @@ pub(super) enum BudgetStep {
     Stop {
         /// Cost of the switches in the last second, in basis points of a core.
         share: u64,
-        /// Whether the switches were within the budget at some time since the last stop.
+        /// Whether the switches have been within the budget at any time since the last stop.
         is_new: bool,
     },
     /// Start to record switches again.
     Resume,
-    /// Switches have been within the budget for a second since they were last stopped.
+    /// Switches have been within the budget for a second since their recording was last stopped.
     Recovered,
 }
 
@@ -51,8 +51,8 @@ impl SwitchBudget {
         }
     }
 
-    /// Returns the total time until `end_ns` for which switches were stopped, and whether they are
-    /// stopped at `end_ns`.
+    /// Returns the total time until `end_ns` for which the recording of switches was stopped, and
+    /// whether it is stopped at `end_ns`.
     pub(super) fn stopped(&self, end_ns: u64) -> (u64, bool) {
         match self.stopped_since_ns {
             Some(since_ns) => (self.stopped_ns + end_ns.saturating_sub(since_ns), since_ns < end_ns),
@@ -95,7 +95,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Spends this cost every 10 ms for a while. Returns the first step and its time.
+    /// Charges this cost to the budget every 10 ms, for at most 20 s. Returns the first step and
+    /// its time.
     fn until_step(budget: &mut SwitchBudget, now_ns: &mut u64, cost_ns: u64) -> Option<BudgetStep> {
         for _ in 0..2_000 {
             *now_ns += 10 * MS;

@@ -14,21 +14,21 @@ use flatcap_tasks::schema::ScheduledThread;
 use crate::Incomplete;
 use crate::sources::text;
 
-/// Maximum number of threads. Events of further threads count as lost, and their samples are
-/// marked.
+/// Maximum number of threads. Events of further threads count as lost, and samples that lack such
+/// events are marked as incomplete.
 const THREADS_MAX: usize = 1 << 17;
 /// Maximum number of threads that a sample mentions, because events refer to threads by 16-bit
 /// indexes.
 const MENTIONS_MAX: usize = 1 << 16;
 /// Memory is reserved for twice the number of threads at the start, plus this many.
 const RESERVED_EXTRA: usize = 1024;
-/// Time for which a thread is still known after its end. It is needed because the end is reported
-/// before the thread runs for the last time.
+/// Time for which the table contains a thread after the thread's end. The table still needs the
+/// thread, because the kernel reports its end before the thread runs for the last time.
 const FORGET_AFTER_NS: u64 = NS_PER_S;
-/// Number of samples without a mention after which a full table drops a thread, and number of
-/// samples between two such sweeps. The sweeps are needed because the end of some threads is never
-/// recorded. Such a thread blocks while it exits, or another thread has taken over its id by
-/// running another program.
+/// A full table drops a thread after this many samples that do not mention it. The next constant is
+/// the number of samples between two such sweeps. The sweeps are needed because the end of some
+/// threads is never recorded. Such a thread blocks while it exits, or loses its id to another
+/// thread of its process that has run a program.
 const UNMENTIONED_SAMPLES: u64 = 6_000;
 const SWEEP_SAMPLES: u64 = 100;
 /// The name of the idle loop, which the kernel calls swapper.
@@ -123,8 +123,8 @@ impl ThreadTable {
         Some(thread.index)
     }
 
-    /// Returns the reason why the sample lacks threads, and therefore events, if there are too many
-    /// threads.
+    /// If there are too many threads, returns the reason why the sample lacks threads, and
+    /// therefore events.
     pub(super) fn incomplete(&self) -> Incomplete {
         Incomplete::TOO_MANY.unless(!self.is_full)
     }
@@ -195,7 +195,7 @@ impl ThreadTable {
         &self.rows
     }
 
-    /// Returns a thread, which is added if it is new. Returns `None` if the table is full.
+    /// Returns a thread, and adds it first if it is new. Returns `None` if the table is full.
     fn known(&mut self, id: ThreadId) -> Option<&mut KnownThread> {
         let is_full = self.threads.len() >= THREADS_MAX;
         match self.threads.entry(id.thread) {

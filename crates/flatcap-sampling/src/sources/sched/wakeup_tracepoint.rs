@@ -1,4 +1,4 @@
-//! The tracepoint of wakeups, `sched:sched_waking`, with its number and the position of the thread
+//! The tracepoint of wakeups, `sched:sched_waking`, with its id and the position of the thread id
 //! in its data.
 
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use flatcap_os::host::{HostFile, HostRoot};
 
 use crate::sources::text;
 
-/// The credential by which a service without rights gets the number (`LoadCredential=`,
-/// systemd.exec(5)).
+/// The credential from which an unprivileged service reads the id of the tracepoint
+/// (`LoadCredential=`, systemd.exec(5)).
 const CREDENTIAL: &str = "sched_waking";
-/// The directory of the tracepoint in tracefs, at its new and its old mount point.
+/// The directory of the tracepoint in tracefs, at the new and at the old mount point of tracefs.
 const DIRECTORIES: [&str; 2] =
     ["sys/kernel/tracing/events/sched/sched_waking", "sys/kernel/debug/tracing/events/sched/sched_waking"];
-/// Offset of the thread's id, which follows the name of 16 bytes. This offset has not changed since
-/// the tracepoint was added in Linux 4.3.
+/// Offset of the thread id in the tracepoint's data. The id follows the name of the thread, which
+/// has 16 bytes. This offset has not changed since the tracepoint was added in Linux 4.3.
 const THREAD_OFFSET: usize = 24;
-/// Maximum offset of the thread's id, because the data of a tracepoint has at most one page.
+/// Maximum offset of the thread id, because the data of a tracepoint has at most one page.
 const OFFSET_MAX: usize = 4096;
 
-/// The tracepoint with the number that this kernel gives it.
+/// The tracepoint with the id that this kernel gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WakeupTracepoint {
     /// The tracepoint's number.
@@ -29,8 +29,8 @@ pub(super) struct WakeupTracepoint {
 }
 
 impl WakeupTracepoint {
-    /// Finds the tracepoint by the credential, or in tracefs, which only root can read. Returns
-    /// `None` if neither has it.
+    /// Reads the tracepoint's id from the credential, or from tracefs, which only root can read.
+    /// Returns `None` if neither the credential nor tracefs has the id.
     pub(super) fn find(host: &HostRoot) -> Option<Self> {
         Self::find_in(host, environment::directory("CREDENTIALS_DIRECTORY"))
     }
@@ -46,8 +46,8 @@ impl WakeupTracepoint {
         Some(Self { number, thread_offset: thread_offset.unwrap_or(THREAD_OFFSET) })
     }
 
-    /// Returns the thread that the wakeup makes ready, from the tracepoint's data. Returns `None`
-    /// if the data are too short.
+    /// Returns the id of the thread that the wakeup makes ready, from the tracepoint's data.
+    /// Returns `None` if the data are too short.
     #[allow(clippy::host_endian_bytes, reason = "a number of the kernel of this host, never stored")]
     pub(super) fn thread(self, data: &[u8]) -> Option<u32> {
         data.get(self.thread_offset..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
@@ -64,8 +64,8 @@ fn parse_number(content: &[u8]) -> Option<u64> {
     text::number(content.trim_ascii()).filter(|number| *number > 0)
 }
 
-/// Returns the offset of the field `pid`, which must have 4 bytes, from the tracepoint's file
-/// `format`.
+/// Parses the tracepoint's file `format`, and returns the offset of the field `pid`, which must
+/// have 4 bytes.
 fn parse_thread_offset(format: &[u8]) -> Option<usize> {
     let mut lines = format.split(|byte| *byte == b'\n');
     let line = lines.find(|line| {

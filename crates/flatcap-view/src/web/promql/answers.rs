@@ -44,7 +44,7 @@ enum ResultAnswer {
     Matrix(Vec<MatrixAnswer>),
 }
 
-/// Seconds since 1970, and a number as a string.
+/// A sample of Prometheus: the time in seconds since 1970, and the value as a string.
 type Sample = (f64, String);
 
 #[derive(Debug, Serialize)]
@@ -98,7 +98,7 @@ impl PromqlAnswer<()> {
 }
 
 impl ValueAnswer {
-    /// Returns the value at one time.
+    /// Returns the value of an expression at one time.
     pub(super) fn instant(answer: QueryAnswer, at_ms: i64) -> PromqlAnswer<Self> {
         let time = seconds(at_ms);
         let data = match answer.value {
@@ -117,7 +117,7 @@ impl ValueAnswer {
         PromqlAnswer::new(data, answer.warnings)
     }
 
-    /// Returns the values at several times.
+    /// Returns the values of an expression at several times.
     pub(super) fn range(answer: QueryAnswer, grid: &TimeGrid) -> PromqlAnswer<Self> {
         let series = match answer.value {
             QueryValue::Scalar(numbers) => {

@@ -1,5 +1,6 @@
 //! Tests requests of a Prometheus data source on a recording with known values. Compares the
-//! answers with those values, and with the answers of a real Prometheus that has the same samples.
+//! answers with the known values, and with the answers of a real Prometheus that has the same
+//! samples.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -109,7 +110,7 @@ fn asked(page: &ServedPage, path: &str, parameters: &[(&str, &str)]) -> Value {
     serde_json::from_slice(&body).unwrap_or_else(|_| panic!("{path} {parameters:?}"))
 }
 
-/// Returns the only value of an expression at a tick.
+/// Returns the single value that an expression has at a tick.
 fn value(page: &ServedPage, expression: &str, tick: u64) -> f64 {
     let answer = asked(page, "query", &[("query", expression), ("time", &seconds(tick))]);
     let result = answer["data"]["result"].as_array().unwrap_or_else(|| panic!("{expression}: {answer}"));
