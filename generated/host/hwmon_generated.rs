@@ -136,7 +136,8 @@ impl<'a> SensorPlace {
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
-  /// The device that the chip is part of, such as "coretemp.0" or "nvme0", ended by a zero byte; empty without one.
+  /// The device that the chip is part of, such as "coretemp.0" or "nvme0", ended by a zero byte;
+  /// empty without one.
   pub fn device(&'a self) -> ::flatbuffers::Array<'a, u8, 32> {
     // Safety:
     // Created from a valid Table for this object

@@ -127,7 +127,7 @@ mod bitflags_security_flags {
       /// An exchange traded product.
       const ExchangeTradedProduct = 32;
       const WhenIssued = 64;
-      /// A security for tests of systems, not a real one.
+      /// A symbol for tests of systems. It is not traded.
       const TestSecurity = 128;
     }
   }
@@ -287,9 +287,9 @@ impl TradingStatusCode {
   pub const Unspecified: Self = Self(0);
   /// Halted across all US equity markets.
   pub const Halted: Self = Self(72);
-  /// The halt has ended, orders are accepted on IEX.
+  /// The halt has ended. IEX accepts orders.
   pub const OrderAcceptance: Self = Self(79);
-  /// Paused, orders are accepted on IEX.
+  /// Trading is paused. IEX accepts orders.
   pub const Paused: Self = Self(80);
   pub const Trading: Self = Self(84);
 

@@ -208,6 +208,13 @@ impl Newcomers {
         let peak = |block| peaks.and_then(|peaks| peaks.get(&block).copied()).unwrap_or_default();
         Baseline::of_newcomers((first..end).map(peak).collect())
     }
+
+    /// Returns the baseline of a series that begins in `block` in an element that existed before.
+    /// Returns `None` if the recording before `block` is too short for a baseline.
+    fn absence(&self, block: u64) -> Option<Baseline> {
+        let recorded = block.saturating_sub(self.first_block?);
+        (recorded >= BLOCKS_MIN as u64).then_some(Baseline::NOTHING)
+    }
 }
 
 /// Minimum observed share of a step. A smaller share is ignored.
@@ -545,7 +552,7 @@ impl Track {
         if self.before.len() < BLOCKS_MIN {
             // If the begin of the element is not known, the series may have had any value before.
             info.born_ns?;
-            return if info.is_newcomer { newcomers.usual(info, block) } else { Some(Baseline::NOTHING) };
+            return if info.is_newcomer { newcomers.usual(info, block) } else { newcomers.absence(block) };
         }
         Baseline::of(&self.before.iter())
     }
@@ -676,6 +683,24 @@ mod tests {
             found.extend(std::mem::take(&mut finder.found).into_iter().map(|_| number));
         }
         assert!(found.contains(&0) && found.iter().all(|number| *number < 14), "{found:?}");
+    }
+
+    // Proves that a series that begins in an old element, such as a state that the element had not
+    // had before, departs only if the recording before it is long enough for a baseline.
+    #[test]
+    fn a_late_series_departs_after_a_baseline() {
+        let departs_at = |begin_ns: u64| {
+            let mut finder = DepartureFinder::default();
+            assert!(departures(&mut finder, &series(0, None, false), &[0.0; 100]).is_empty());
+            let info = series(1, Some(begin_ns), false);
+            finder.begin(0, &info);
+            let observation = Observation { from_ns: begin_ns, to_ns: begin_ns + 500_000_000, value: 1.0 };
+            finder.observe(0, &info, &[observation]);
+            finder.end(0, &info);
+            !finder.found.is_empty()
+        };
+        assert!(!departs_at(200_000_000) && !departs_at(7_200_000_000));
+        assert!(departs_at(8_200_000_000));
     }
 
     // Proves that new elements are also found after a reboot, when monotonic time is less than in

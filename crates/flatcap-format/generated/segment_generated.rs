@@ -4154,7 +4154,8 @@ impl<'a> Footer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Footer::VT_BYTES, Some(0)).unwrap()}
   }
-  /// Upper bound of the largest step back in mono_ns between consecutive frames of different sources.
+  /// Upper bound of the largest step back in mono_ns between consecutive frames of different
+  /// sources.
   #[inline]
   pub fn reorder_window_ns(&self) -> u64 {
     // Safety:

@@ -520,7 +520,8 @@ impl<'a> StackFrame {
     s
   }
 
-  /// Offset in the file of the object; an address for objects without a file, and for the kernel if its base is not known.
+  /// Offset in the file of the object; an address for objects without a file, and for the kernel if
+  /// its base is not known.
   pub fn offset(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
