@@ -159,9 +159,9 @@ settings! {
         // Above a week hardly any segment is sealed.
         segment_age: Duration = Duration::from_secs(15 * 60), Time(SECOND..=7 * DAY), Reload;
 
-        /// When data is forced to disk. A power loss costs these samples: with never, all that the
-        /// kernel had not written; with interval, at most about one `sync_interval`; with always,
-        /// the samples in flight.
+        /// Moments at which data is forced to disk. A power loss costs these samples: with never,
+        /// all that the kernel had not written; with interval, at most about one `sync_interval`;
+        /// with always, the samples in flight.
         // With `interval`, a power loss costs a known, short time of samples, and the disk is not
         // kept busy.
         sync: SyncPolicy = SyncPolicy::Interval(SYNC_INTERVAL_NS),
@@ -181,10 +181,10 @@ settings! {
         // value above the maximum has the wrong unit.
         retain_bytes: u64 = 20 * GIB, Size(4 * MIB..=1024 * TIB), Reload;
 
-        /// How many bytes of the newest segments are kept even if other programs fill the file
-        /// system: new samples are lost instead. Disk space is reserved for them ahead: at most a
-        /// quarter of the free space. At most `retain_bytes`; the default is lowered to a tenth of
-        /// `retain_bytes` if that is less.
+        /// Number of bytes of the newest segments that are kept even if other programs fill the
+        /// file system: new samples are lost instead. Disk space is reserved for them ahead: at
+        /// most a quarter of the free space. At most `retain_bytes`; the default is lowered to a
+        /// tenth of `retain_bytes` if that is less.
         // An hour of the default sources if uncompressed, or days of the default sources if
         // compressed.
         retain_min: u64 = GIB, Size(0..=1024 * TIB), Reload;
@@ -226,7 +226,7 @@ const SYNC_INTERVAL: Key<StorageConfig> = key! {
 };
 
 settings! {
-    /// How sealed segments are rewritten as compressed blocks.
+    /// Settings for rewriting sealed segments as compressed blocks.
     pub struct CompressConfig {
         /// Whether sealed segments are rewritten as compressed blocks while the recording goes on.
         /// The compressed blocks decompress to exactly the same bytes and take a small part of the
@@ -280,7 +280,7 @@ settings! {
     /// The black box: the last seconds of every source at its own rate, as segments on tmpfs (the
     /// ring). The recordings get fewer samples, and snapshots keep what the ring holds.
     pub struct BlackboxConfig {
-        /// How many seconds of every source the ring holds; "0s" for no ring. The ring is in
+        /// Length of the recording of every source in the ring. "0s" for no ring. The ring is in
         /// `run_dir`, and `ring` in `data_dir` is a link to it. It survives a killed flatcap, not a
         /// crash of the host.
         // Off by default, because a ring takes memory and thins the recordings. For a window above
@@ -416,7 +416,7 @@ settings! {
         // The default is the limit of the format. A schema of a hundred fields takes 20 KiB.
         schema_max: u64 = MIB, Size(KIB..=MIB), Restart;
 
-        /// Which payloads are verified against their schema. The first payload of each source in a
+        /// Payloads that are verified against their schema. The first payload of each source in a
         /// lane already reveals a wrong schema. Readers check each access to any payload anyway.
         // Verifying a payload takes a fraction of the time for copying it.
         verify: PayloadVerification = PayloadVerification::All, variants::<PayloadVerification>(), Restart;
@@ -431,8 +431,8 @@ settings! {
 settings! {
     /// Settings of one sampler thread.
     pub struct GroupConfig {
-        /// How precisely the thread wakes at its ticks. With precise, the delay is half of that
-        /// with relaxed, but the CPU wakes more often. With spin, the thread wakes up to 120us
+        /// Precision with which the thread wakes at its ticks. With precise, the delay is half of
+        /// that with relaxed, but the CPU wakes more often. With spin, the thread wakes up to 120us
         /// early and spins on the clock. Most ticks are then less than 1us late. This costs 5 to 12
         /// % of a core at a period of 1ms, and most of a core at 100us.
         // A delay of 50 us is invisible in a slow tick, and fewer wake-ups save power. Blocking
@@ -450,12 +450,11 @@ settings! {
         // The maximum is 1023, because a `cpu_set_t` has 1,024 bits.
         cpus: Vec<u32> = Vec::new(), Numbers(0..=1023), Reload;
 
-        /// What to do if the recorder does not keep up and the group's queue is full. The values
+        /// Reaction if the recorder does not keep up and the group's queue is full. The values
         /// drop-newest and drop-oldest drop samples, which are counted and marked as a gap. With
         /// drop-newest, the file holds the samples that came first. With drop-oldest, the oldest
         /// samples in the queue are dropped, and the file holds the samples that came last. With
-        /// block, no sample is dropped: the group waits, and ticks that pass meanwhile count as
-        /// missed.
+        /// block, no sample is dropped. The group waits, and ticks during the wait count as missed.
         // With this default, queued samples stay complete, and the loss is one contiguous gap.
         on_full: OnFull = OnFull::DropNewest, variants::<OnFull>(), Reload;
     }

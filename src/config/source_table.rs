@@ -143,8 +143,9 @@ keys! {
     /// Whether flatcap refuses to start if this host lacks the source.
     required: Flag, Reload, |source| Some(&mut source.required);
 
-    /// Share of one core that reading may use; above it only every second, third, ... tick is read.
-    /// sched instead records no switches for 10s.
+    /// Share of one core that reading may use. Above it, the recorder reads the source only at
+    /// every second tick, at every third, and so on. The source sched instead records no switches
+    /// for 10s.
     // Budgets are counted in hundredths of a percent. The maximum is one core, because one thread
     // reads a source.
     budget: Percent(1..=10_000), Reload, |source| Some(&mut source.budget);
@@ -201,11 +202,11 @@ keys! {
     full_interval: Time(50 * US..=60 * 60 * SECOND), Reload,
         |source| Some(&mut source.process.as_mut()?.full_interval);
 
-    /// How many processes are read between two full samples: this many with the most CPU time since
-    /// the last full sample, and as many with the most I/O.
+    /// Number of processes with the most CPU time since the last full sample, and of those with the
+    /// most I/O, that are read between two full samples.
     busiest: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.busiest);
 
-    /// How many processes are recorded: the top ones by the key "by"; 0 for all.
+    /// Number of recorded processes. They are the top ones by the key "by". 0 for all processes.
     // With command lines, more processes do not fit into a frame of the default `frame_max`.
     top: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.top);
 
@@ -224,8 +225,8 @@ keys! {
 keys! {
     const CGROUP of SourceConfig;
 
-    /// How many levels of control groups are recorded below the root of the tree; 0 for the root
-    /// alone.
+    /// Number of levels of control groups that are recorded below the root of the tree. 0 for the
+    /// root alone.
     // Nobody creates trees of more than 64 levels on purpose.
     depth: Number(0..=64), Reload, |source| Some(&mut source.cgroup.as_mut()?.depth);
 }

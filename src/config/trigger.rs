@@ -115,20 +115,20 @@ keys! {
     /// Whether the rule is evaluated.
     enabled: Flag, Reload, |trigger| Some(&mut trigger.enabled);
 
-    /// How long the condition must hold without a break before the rule fires.
+    /// Time for which the condition must hold without a break before the rule fires.
     // A condition that lasts a day is found by looking at the recording, so no trigger is needed
     // for it.
     for: Time(0..=DAY), Reload, |trigger| Some(&mut trigger.for_time);
 
-    /// How much of the time before the firing the snapshot keeps.
+    /// Length of the recording before the firing that the snapshot keeps.
     before: Time(0..=HOUR), Reload, |trigger| Some(&mut trigger.before);
 
-    /// How much of the time after the firing the snapshot keeps. Another firing in this time
-    /// extends the snapshot.
+    /// Length of the recording after the firing that the snapshot keeps. Another firing in this
+    /// time extends the snapshot.
     // The maximum is the maximum length of an episode.
     after: Time(0..=EPISODE_NS_MAX), Reload, |trigger| Some(&mut trigger.after);
 
-    /// How long the rule does not fire again, counted from the end of the time `after`.
+    /// Time for which the rule does not fire again, counted from the end of the time `after`.
     hold_off: Time(0..=7 * DAY), Reload, |trigger| Some(&mut trigger.hold_off);
 
     /// Maximum number of firings in 24 hours.

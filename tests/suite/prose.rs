@@ -142,6 +142,31 @@ fn few_sentences_have_a_marker() {
     }
 }
 
+// Proves that the code blocks of documents are intact: a fence is alone on its line, and each block
+// is closed.
+#[test]
+fn code_blocks_of_documents_are_intact() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut documents = vec![root.join("README.md")];
+    for part in ["docs", "crates", "deploy", "examples", "python"] {
+        files(&root.join(part), &[".md"], &mut documents);
+    }
+    for path in documents {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let fences: Vec<&str> = text.lines().filter(|line| line.contains("```")).map(str::trim).collect();
+        for (at, fence) in fences.iter().enumerate() {
+            let language = fence.strip_prefix("```").unwrap_or_else(|| panic!("{path:?}: {fence}"));
+            let is_begin = at % 2 == 0;
+            assert_eq!(is_begin, !language.is_empty(), "{path:?}: {fence}");
+            assert!(
+                language.chars().all(|letter| letter.is_ascii_alphanumeric() || ",_".contains(letter)),
+                "{path:?}: {fence}"
+            );
+        }
+        assert!(fences.len().is_multiple_of(2), "{path:?}: a block is not closed");
+    }
+}
+
 // Proves that paragraphs are split into sentences, that code, tables and short sentences do not
 // count, and that markers are found.
 #[test]
