@@ -19,7 +19,7 @@ use super::tables::table;
 use super::time_printer::{TimePrinter, ZoneOption};
 use super::{ExitStatus, human, print_json};
 
-/// Save the last seconds of every source at the source's own rate.
+/// Save the last seconds of every source at its own rate.
 ///
 /// The snapshot contains what is in the ring of `[blackbox]`. The snapshot is a directory of
 /// segments in `snapshots` of the data directory.
