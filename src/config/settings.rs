@@ -88,7 +88,8 @@ settings! {
         host_root: PathBuf = PathBuf::from("/"), Path, Restart;
 
         /// Labels of this host, such as { role = "db", site = "fra" }. Every segment carries these
-        /// names and values, to tell hosts apart in recordings of many hosts. Drop-ins add labels.
+        /// names and values, so that readers can distinguish the hosts of a recording. Drop-ins add
+        /// labels.
         labels: BTreeMap<String, String> = BTreeMap::new(), Labels, Restart;
 
         /// Memory for all buffers together, allocated at the start. Memory that the other settings

@@ -71,8 +71,8 @@ impl LaneFlags {
     }
 }
 
-/// The budget and limits for pushed frames. All numbers are 0 if the recorder is of a version that
-/// does not state them.
+/// The budget and limits for pushed frames. All numbers are 0 if the version of the recorder does
+/// not state them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaneBudget {
     /// CPU time for the frames of all users, in nanoseconds per second.

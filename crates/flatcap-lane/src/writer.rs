@@ -20,7 +20,7 @@ pub trait WriterMemory {
     fn write<R>(&mut self, at: usize, length: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R;
 }
 
-/// What the writer does if the ring is full when it must open the next slab.
+/// The reaction of the writer to a full ring when it must open the next slab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFullSlab {
     /// Keeps the ring unchanged.

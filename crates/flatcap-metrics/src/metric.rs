@@ -3,7 +3,7 @@
 
 use super::latency::PublishedLatency;
 
-/// How a reading is converted to the unit at the end of the metric's name.
+/// The conversion of a reading to the unit at the end of the metric's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricUnit {
     /// The number is exposed as it is.

@@ -22,8 +22,8 @@ const HEADERS_MAX: usize = 128;
 /// Maximum length and number of notes. The build id is within the first few hundred bytes.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 const NOTES_MAX: usize = 16;
-/// Maximum lengths of a file header and of a header in its tables, in bytes. Both are those of
-/// 64-bit files.
+/// Maximum lengths of a file header and of a header in its tables, in bytes. Both apply to 64-bit
+/// files.
 const FILE_HEADER_BYTES: usize = 64;
 const TABLE_HEADER_BYTES_MAX: usize = 64;
 /// Type of a segment with notes (`PT_NOTE`), of a section with notes (`SHT_NOTE`), and of the note

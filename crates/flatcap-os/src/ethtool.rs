@@ -16,9 +16,9 @@ use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::ioctl::{Opcode, Updater, ioctl};
 
-/// Maximum number of statistics of an interface; more are an error (`FileTooLarge`). Most drivers
-/// have some hundreds of statistics. Drivers with one queue per core have some thousands on a host
-/// with many cores.
+/// Maximum number of statistics of an interface; more are an error (`FileTooLarge`). Typical
+/// drivers have some hundreds of statistics. Drivers with one queue per core have some thousands on
+/// a host with many cores.
 pub const STATISTICS_MAX: usize = 16_384;
 /// Length of an interface's name with its terminating zero, in bytes.
 pub const INTERFACE_BYTES: usize = 16;

@@ -2,8 +2,8 @@
 //! allows. Replaces the atomics, the channel and the queue in a build with `--cfg flatcap_model`
 //! (scripts/models.sh).
 //!
-//! The memory ordering of this queue is not stronger than that of crossbeam's queue. Each slot has
-//! a stamp. A change of the stamp makes a value visible or frees the slot. Head and tail advance by
+//! The memory ordering of this queue is not stronger than in crossbeam's queue. Each slot has a
+//! stamp. A change of the stamp makes a value visible or frees the slot. Head and tail advance by
 //! compare-exchange. An operation on a full or empty queue synchronizes with nothing.
 
 use std::sync::Arc as Shared;

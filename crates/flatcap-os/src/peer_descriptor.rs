@@ -64,8 +64,7 @@ impl DescriptorCloser {
         self.0.cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// Returns a guard of a descriptor. When the guard is dropped, this closer closes the
-    /// descriptor.
+    /// Returns a guard of a descriptor. Dropping the guard makes this closer close the descriptor.
     pub fn guard(&self, descriptor: OwnedFd) -> PeerDescriptor {
         PeerDescriptor { descriptor: ManuallyDrop::new(descriptor), closer: self.clone() }
     }

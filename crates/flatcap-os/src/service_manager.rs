@@ -1,7 +1,7 @@
 //! Notifies the service manager that started this process, if any (`sd_notify(3)`).
 //!
-//! The crate `sd-notify` formats the messages. This module uses its own socket instead of that of
-//! the crate, for two reasons. First, sending through this socket has a timeout, in case the
+//! The crate `sd-notify` formats the messages. This module uses its own socket instead of the
+//! crate's socket, for two reasons. First, sending through this socket has a timeout, in case the
 //! service manager does not read. Second, this socket also supports abstract socket names.
 
 use std::env;

@@ -32,8 +32,8 @@ pub struct StoppableInput {
 struct InputStopped;
 
 impl StoppableInput {
-    /// Opens a file. Does not wait for the writer of a FIFO. When `stop` is set, waiting reads end,
-    /// except those of a regular file.
+    /// Opens a file. Does not wait for the writer of a FIFO. Setting `stop` ends waiting reads,
+    /// except reads of a regular file.
     ///
     /// # Errors
     /// `IsADirectory`, or any error of the underlying system call.
@@ -42,8 +42,7 @@ impl StoppableInput {
         Self::new(OpenOptions::new().read(true).custom_flags(flags).open(path)?, stop)
     }
 
-    /// Returns standard input. When `stop` is set, waiting reads end, except those of a regular
-    /// file.
+    /// Returns standard input. Setting `stop` ends waiting reads, except reads of a regular file.
     ///
     /// # Errors
     /// `IsADirectory`, or any error of the underlying system call.

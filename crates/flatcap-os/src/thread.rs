@@ -22,8 +22,8 @@ pub fn spawn<T: Send + 'static>(
 }
 
 /// Waits until a thread has ended, or until a deadline. The standard library has no such wait.
-/// Returns false if the thread still runs at `deadline_ns` of the monotonic clock. During the wait,
-/// calls `meanwhile` with the current time every millisecond.
+/// Returns false if the thread still runs at `deadline_ns` of the monotonic clock. Calls
+/// `meanwhile` every millisecond of the wait, with the current time.
 pub fn wait_for_exit<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mut dyn FnMut(u64)) -> bool {
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let never = WakeEvent::new();

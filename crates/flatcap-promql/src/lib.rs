@@ -1,8 +1,8 @@
 //! Evaluates `PromQL` over recordings.
 //!
 //! [`Engine::evaluate`] parses an expression and reads the fields that its selectors name. It
-//! computes the value of the expression at each step of a [`TimeGrid`]. The answers equal those of
-//! Prometheus 2.42 for the same samples. For example, windows include both ends, and rates are
+//! computes the value of the expression at each step of a [`TimeGrid`]. Prometheus 2.42 gives the
+//! same answers for the same samples. For example, windows include both ends, and rates are
 //! extrapolated to the ends of their window.
 //!
 //! The supported parts of `PromQL` are selectors with matchers and `offset`, arithmetic,

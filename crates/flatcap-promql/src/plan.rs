@@ -129,7 +129,7 @@ pub(crate) enum Matching {
     Ignoring(Vec<String>),
 }
 
-/// How many series of one side may match a series of the other side.
+/// Number of series of one side that may match a series of the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cardinality {
     OneToOne,

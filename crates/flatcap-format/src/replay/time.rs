@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan, Zoned};
 use crate::duration::parse_duration;
 
 /// A bare number with at least this many digits is a time in nanoseconds. The outputs print
-/// `wall_ns` in this form. A number of seconds with so many digits would exceed the range of times.
+/// `wall_ns` in this form. A larger number of seconds would exceed the range of times.
 const NANOSECOND_DIGITS_MIN: usize = 16;
 /// A bare number needs at least this many digits to be a time in seconds. A shorter number is
 /// refused, because a number such as `20261122` is a misspelt date, not a second of 1970.

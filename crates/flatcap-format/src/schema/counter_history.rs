@@ -127,8 +127,8 @@ impl CounterHistory {
         before.map_or(Growth::UNKNOWN, |before| Growth::between(before, now, wraps_at))
     }
 
-    /// Removes elements that have ended. If too many elements remain, keeps only those of the
-    /// current sample, to limit the memory.
+    /// Removes elements that have ended. If too many elements remain, keeps only the elements of
+    /// the current sample, to limit the memory.
     fn sweep(&mut self) {
         let complete_before = self.complete_before;
         self.elements.retain(|own| own.seen >= complete_before);

@@ -64,8 +64,7 @@ impl<'p> IexSegment<'p> {
         })
     }
 
-    /// Returns whether a sequence number exceeds the specified range, which is that of signed
-    /// 64-bit integers.
+    /// Returns whether a sequence number exceeds the specified range of signed 64-bit integers.
     #[inline]
     pub(super) fn exceeds_number_range(&self) -> bool {
         self.first.saturating_add(self.count.into()) > i64::MAX.cast_unsigned()

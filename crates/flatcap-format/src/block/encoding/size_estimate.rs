@@ -1,7 +1,7 @@
 //! Estimates the number of bytes that a column takes in each of our own encodings.
 //!
-//! This module computes sizes and writes nothing. When the encoder encodes columns, it spends most
-//! of the time in this module.
+//! This module computes sizes and writes nothing. The encoder spends most of its time in this
+//! module.
 
 use super::bits::{CHUNK, Chunk, SignedRange, packed_bytes};
 use super::varint::{varint_bytes, zigzag};

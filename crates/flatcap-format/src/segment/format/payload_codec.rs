@@ -1,4 +1,4 @@
-//! Encoding and verified decoding of payloads. All frames of a segment except those of samples use
+//! Encoding and verified decoding of payloads. All frames of a segment except sample frames use
 //! these functions.
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions};

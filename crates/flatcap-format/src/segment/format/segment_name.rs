@@ -129,8 +129,8 @@ impl SegmentName {
 
     /// Returns the segment number for the first segment of a new run in a directory that contains
     /// these names. After a killed run, leaves some segment numbers unused, because a recovery may
-    /// still add segments to the killed run. Thus all segment numbers of a run are lower than those
-    /// of the next run.
+    /// still add segments to the killed run. Thus all segment numbers of a run are lower than all
+    /// segment numbers of the next run.
     pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
         let next = Self::next_free_number(names.clone())?;
         let mut segments = names.filter_map(Self::parse);

@@ -13,8 +13,8 @@ use crate::segment::read::reader::SegmentReader;
 pub struct Leftovers {
     /// Complete telemetry frames in the format of the run's segments, in the order of time.
     pub frames: Vec<Vec<u8>>,
-    /// The next sequence number of each source, which is one more than that of the last sample that
-    /// was begun.
+    /// The next sequence number of each source. It follows the number of the last sample that was
+    /// begun.
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,

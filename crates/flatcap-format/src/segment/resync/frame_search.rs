@@ -32,8 +32,8 @@
 //! repaired frame ends there.
 //!
 //! A budget limits the bytes that are hashed without finding a frame: 64 MiB, plus 8 bytes for each
-//! byte of the file before the current offset. When the budget is exhausted, only frames of up to
-//! 256 bytes are hashed. At an offset where a frame should begin, frames of up to 4 KiB are hashed.
+//! byte of the file before the current offset. If the budget is exhausted, only frames of up to 256
+//! bytes are hashed. At an offset where a frame should begin, frames of up to 4 KiB are hashed.
 
 use std::io;
 

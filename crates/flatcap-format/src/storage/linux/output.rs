@@ -16,8 +16,7 @@ use super::directory::{Directory, FileAccess};
 /// Mode of a new directory. Directories of recordings have the same mode: full access for the
 /// owner, and read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Mode of a new file. The mode gives the same access as that of a new directory, but without
-/// execute permission.
+/// Mode of a new file. The mode is the mode of a new directory without execute permission.
 const FILE_MODE: u32 = 0o640;
 /// Mode of a new file that may contain secrets. Only the owner has access.
 const PRIVATE_FILE_MODE: u32 = 0o600;

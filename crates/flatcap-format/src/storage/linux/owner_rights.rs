@@ -52,8 +52,8 @@ impl OwnerRights {
     }
 
     /// Assumes the rights for the calling thread, for all access by path or name. As long as
-    /// another user is set, the thread lacks the file-related capabilities. When the rights are
-    /// dropped, the kernel restores these capabilities.
+    /// another user is set, the thread lacks the file-related capabilities. Dropping the rights
+    /// restores these capabilities.
     ///
     /// # Errors
     /// `PermissionDenied` if root may not act as this user. This happens in a container without
