@@ -55,7 +55,7 @@ date=$(date -u -d "@$SOURCE_DATE_EPOCH" +%F)
 
 # `packaged` is a feature of flatcap, and `nats` of flatcap-ship, whose messages are off until they are
 # configured. Cargo ignores `flatcap-ship/nats` here.
-programs=(--package flatcap --package flatcap-export --package flatcap-ship --features packaged,nats)
+programs=(--package flatcap --package flatcap-convert --package flatcap-ship --features packaged,nats)
 
 # Programs that are not optimized are large: xz would take a minute, gzip's best level half of one,
 # and the zstd of the .rpm, which is not optimized either, three.
@@ -69,8 +69,8 @@ compress() { # FILE: as Debian requires, without name and time
 stage_all() {
     rm -rf "$stage"
     mkdir -p "$stage/doc" "$stage/man"
-    cp "$built/$folder/flatcap" "$built/$folder/flatcap-export" "$built/$folder/flatcap-ship" "$stage/"
-    strip "$stage/flatcap" "$stage/flatcap-export" "$stage/flatcap-ship"
+    cp "$built/$folder/flatcap" "$built/$folder/flatcap-convert" "$built/$folder/flatcap-ship" "$stage/"
+    strip "$stage/flatcap" "$stage/flatcap-convert" "$stage/flatcap-ship"
     "$stage/flatcap" manual "$stage/man" --date "$date" >/dev/null
     for page in "$stage"/man/*; do
         mkdir -p "$stage/man${page##*.}"
@@ -133,7 +133,7 @@ static_program() {
     cargo build --quiet --locked "${programs[@]}" --target "$musl" --profile "$profile"
     mkdir -p "$folder_of"
     local program
-    for program in flatcap flatcap-export flatcap-ship; do
+    for program in flatcap flatcap-convert flatcap-ship; do
         cp "$built/$musl/$folder/$program" "$folder_of/$program"
         "$strip" "$folder_of/$program"
         if readelf --dynamic "$folder_of/$program" | grep -q NEEDED; then
@@ -145,7 +145,7 @@ static_program() {
     local name=flatcap-$version-linux-$arch
     rm -rf "${package:?}/$name"
     mkdir -p "$package/$name"
-    cp "$folder_of/flatcap" "$folder_of/flatcap-export" "$folder_of/flatcap-ship" \
+    cp "$folder_of/flatcap" "$folder_of/flatcap-convert" "$folder_of/flatcap-ship" \
         deploy/flatcap.toml deploy/flatcap*.service deploy/flatcap.sysusers deploy/flatcap.tmpfiles \
         README.md LICENSE-APACHE LICENSE-MIT "$stage/doc/third-party-licenses.gz" "$package/$name/"
     cp -r "$stage"/man? "$stage/flatcap.bash" "$stage/_flatcap" "$stage/flatcap.fish" "$package/$name/"

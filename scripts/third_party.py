@@ -16,7 +16,7 @@ packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 
 # Follow linked dependencies from the programs, skipping dependencies of builds and tests.
-roots = {one["id"] for one in metadata["packages"] if one["source"] is None and one["name"] in ("flatcap", "flatcap-export", "flatcap-python", "flatcap-ship")}
+roots = {one["id"] for one in metadata["packages"] if one["source"] is None and one["name"] in ("flatcap", "flatcap-convert", "flatcap-python", "flatcap-ship")}
 linked, waiting = set(), list(roots)
 while waiting:
     package = waiting.pop()

@@ -103,7 +103,7 @@ struct Options {
     #[arg(long)]
     record_only: bool,
     /// Record context switches and stacks, too, and count the incidents of which `explain` names
-    /// code of the culprit. Needs flatcap-export beside the program.
+    /// code of the culprit. Needs flatcap-convert in the same directory.
     #[arg(long)]
     causes: bool,
     /// Print every answer, not only the wrong ones.

@@ -103,7 +103,7 @@ def test_samples_are_as_dumped_in_every_reader(recording, folder, tmp_path):
             table = pyarrow.table(opened.samples(source))
             with pyarrow.ipc.new_stream(place / f"{source}.arrows", table.schema) as writer:
                 writer.write_table(table)
-        judge = ROOT / "crates/flatcap-export/tests/agree.py"
+        judge = ROOT / "crates/flatcap-convert/tests/agree.py"
         done = subprocess.run(
             [sys.executable, judge, place / "samples.jsonl", place], capture_output=True, text=True, check=False
         )

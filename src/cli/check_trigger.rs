@@ -21,9 +21,9 @@ use super::error::CliError;
 use super::selection::RecordingSelection;
 use super::status::UNTRACKED;
 use super::tables::left_aligned;
-use super::time_printer::TimePrinter;
 use super::{ExitStatus, human, print_json, report_notice};
 use crate::config::TriggerConfig;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Maximum number of listed firings. A rule that fires more often needs tuning.
 const LISTED_MAX: usize = 10_000;

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use flatcap_sampling::sources::CATALOG;
 
 use super::error::CliError;
-use super::{Cli, ExitStatus};
+use super::{Cli, ExitStatus, import};
 
 /// The verbs whose --source takes names of sources.
 const VERBS_WITH_SOURCES: [&str; 5] = ["record", "dump", "replay", "export", "flame"];
@@ -29,7 +29,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     // The script is written to memory first, because the generator panics if its output fails, and
     // because a pipe may be closed.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut with_source_names(Cli::command()), "flatcap", &mut script);
+    let mut program = with_source_names(import::with_arguments(Cli::command()));
+    clap_complete::generate(args.shell, &mut program, "flatcap", &mut script);
     out.write_all(&script)?;
     Ok(ExitStatus::Done)
 }

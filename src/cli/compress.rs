@@ -17,6 +17,7 @@ use flatcap_recorder::compress::{
     self, CompressError, CompressJob, CompressSkipReason, ReplaceJob, ReplaceMode, WorkSlice,
     compress_segment, remove_leftovers, restore_segment,
 };
+use flatcap_text::quantity::size_argument;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -24,9 +25,7 @@ use super::error::CliError;
 use super::recordings::{no_own_recordings, no_segments, own_recordings};
 use super::selection::unknown_source;
 use super::{ExitStatus, human, print_json};
-use crate::config::{
-    COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size, size_argument,
-};
+use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, CompressConfig, SourceCompressionConfig, format_size};
 use crate::daemon::{DaemonError, source_compression};
 
 /// Compress sealed segments, or restore the uncompressed segments.

@@ -6,8 +6,6 @@ use std::path::PathBuf;
 use flatcap_control::ClientError;
 use flatcap_explain::ExplainError;
 use flatcap_format::segment::SegmentError;
-#[cfg(feature = "import")]
-use flatcap_import::ImportError;
 use flatcap_query::QueryError;
 
 use super::ExitStatus;
@@ -44,10 +42,6 @@ pub enum CliError {
     /// A segment cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// An import failed.
-    #[cfg(feature = "import")]
-    #[error(transparent)]
-    Import(#[from] ImportError),
     /// An export failed.
     #[error(transparent)]
     Export(#[from] ExportError),
@@ -114,7 +108,7 @@ pub enum CliError {
         error: io::Error,
     },
     /// This build of the program does not contain the part that the verb needs.
-    #[cfg(not(all(feature = "import", feature = "manual")))]
+    #[cfg(not(feature = "manual"))]
     #[error(
         "this build has no {what}; the packages of flatcap have them, and \
          cargo build --release --features {feature} builds them"
@@ -125,12 +119,9 @@ pub enum CliError {
         /// The feature of the package `flatcap` that adds this part.
         feature: &'static str,
     },
-    /// The program that exports to columnar formats cannot be started.
-    #[error("{what}")]
-    ExportProgram {
-        /// The reason, and what to do about it.
-        what: String,
-    },
+    /// The program `flatcap-convert` cannot be started. The text has the reason and the remedy.
+    #[error("{0}")]
+    ConvertProgram(String),
     /// The destination of a replay failed.
     #[error("cannot send to {to}: {error}; check the address and that a receiver is listening")]
     Send {
@@ -174,8 +165,6 @@ impl CliError {
             | Self::Config(_)
             | Self::NoLastGood { .. }
             | Self::Explain(ExplainError::SeveralHosts(_)) => ExitStatus::Usage,
-            #[cfg(feature = "import")]
-            Self::Import(ImportError::Options(_)) => ExitStatus::Usage,
             #[cfg(feature = "view")]
             Self::View(ViewError::NoTerminal(_) | ViewError::NotLoopback(_)) | Self::TokenFile { .. } => {
                 ExitStatus::Usage

@@ -1,7 +1,7 @@
 //! `explain`: shows what was different in a window, and which process caused it.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,9 +19,10 @@ use super::selection::{check_sources, recorded_time, wall_time};
 use super::snapshots::{attached_logs, snapshot_time};
 use super::spikes::{layout, report_left_out};
 use super::symbol_directory::symbol_directory;
-use super::time_printer::{TimePrinter, ZoneOption};
+use super::zone_option::ZoneOption;
 use super::{ExitStatus, print_json, report_notice};
 use crate::config;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Say what was different in a window, and who did it.
 ///
@@ -128,10 +129,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
         found => found?,
     };
+    let mut remark = None;
     found.add_causes(&choice, |stacks, boot_id| {
         let names = StackNames::of(stacks, boot_id, &args.symbol_directories);
+        remark = names.remark().map(str::to_owned);
         move |object, offset| names.function(object, offset)
     })?;
+    if let Some(remark) = remark {
+        writeln!(io::stderr(), "flatcap: stacks have no names of functions: {}", human::escaped(&remark))?;
+    }
     found.truncate(args.limit);
     if args.json {
         print_json(&found, out)?;

@@ -18,9 +18,9 @@ use flatcap_text::quantity::duration_argument;
 use serde::Serialize;
 
 use super::checksum::checksum;
+use super::convert_program;
 use super::dump;
 use super::error::CliError;
-use super::export_program;
 use super::rows::row_cell::TextRule;
 use super::rows::row_request::{FieldList, RowArgs, RowOutput, parse_fields};
 use super::selection::RecordingSelection;
@@ -88,27 +88,27 @@ pub(super) enum ExportFormat {
     /// The payloads alone, framed as flatstream reads them, one file SOURCE.bin per source.
     Stream,
     /// One file SOURCE.parquet per source, and `flatcap_gaps`, `flatcap_marks` and
-    /// `flatcap_sources`. Needs the program flatcap-export.
+    /// `flatcap_sources`. Needs the program flatcap-convert.
     Parquet,
     /// Arrow with the exact types of the schemas: one source as a file or to standard output,
-    /// several as files SOURCE.arrow. Needs the program flatcap-export.
+    /// several as files SOURCE.arrow. Needs the program flatcap-convert.
     Arrow,
     /// An MCAP file: a channel per source with the payloads unchanged and their schema. Needs the
-    /// program flatcap-export.
+    /// program flatcap-convert.
     Mcap,
     /// A trace for Perfetto: a counter track per field and element, marks, lost samples, the
-    /// scheduler, stacks, the kernel log. Needs the program flatcap-export.
+    /// scheduler, stacks, the kernel log. Needs the program flatcap-convert.
     Perfetto,
     /// `OpenMetrics` text with times, for `promtool tsdb create-blocks-from openmetrics`. Needs the
-    /// program flatcap-export.
+    /// program flatcap-convert.
     Openmetrics,
     /// Stacks as lines `process;outer;...;inner count`, for tools that draw flame graphs. Needs the
-    /// program flatcap-export.
+    /// program flatcap-convert.
     Folded,
-    /// A flame graph, as the verb flame writes it. Needs the program flatcap-export.
+    /// A flame graph, as the verb flame writes it. Needs the program flatcap-convert.
     Flame,
     /// A profile of pprof, for `go tool pprof`, Speedscope and others. Needs the program
-    /// flatcap-export.
+    /// flatcap-convert.
     Pprof,
     /// The rows of `dump --format csv`.
     Csv,
@@ -164,10 +164,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(outcome)
 }
 
-/// Exports with the program `flatcap-export`, which replaces this process.
+/// Exports with the program `flatcap-convert`, which replaces this process.
 pub(super) fn run_program(args: &Args) -> Result<ExitStatus, CliError> {
     let filter = args.selection.filter(&args.selection.zone.zone()?)?;
-    export_program::run(&program_arguments(args, &filter))
+    convert_program::run("export", &program_arguments(args, &filter))
 }
 
 /// Writes the output of `dump` to standard output, or to a file that appears when it is complete.
@@ -297,13 +297,12 @@ impl Args {
     }
 }
 
-/// Returns the arguments for `flatcap-export`. They are the arguments of this program, but times
+/// Returns the arguments for `flatcap-convert`. They are the arguments of this program, but times
 /// and names are resolved, so that both programs agree on them.
 fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
     // Name and value are joined by an equals sign, so that no value is mistaken for an option.
     let mut option = |name: &str, value: &str| all.push(format!("--{name}={value}").into());
-    option("caller", env!("CARGO_PKG_VERSION"));
     option("to", args.to.to_possible_value().as_ref().map_or("", PossibleValue::get_name));
     filter.sources.iter().for_each(|source| option("source", source));
     if let Some(fields) = &args.fields {

@@ -14,7 +14,7 @@ use super::symbol_directory::symbol_directory;
 ///
 /// An SVG image of the stacks that the source `profile` recorded. The width of a function is its
 /// share of CPU time; the functions above it are those that it called. Needs the program
-/// flatcap-export.
+/// flatcap-convert.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

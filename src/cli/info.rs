@@ -25,10 +25,11 @@ use super::sender_text::sender_lines;
 use super::source_sum::SourceSum;
 use super::tables::{SOURCE_COLUMNS, SPARE_SOURCE_COLUMNS, SpareColumns, fitted, table};
 use super::terminal::{Output, wrapped};
-use super::time_printer::{TimePrinter, ZoneOption};
 use super::unsealed_totals::count_unsealed;
+use super::zone_option::ZoneOption;
 use super::{ExitStatus, human, print_json};
 use crate::config;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Columns that a narrow terminal does not show in the table of segments, the least important
 /// first.

@@ -11,8 +11,9 @@ use super::error::CliError;
 use super::hosts::find_host;
 use super::recordings::{default_recordings, segments_of};
 use super::tables::left_aligned;
-use super::time_printer::{TimePrinter, ZoneOption};
+use super::zone_option::ZoneOption;
 use super::{ExitStatus, human, print_json};
+use flatcap_text::time_printer::TimePrinter;
 
 /// List the marks of recordings, with their times.
 ///

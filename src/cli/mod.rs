@@ -17,16 +17,15 @@ mod checksum;
 mod completions;
 mod compress;
 mod configuration;
+mod convert_program;
 mod csv_line;
 mod dump;
 mod error;
 mod explain;
 mod export;
-mod export_program;
 mod fields;
 mod flame;
 mod hosts;
-#[cfg(feature = "import")]
 mod import;
 mod info;
 mod logging;
@@ -54,12 +53,12 @@ mod status;
 mod symbol_directory;
 mod tables;
 mod terminal;
-mod time_printer;
 mod unsealed_totals;
 mod verb_groups;
 mod verify;
 #[cfg(feature = "view")]
 mod view;
+mod zone_option;
 
 pub use error::CliError;
 use flatcap_format::replay::Notice;
@@ -105,12 +104,7 @@ enum Verb {
     /// The name that `compress` had in development versions.
     #[command(hide = true)]
     Seal(AnyArgs),
-    #[cfg(feature = "import")]
     Import(import::Args),
-    /// Import recordings from other formats; not in this build.
-    #[cfg(not(feature = "import"))]
-    #[command(disable_help_flag = true)]
-    Import(AnyArgs),
     Export(export::Args),
     Flame(flame::Args),
     Status(status::Args),
@@ -196,7 +190,7 @@ fn run_with_log(
     out: &mut dyn Write,
     log: Option<&Log>,
 ) -> Result<ExitStatus, CliError> {
-    let args: Vec<OsString> = args.into_iter().collect();
+    let args = import::with_help(args.into_iter().collect());
     let parsed = verb_groups::command().try_get_matches_from(&args);
     let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -229,10 +223,7 @@ fn run_with_log(
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Compress(args) => compress::run(&args, out),
         Verb::Seal(_) => Err(CliError::Usage("the verb seal was renamed; run flatcap compress".to_owned())),
-        #[cfg(feature = "import")]
-        Verb::Import(args) => import::run(&args, out),
-        #[cfg(not(feature = "import"))]
-        Verb::Import(_) => Err(CliError::NotBuilt { what: "importers", feature: "import" }),
+        Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args, out),
         Verb::Flame(args) => flame::run(&args),
         #[cfg(feature = "manual")]

@@ -9,7 +9,7 @@ use flatcap_text::human::shell_word;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::time_printer::zone_of;
+use flatcap_text::time_printer::zone_of;
 
 /// How much time at the end of a run the answer covers at most, in nanoseconds. Reading more would
 /// take seconds.

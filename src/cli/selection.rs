@@ -18,7 +18,8 @@ use jiff::tz::TimeZone;
 use super::error::CliError;
 use super::hosts::find_host;
 use super::recordings::{default_recordings, segments_of};
-use super::time_printer::{TimePrinter, ZoneOption};
+use super::zone_option::ZoneOption;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Length of the window around a time. It suits the question: what happened in the 300 ms around
 /// the spike?

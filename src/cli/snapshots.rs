@@ -16,8 +16,9 @@ use super::error::CliError;
 use super::recordings::{default_recordings, no_data_directory};
 use super::remote::RecorderSocket;
 use super::tables::table;
-use super::time_printer::{TimePrinter, ZoneOption};
+use super::zone_option::ZoneOption;
 use super::{ExitStatus, human, print_json};
+use flatcap_text::time_printer::TimePrinter;
 
 /// Save the last seconds of every source at its own rate.
 ///

@@ -20,7 +20,7 @@ use super::page::PageArgs;
 use super::recordings::{default_recordings, segments_of};
 use super::selection::wall_time;
 use super::terminal::Output;
-use super::time_printer::ZoneOption;
+use super::zone_option::ZoneOption;
 
 /// Show a recording on the terminal, or as a page with --web.
 ///

@@ -41,7 +41,7 @@ mod unknown;
 mod validate;
 mod value_error;
 
-pub use argument::{count_argument, size_argument};
+pub use argument::count_argument;
 pub use compress::{COMPRESS_SOURCES_MAX, SourceCompressionConfig};
 pub use env::{VARIABLE_PREFIX, VARIABLES_MAX};
 pub use error::{ConfigError, ConfigErrors, ConfigLocation, ERRORS_MAX};

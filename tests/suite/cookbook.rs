@@ -52,8 +52,8 @@ fn every_line_runs() {
         // A build of the recorder alone lacks the program that exports columns.
         let is_exported =
             ["--to parquet", "--to arrow", "--to perfetto", "--to openmetrics", "exported/", "cpu.arrow"];
-        if is_exported.iter().any(|word| line.contains(word)) && !program.join("flatcap-export").exists() {
-            println!("skipped, flatcap-export is not built: {line}");
+        if is_exported.iter().any(|word| line.contains(word)) && !program.join("flatcap-convert").exists() {
+            println!("skipped, flatcap-convert is not built: {line}");
             continue;
         }
         // Events of the scheduler need a capability, and not each kernel has them.

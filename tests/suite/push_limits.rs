@@ -285,7 +285,7 @@ fn run_every_verb(rig: &Rig, names: &[&str]) -> Vec<String> {
         let (status, text) = call(&args);
         assert!(matches!(status, ExitStatus::Done | ExitStatus::DataLoss), "{names:?} {args:?}: {text}");
     }
-    if Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-export").exists() {
+    if Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-convert").exists() {
         for format in ["openmetrics", "parquet", "perfetto", "mcap"] {
             let output = work.join(format);
             let called = rig.call(&["export", data, "--to", format, "-o", output.to_str().unwrap()]);

@@ -78,8 +78,10 @@ impl Rig {
         if !program.exists() {
             // Copied by another process: a file open for writing here, and so inherited by programs
             // that other tests start at the same time, cannot be executed.
-            let copied =
-                Command::new("cp").arg(env!("CARGO_BIN_EXE_flatcap")).arg(&program).status().unwrap();
+            let built = Path::new(env!("CARGO_BIN_EXE_flatcap"));
+            let converter = built.with_file_name("flatcap-convert");
+            let programs = [built, converter.as_path()].into_iter().filter(|program| program.exists());
+            let copied = Command::new("cp").args(programs).arg(program.parent().unwrap()).status().unwrap();
             assert!(copied.success());
             for folder in self.folders() {
                 chown(folder, Some(account), Some(account)).unwrap();

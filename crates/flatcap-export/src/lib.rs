@@ -1,16 +1,15 @@
 //! Writes recordings of flatcap in formats that need large libraries. The formats are Parquet,
 //! Arrow, MCAP, Perfetto, `OpenMetrics`, and stacks with the names of their functions.
 //!
-//! `flatcap export` replaces its own process with the program `flatcap-export`. It is a separate
-//! package, so that building the recorder does not compile these libraries. `flatcap-ship` uses the
-//! tables of gaps, marks and sources from this crate.
+//! The program `flatcap-convert` runs an export, so that building the recorder does not compile
+//! these libraries. `flatcap-ship` uses the tables of gaps, marks and sources from this crate.
 //!
 //! This crate never changes a recording. It gives a file its name only when the file is complete,
 //! and replaces files only on request.
 
 mod arrow;
 mod asked_fields;
-mod cli;
+pub mod command;
 mod error;
 mod flame;
 mod flame_graph;
@@ -36,11 +35,9 @@ mod row_groups;
 mod single_output;
 mod source_file;
 mod stack_lines;
-mod symbolize;
 mod watch;
 
 pub use crate::parquet_properties::{GROUP_ROWS, ParquetOptions};
 pub use crate::row_groups::RowGroups;
-pub use cli::main;
 pub use error::ColumnarError;
 pub use record_table::{Cell, CellType, RecordTable};

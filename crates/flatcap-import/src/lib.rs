@@ -8,6 +8,7 @@
 
 mod batch;
 pub mod capture;
+pub mod command;
 pub mod csv;
 mod error;
 mod field_name;
@@ -35,7 +36,6 @@ pub use input::Input;
 pub use progress::{ImportProgress, ProgressUpdate};
 pub use report::{ImportFlaw, ImportReport};
 pub use run_writer::{ImportLimits, ImportSource, ImportTotals, ImportedSource, RunWriter};
-pub use zone_name::stated_zone;
 
 use flatcap_format::storage::Storage;
 

@@ -41,7 +41,7 @@ impl<'w> ImportProgress<'w> {
     /// Sets the event that interrupts a read that is waiting for the writer of a pipe. The import
     /// then stops, as if the callback had returned false.
     #[must_use]
-    pub fn with_stop(mut self, stop: Arc<WakeEvent>) -> Self {
+    pub(crate) fn with_stop(mut self, stop: Arc<WakeEvent>) -> Self {
         self.context.stop = stop;
         self
     }

@@ -107,7 +107,7 @@ pub(super) fn uses_abbreviation(zone: &TimeZone, word: &str) -> bool {
 ///
 /// # Errors
 /// A message with the valid forms.
-pub fn stated_zone(word: &str) -> Result<TimeZone, String> {
+pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
     let named = zone_named(word).filter(|named| !named.is_ambiguous).map(|named| named.zone);
     named.or_else(|| TimeZone::get(word).ok()).ok_or_else(|| {
         let known: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();

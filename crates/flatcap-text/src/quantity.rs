@@ -1,6 +1,7 @@
 //! Durations, sizes and percentages in the notation that people write, parsed and printed without
 //! rounding.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use flatcap_format::duration::{self, DurationError};
@@ -210,6 +211,22 @@ pub fn duration_argument(text: &str) -> Result<Duration, String> {
         Ok(nanoseconds) => Ok(Duration::from_nanos(nanoseconds)),
         Err(error) => Err(format!("{error}; {form}")),
     }
+}
+
+/// Parses an argument that is a size within `range`.
+///
+/// # Errors
+/// The text is not a size within the range. The message says what to write.
+pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, String> {
+    let error = match Quantity::Bytes.parse(text) {
+        Ok(size) if range.contains(&size) => return Ok(size),
+        Ok(size) if size < *range.start() => "too small".to_owned(),
+        Ok(_) => "too large".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let (form, [start, end]) =
+        (Quantity::Bytes.form(), [range.start(), range.end()].map(|size| format_size(*size)));
+    Err(format!("{error}; {form}, from {start} to {end}"))
 }
 
 /// Splits a text into number and unit; spaces are allowed between them.
@@ -443,5 +460,17 @@ mod tests {
                 prop_assert!(SHARE.parse(&text).is_ok() || SHARE.parse(&text).is_err());
             }
         }
+    }
+
+    // Proves that the error of each wrong size says what to write.
+    #[test]
+    fn errors_of_sizes_say_what_to_write() {
+        let size = |text| size_argument(text, &(1024..=4096)).unwrap_err();
+        let form = "write a number with B, KiB, MiB, GiB or TiB, from 1KiB to 4KiB";
+        assert_eq!(size("1"), format!("no unit, as in 1MiB; {form}"));
+        assert_eq!(size("1B"), format!("too small; {form}"));
+        assert_eq!(size("5KiB"), format!("too large; {form}"));
+        assert_eq!(size("5MB"), format!("ambiguous unit \"MB\": 1000 or 1024; 5MiB is 1024-based; {form}"));
+        assert_eq!(size_argument("2KiB", &(1024..=4096)), Ok(2048));
     }
 }

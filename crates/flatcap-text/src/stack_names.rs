@@ -1,19 +1,18 @@
-//! Names of functions in stacks. The program `flatcap-export` looks up the names, because it
+//! Names of functions in stacks. The program `flatcap-convert` looks up the names, because it
 //! contains the necessary libraries.
 //!
-//! Names are optional. If the program is missing or takes too long, file and offset are shown
-//! instead.
+//! Names are optional. If the program is missing, is of another version or takes too long, file and
+//! offset are shown instead.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use flatcap_os::program::{beside_this, run_with_input};
+use flatcap_os::program::{KillHandle, ProgramEnd, run, run_with_input};
 use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, StackTotals};
 use serde::{Deserialize, Serialize};
 
-/// The program that finds names.
-const PROGRAM: &str = "flatcap-export";
+use crate::convert_program;
 
 /// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
@@ -25,6 +24,8 @@ const PLACES_MAX: usize = 4096;
 pub struct StackNames {
     /// The names, by object and offset.
     names: HashMap<(CodeObjectInfo, u64), String>,
+    /// The reason why no function has a name, and the remedy.
+    remark: Option<String>,
 }
 
 impl StackNames {
@@ -32,7 +33,10 @@ impl StackNames {
     /// host when the stacks were recorded. The program searches for debug files in `directories`
     /// first.
     pub fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
-        let Ok(program) = beside_this(PROGRAM) else { return Self::default() };
+        if stacks.frames().is_empty() {
+            return Self::default();
+        }
+        let Ok(program) = convert_program::path() else { return Self::default() };
         Self::ask(&program, (stacks, boot_id), directories)
     }
 
@@ -40,6 +44,16 @@ impl StackNames {
     /// returns the outermost function.
     pub fn function(&self, object: &CodeObjectInfo, offset: u64) -> Option<String> {
         self.names.get(&(object.clone(), offset)).cloned()
+    }
+
+    /// Returns the reason why no function has a name, with the remedy. Returns `None` if the
+    /// program answered.
+    pub fn remark(&self) -> Option<&str> {
+        self.remark.as_deref()
+    }
+
+    fn without_names(remark: String) -> Self {
+        Self { names: HashMap::new(), remark: Some(remark) }
     }
 
     fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
@@ -56,14 +70,21 @@ impl StackNames {
             places.iter().map(|(object, offset, is_return)| question((object, boot_id), *offset, *is_return));
         let input: String = questions.map(|line| line + "\n").collect();
         let mut words: Vec<String> = program.to_str().map(str::to_owned).into_iter().collect();
-        words.push("symbolize".to_owned());
+        words.extend([convert_program::caller_argument(), "symbolize".to_owned()]);
         // The paths must be absolute, because the program has another working directory.
         let absolute = directories.iter().filter_map(|directory| std::path::absolute(directory).ok());
         words.extend(absolute.filter_map(|directory| Some(format!("--symbols={}", directory.to_str()?))));
         let mut output = Vec::new();
         // Output that the program wrote before its end is used, whatever its exit status.
-        if run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output).is_err() {
-            return Self::default();
+        match run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output) {
+            Err(error) => return Self::without_names(convert_program::cannot_run(program, &error)),
+            Ok(done)
+                if output.is_empty() && matches!(done.end, ProgramEnd::Exited(status) if status != 0) =>
+            {
+                let version = version_of(program);
+                return Self::without_names(convert_program::failure(program, version.as_deref()));
+            }
+            Ok(_) => {}
         }
         let answers = output.split(|byte| *byte == b'\n');
         let answers = answers.map_while(|line| serde_json::from_slice::<NamesAnswer>(line).ok());
@@ -71,8 +92,17 @@ impl StackNames {
             let outer = answer.names.into_iter().last().filter(|_| answer.is_known)?;
             Some(((object.clone(), offset), outer))
         });
-        Self { names: names.collect() }
+        Self { names: names.collect(), remark: None }
     }
+}
+
+/// Returns the version of the program; `None` if it does not print one.
+fn version_of(program: &Path) -> Option<String> {
+    let words = [program.to_str()?.to_owned(), "--version".to_owned()];
+    let mut output = Vec::new();
+    run(&words, WAIT_NS_MAX, &KillHandle::default(), &mut output).ok()?;
+    let text = String::from_utf8(output).ok()?;
+    text.trim_end().rsplit_once(' ').map(|(_, version)| version.to_owned())
 }
 
 /// A request to the program. Each request is a line of the program's input.
@@ -211,6 +241,26 @@ mod tests {
         assert_eq!(ask(&expects(kernel))[0].as_deref(), Some("f"));
         assert_eq!(ask(&expects(file))[0].as_deref(), Some("f"));
         let missing = program.with_file_name("missing");
-        assert!(StackNames::ask(&missing, (&stacks, None), &[]).names.is_empty());
+        let names = StackNames::ask(&missing, (&stacks, None), &[]);
+        assert!(names.names.is_empty() && names.remark().unwrap().contains("missing is missing; "));
+    }
+
+    // Proves that the remark about a program of another version has both versions, and that the
+    // program gets the version of its caller.
+    #[test]
+    fn another_version_is_remarked() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        let caller = convert_program::caller_argument();
+        let text = format!(
+            "[ \"$1\" = --version ] && echo flatcap-convert 0.0.9; [ \"$1 $2\" = '{caller} symbolize' ] && exit 2"
+        );
+        std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let names = StackNames::ask(&program, (&stacks(), None), &[]);
+        let remark = names.remark().unwrap();
+        let own = format!("flatcap is version {} and ", env!("CARGO_PKG_VERSION"));
+        assert!(remark.contains(&own) && remark.contains(" version 0.0.9; "), "{remark}");
     }
 }

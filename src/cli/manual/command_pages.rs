@@ -7,7 +7,7 @@ use jiff::civil::Date;
 
 use super::ManPage;
 use super::roff::wrap;
-use crate::cli::Cli;
+use crate::cli::{Cli, import};
 
 /// Text of the verbs that send a command to the running recorder.
 const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
@@ -54,7 +54,8 @@ const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 an error, or nothing could be d
 
 pub(super) fn pages(date: Date) -> Vec<ManPage> {
     // The text that follows the help of all verbs has a separate section in the manual.
-    let mut program = Cli::command().disable_help_subcommand(true).after_help(None);
+    let program = Cli::command().disable_help_subcommand(true).after_help(None);
+    let mut program = import::with_arguments(program);
     program.build();
     let mut pages = Vec::new();
     add(&mut pages, &program, date);

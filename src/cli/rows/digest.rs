@@ -17,8 +17,8 @@ use crate::cli::error::CliError;
 use crate::cli::hosts::host_lines;
 use crate::cli::recordings::default_recordings;
 use crate::cli::terminal::Output;
-use crate::cli::time_printer::TimePrinter;
 use crate::cli::{ExitStatus, report_notice};
+use flatcap_text::time_printer::TimePrinter;
 
 /// How much time at the end of a recording is read. It is limited so that the digest appears
 /// quickly, however long the recording is.

@@ -20,7 +20,7 @@ use crate::cli::csv_line::CsvLine;
 use crate::cli::error::CliError;
 use crate::cli::marks::MarkRow;
 use crate::cli::terminal::Output;
-use crate::cli::time_printer::TimePrinter;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Writes rows of fields, or whole samples.
 pub(super) struct RowWriter<'a> {

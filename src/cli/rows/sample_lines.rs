@@ -8,7 +8,7 @@ use flatcap_query::SampleReader;
 use flatcap_text::human;
 
 use super::row_cell::print_plain;
-use crate::cli::time_printer::TimePrinter;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Minimum width of a table column. Most values fit into this width, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;

@@ -10,7 +10,7 @@ use super::run;
 use crate::cli::ExitStatus;
 use crate::cli::error::CliError;
 use crate::cli::terminal::Output;
-use crate::cli::time_printer::TimePrinter;
+use flatcap_text::time_printer::TimePrinter;
 
 /// Maximum number of samples that are used to choose columns. They show which columns vary, and are
 /// few enough to be read in one pass.

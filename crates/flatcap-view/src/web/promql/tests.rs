@@ -252,14 +252,16 @@ struct Prometheus {
 impl Prometheus {
     /// Starts Prometheus. Prints a message and returns `None` if a program is missing.
     fn start(recording: &Path, folder: &Path) -> Option<Self> {
-        let exporter = std::env::current_exe().unwrap().parent()?.parent()?.join("flatcap-export");
+        let exporter = std::env::current_exe().unwrap().parent()?.parent()?.join("flatcap-convert");
         if !exporter.exists() {
             println!("skipped: {} is not built", exporter.display());
             return None;
         }
         let (text, blocks) = (folder.join("metrics.txt"), folder.join("blocks"));
         let mut export = Command::new(exporter);
-        export.args(["--to=openmetrics", "--step-ns=1000000"]).arg(format!("--output={}", text.display()));
+        export
+            .args(["export", "--to=openmetrics", "--step-ns=1000000"])
+            .arg(format!("--output={}", text.display()));
         assert!(export.arg("--").arg(recording).output().unwrap().status.success());
         let mut promtool = Command::new("promtool");
         promtool.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(&text).arg(&blocks);

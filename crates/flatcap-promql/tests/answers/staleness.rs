@@ -1,15 +1,5 @@
 //! Compares answers about elements that end with a naive evaluation, and with a real Prometheus
 //! that received the same samples and stale markers.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::cast_precision_loss,
-    clippy::too_many_lines,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -1,13 +1,11 @@
-//! The command line of the program. It has the arguments of `flatcap export`, with times and names
+//! The command line of an export. It has the arguments of `flatcap export`, with times and names
 //! resolved.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Parser;
 use flatcap_format::replay::{HostIdentity, ReplayFilter, first_sample, recording_span};
 use flatcap_format::schema::{to_visible_json, visible_text};
 use flatcap_format::segment::Elapsed;
@@ -26,28 +24,28 @@ use crate::perfetto::to_perfetto;
 use crate::pprof::put_pprof;
 use crate::request::{ColumnarFile, ColumnarReport, ColumnarRequest};
 use crate::stack_lines::{StackLines, StackOptions, write_stacks};
-use crate::symbolize::{SymbolizeArguments, symbolize};
 use crate::watch::{ColumnarEvent, ExportWatch};
 
-/// Exit status of an error.
-const FAILED: u8 = 1;
-/// Exit status of wrong usage.
-const USAGE: u8 = 2;
-/// Exit status of an export that lacks data that it should contain.
-const DATA_LOSS: u8 = 3;
+/// Exit status if a second signal ends the program.
+const FAILED: i32 = 1;
+
+/// The outcome of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportEnd {
+    /// The files contain all data that they should contain.
+    Complete,
+    /// The files lack data that they should contain. Remarks state which.
+    Incomplete,
+}
 
 /// Export recordings to formats of other programs. Called by `flatcap export`, which resolves times
 /// and names, and whose help describes the options.
-#[derive(Debug, Parser)]
-#[command(name = "flatcap-export", version, max_term_width = 100)]
+#[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
-struct Arguments {
+pub struct ExportArguments {
     /// Segments, and directories of them.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The version of flatcap that calls.
-    #[arg(long, value_name = "VERSION", hide = true)]
-    caller: Option<String>,
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
@@ -106,55 +104,11 @@ enum Format {
     Pprof,
 }
 
-/// The verb that finds the names of functions. Without this verb, the program exports.
-const SYMBOLIZE: &str = "symbolize";
-
-/// Runs the program with the process's own arguments and streams.
-pub fn main() -> ExitCode {
-    let is_symbolize = std::env::args_os().nth(1).is_some_and(|verb| verb == SYMBOLIZE);
-    let result = if is_symbolize {
-        SymbolizeArguments::try_parse_from(std::env::args_os().skip(1))
-            .map(|arguments| run_symbolize(&arguments))
-    } else {
-        Arguments::try_parse().map(|arguments| run(&arguments))
-    };
-    let result = match result {
-        Ok(result) => result,
-        Err(error) => {
-            // clap prints help and version to standard output and errors to standard error.
-            let _unprintable = error.print();
-            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
-        }
-    };
-    match result {
-        Ok(status) => ExitCode::from(status),
-        // The reader of the output has closed it, because it does not want more.
-        Err(ColumnarError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(ColumnarError::NothingRead) => ExitCode::from(FAILED),
-        Err(error) => {
-            // If standard error is closed, the error is still reported by the exit status.
-            let _gone = remark(&error.to_string());
-            ExitCode::from(match error {
-                ColumnarError::Usage(_) | ColumnarError::Fields(_) => USAGE,
-                _ => FAILED,
-            })
-        }
-    }
-}
-
-fn run_symbolize(arguments: &SymbolizeArguments) -> Result<u8, ColumnarError> {
-    raise_descriptor_limit();
-    symbolize(arguments, &mut io::stdin().lock(), &mut io::BufWriter::new(io::stdout().lock()))?;
-    Ok(0)
-}
-
-fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
-    if let Some(caller) = arguments.caller.as_deref().filter(|caller| *caller != env!("CARGO_PKG_VERSION")) {
-        return Err(ColumnarError::Usage(format!(
-            "flatcap is version {caller} and flatcap-export version {}; install both from one package",
-            env!("CARGO_PKG_VERSION")
-        )));
-    }
+/// Runs an export and prints the files that were written. Remarks go to standard error.
+///
+/// # Errors
+/// Any [`ColumnarError`].
+pub fn run(arguments: &ExportArguments) -> Result<ExportEnd, ColumnarError> {
     arguments.check()?;
     let request = arguments.request()?;
     let stop = stop_flag()?;
@@ -164,11 +118,11 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     let span_ns = bar.length().unwrap_or_default();
     // The position of the progress bar at the start of a reading.
     let mut begin_ns = 0;
-    let mut status = 0;
+    let mut end = ExportEnd::Complete;
     let mut report_event = |event: ColumnarEvent| {
         match event {
             ColumnarEvent::Notice(notice) => {
-                status = DATA_LOSS;
+                end = ExportEnd::Incomplete;
                 // If standard error is closed, the problem is still reported by the exit status.
                 let _gone = bar.suspend(|| remark(&notice.to_string()));
             }
@@ -201,15 +155,15 @@ fn run(arguments: &Arguments) -> Result<u8, ColumnarError> {
     };
     bar.finish_and_clear();
     if report.has_remarks()? {
-        status = DATA_LOSS;
+        end = ExportEnd::Incomplete;
     }
     if !arguments.is_for_output() {
         print(&report.files, arguments.json)?;
     }
-    Ok(status)
+    Ok(end)
 }
 
-impl Arguments {
+impl ExportArguments {
     fn is_for_output(&self) -> bool {
         self.output.as_os_str() == "-"
     }
@@ -296,8 +250,9 @@ impl ColumnarReport {
     }
 }
 
-/// Raises the limit of open files. The files of many sources are open at the same time.
-fn raise_descriptor_limit() {
+/// Raises the limit of open files. Many sources, and many programs with functions, have files that
+/// are open at the same time.
+pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     // If the limit stays, only an export of more than some thousand sources fails, with an error.
@@ -311,7 +266,7 @@ fn stop_flag() -> io::Result<Arc<AtomicBool>> {
         // The order of the two registrations matters. A first signal checks the flag before it is
         // set. A second signal ends the process, which leaves temporary files, but no file under a
         // final name.
-        signal_hook::flag::register_conditional_shutdown(signal, FAILED.into(), Arc::clone(&stop))?;
+        signal_hook::flag::register_conditional_shutdown(signal, FAILED, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
@@ -348,6 +303,9 @@ fn print(files: &[ColumnarFile], is_json: bool) -> io::Result<()> {
 }
 
 /// Prints a line on standard error.
-fn remark(text: &str) -> io::Result<()> {
+///
+/// # Errors
+/// Standard error cannot be written.
+pub fn remark(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "flatcap: {}", visible_text(text))
 }

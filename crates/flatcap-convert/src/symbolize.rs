@@ -12,16 +12,14 @@ use flatcap_format::schema::to_visible_json;
 use flatcap_symbols::{BuildId, CodeLocation, CodeProcess, ObjectKey, ObjectKind, ObjectVersion, Symbolizer};
 use serde::{Deserialize, Serialize};
 
-use crate::error::ColumnarError;
+use flatcap_export::ColumnarError;
 
 /// Maximum length of a line, in bytes. A path has at most 4,096 bytes, and JSON may need six
 /// characters for one byte.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
-/// Names functions: reads places as JSON lines, and writes the names as JSON lines. Called by
-/// `flatcap explain`.
-#[derive(Debug, clap::Parser)]
-#[command(name = "flatcap-export symbolize", max_term_width = 100)]
+/// Name functions: read places as JSON lines, and write the names as JSON lines. Called by flatcap.
+#[derive(Debug, clap::Args)]
 pub(crate) struct SymbolizeArguments {
     /// Look for executables and debug files in this directory first; can be repeated.
     #[arg(long = "symbols", value_name = "DIR")]

@@ -2,13 +2,11 @@
 
 use std::io::Write;
 
-use flatcap_import::lobster;
+use crate::lobster;
+use flatcap_text::human;
 use jiff::civil::Date;
 
-use super::{ImportArgs, import};
-use crate::cli::ExitStatus;
-use crate::cli::error::CliError;
-use crate::cli::human;
+use super::{CommonArguments, ImportCommandError, ImportEnd, import};
 
 /// Import LOBSTER files: messages and order books, plain or in ZIP archives.
 ///
@@ -16,9 +14,9 @@ use crate::cli::human;
 /// time of row k of the messages. The content of a file is detected from its rows. The sources are
 /// SYMBOL-message and SYMBOL-orderbook; each pair becomes a run, and sample k of a source is row k.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct LobsterArguments {
     #[command(flatten)]
-    common: ImportArgs,
+    common: CommonArguments,
     /// Symbol, instead of the one in the file names.
     #[arg(long)]
     symbol: Option<String>,
@@ -28,7 +26,7 @@ pub(super) struct Args {
     date: Option<Date>,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+pub(super) fn run(args: &LobsterArguments, out: &mut dyn Write) -> Result<ImportEnd, ImportCommandError> {
     let options = lobster::LobsterOptions { symbol: args.symbol.clone(), date: args.date };
     import(&args.common, |files, job| lobster::import(files, &options, job), out)
 }

@@ -3,16 +3,14 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use flatcap_import::csv::{self, CsvCheck, CsvOptions, RowOrder};
-use flatcap_import::{ImportFinding, ImportFlaw};
+use crate::csv::{self, CsvCheck, CsvOptions, RowOrder};
+use crate::{ImportFinding, ImportFlaw};
 use flatcap_text::human;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::{check_files, print_flaws, with_progress};
-use crate::cli::error::CliError;
-use crate::cli::time_printer::TimePrinter;
-use crate::cli::{ExitStatus, print_json};
+use super::{ImportCommandError, ImportEnd, check_files, print_flaws, print_json, with_progress};
+use flatcap_text::time_printer::TimePrinter;
 
 /// Column widths, in the order of the header. The table fits into 80 characters.
 const TITLE_WIDTH: usize = 20;
@@ -35,7 +33,7 @@ pub(super) fn run(
     is_json: bool,
     zone: TimeZone,
     out: &mut dyn Write,
-) -> Result<ExitStatus, CliError> {
+) -> Result<ImportEnd, ImportCommandError> {
     check_files(files)?;
     let (report, checks) = with_progress(files, |progress| csv::check(files, options, progress))?;
     if is_json {
@@ -50,10 +48,10 @@ pub(super) fn run(
     print_flaws(&report)?;
     if report.stopped {
         writeln!(io::stderr(), "flatcap: stopped by a signal: the rest of the input is not checked")?;
-        return Ok(ExitStatus::Failed);
+        return Ok(ImportEnd::Failed);
     }
     let has_skipped = checks.iter().any(|check| check.skipped_rows > 0);
-    Ok(if report.is_complete() && !has_skipped { ExitStatus::Done } else { ExitStatus::DataLoss })
+    Ok(if report.is_complete() && !has_skipped { ImportEnd::Complete } else { ImportEnd::Incomplete })
 }
 
 fn print(check: &CsvCheck, times: &mut TimePrinter, out: &mut dyn Write) -> io::Result<()> {

@@ -1,14 +1,5 @@
 //! Compares answers about random recordings with the content of the recordings. In the recordings,
 //! sources and elements share names, so the content is found by ids.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::path::Path;
 

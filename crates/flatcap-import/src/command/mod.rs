@@ -1,20 +1,24 @@
-//! `import`: converts recordings of other formats to segments. There is one source file per format.
+//! The command line of the importers: arguments, progress, and the report. There is one file per
+//! format.
+//!
+//! The program `flatcap-convert` runs it. flatcap makes its manual pages and completions from the
+//! same arguments.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Subcommand;
-use flatcap_import::iex::{self, Feed};
-use flatcap_import::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport};
+use flatcap_format::schema::to_visible_json;
 use flatcap_os::signal::SignalWatch;
-use flatcap_os::storage::DataDirectory;
+use flatcap_os::storage::{DataDirectory, DataDirectoryError};
 use flatcap_os::wake_event::WakeEvent;
+use flatcap_text::human;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
-use super::error::CliError;
-use super::{ExitStatus, human, print_json};
-use crate::daemon::DaemonError;
+use crate::iex::{self, Feed};
+use crate::{ImportError, ImportJob, ImportLimits, ImportProgress, ImportReport, ProgressUpdate};
 
 mod csv;
 mod csv_check;
@@ -39,26 +43,65 @@ const FLAWS_PRINTED_MAX: usize = 20;
 /// read so far, and exits with 1. A second signal stops the import at once. In that case, run
 /// flatcap recover to seal the rest.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub struct ImportArguments {
     #[command(subcommand)]
-    kind: ImportVerb,
+    format: ImportFormat,
+}
+
+/// The outcome of an import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportEnd {
+    /// All input was imported.
+    Complete,
+    /// Samples were imported, but input was skipped or an assumption was made.
+    Incomplete,
+    /// A signal stopped the import, or nothing could be imported.
+    Failed,
+}
+
+/// The reason why an import failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportCommandError {
+    /// Arguments that conflict.
+    #[error("{0}")]
+    Usage(String),
+    /// The input cannot be imported.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDirectory(#[from] DataDirectoryError),
+    /// The kernel refuses to install a signal handler.
+    #[error("cannot watch for signals: {0}")]
+    Signals(io::Error),
+    /// Standard output or standard error cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl ImportCommandError {
+    /// Returns whether the arguments are wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Usage(_) | Self::Import(ImportError::Options(_)))
+    }
 }
 
 #[derive(Debug, Subcommand)]
-enum ImportVerb {
-    Stream(stream::Args),
-    Csv(csv::Args),
-    Sar(sar::Args),
-    Lobster(lobster::Args),
+enum ImportFormat {
+    Stream(stream::StreamArguments),
+    Csv(csv::CsvArguments),
+    Sar(sar::SarArguments),
+    Lobster(lobster::LobsterArguments),
     /// Import IEX DEEP 1.0 from captures: pcap or pcapng, optionally gzipped.
-    IexDeep(ImportArgs),
+    IexDeep(CommonArguments),
     /// Import IEX TOPS 1.6 from captures: pcap or pcapng, optionally gzipped.
-    IexTops(ImportArgs),
+    IexTops(CommonArguments),
 }
 
 /// Arguments of all imports.
 #[derive(Debug, clap::Args)]
-struct ImportArgs {
+struct CommonArguments {
     /// Files to import, in this order. Gzip files are decompressed; - is standard input (not for
     /// sar, which reads each file twice).
     #[arg(value_name = "FILE", required = true)]
@@ -72,25 +115,29 @@ struct ImportArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    match &args.kind {
-        ImportVerb::Stream(args) => stream::run(args, out),
-        ImportVerb::Csv(args) => csv::run(args, out),
-        ImportVerb::Sar(args) => sar::run(args, out),
-        ImportVerb::Lobster(args) => lobster::run(args, out),
-        ImportVerb::IexDeep(args) => import(args, |files, job| iex::import(files, Feed::Deep, job), out),
-        ImportVerb::IexTops(args) => import(args, |files, job| iex::import(files, Feed::Tops, job), out),
+/// Runs an import and writes its report to `out`. Remarks go to standard error.
+///
+/// # Errors
+/// Any [`ImportCommandError`]. Segments that were sealed before the error remain.
+pub fn run(args: &ImportArguments, out: &mut dyn Write) -> Result<ImportEnd, ImportCommandError> {
+    match &args.format {
+        ImportFormat::Stream(args) => stream::run(args, out),
+        ImportFormat::Csv(args) => csv::run(args, out),
+        ImportFormat::Sar(args) => sar::run(args, out),
+        ImportFormat::Lobster(args) => lobster::run(args, out),
+        ImportFormat::IexDeep(args) => import(args, |files, job| iex::import(files, Feed::Deep, job), out),
+        ImportFormat::IexTops(args) => import(args, |files, job| iex::import(files, Feed::Tops, job), out),
     }
 }
 
 /// Runs `importer` until the end or a signal, with progress on a terminal, and prints the report.
 fn import(
-    common: &ImportArgs,
+    common: &CommonArguments,
     importer: impl FnOnce(&[PathBuf], ImportJob<'_, '_>) -> Result<ImportReport, ImportError>,
     out: &mut dyn Write,
-) -> Result<ExitStatus, CliError> {
+) -> Result<ImportEnd, ImportCommandError> {
     check_files(&common.files)?;
-    let storage = DataDirectory::open(&common.data_dir).map_err(DaemonError::from)?;
+    let storage = DataDirectory::open(&common.data_dir)?;
     let limits = ImportLimits { segment_bytes: SEGMENT_BYTES, frame_max: FRAME_BYTES_MAX };
     let report = with_progress(&common.files, |progress| {
         importer(&common.files, ImportJob { storage: &storage, limits, progress })
@@ -103,13 +150,13 @@ fn import(
     print_flaws(&report)?;
     if report.stopped {
         writeln!(io::stderr(), "flatcap: stopped by a signal: the rest of the input is not imported")?;
-        return Ok(ExitStatus::Failed);
+        return Ok(ImportEnd::Failed);
     }
     let is_nothing_imported = report.totals.sources.iter().all(|source| source.recorded == 0);
     Ok(match (report.is_complete(), is_nothing_imported) {
-        (true, _) => ExitStatus::Done,
-        (false, true) => ExitStatus::Failed,
-        (false, false) => ExitStatus::DataLoss,
+        (true, _) => ImportEnd::Complete,
+        (false, true) => ImportEnd::Failed,
+        (false, false) => ImportEnd::Incomplete,
     })
 }
 
@@ -125,11 +172,11 @@ fn check_files(files: &[PathBuf]) -> Result<(), ImportError> {
 fn with_progress<T>(
     files: &[PathBuf],
     work: impl FnOnce(ImportProgress<'_>) -> Result<T, ImportError>,
-) -> Result<T, CliError> {
+) -> Result<T, ImportCommandError> {
     let stop = Arc::new(WakeEvent::new());
-    let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
+    let _signals = SignalWatch::stop_only(Arc::clone(&stop)).map_err(ImportCommandError::Signals)?;
     let bar = progress_bar(files);
-    let mut watch = |progress: flatcap_import::ProgressUpdate| {
+    let mut watch = |progress: ProgressUpdate| {
         bar.set_position(progress.bytes);
         bar.set_message(format!("{} frames", progress.frames));
         !stop.is_set()
@@ -148,6 +195,11 @@ fn progress_bar(files: &[PathBuf]) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
+}
+
+/// Prints a value as one line of JSON.
+fn print_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", to_visible_json(value)?)
 }
 
 fn print(report: &ImportReport, out: &mut dyn Write) -> io::Result<()> {

@@ -1,12 +1,4 @@
 //! Tests answers about small recordings with known content, which another writer has written.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::float_cmp,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::path::Path;
 

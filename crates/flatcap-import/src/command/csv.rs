@@ -3,16 +3,12 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use flatcap_import::csv::{
-    self, CsvColumns, CsvOptions, CsvType, DecimalMark, RowOrder, TextEncoding, TimeForm,
-};
-use flatcap_import::stated_zone;
+use crate::csv::{self, CsvColumns, CsvOptions, CsvType, DecimalMark, RowOrder, TextEncoding, TimeForm};
+use crate::zone_name::stated_zone;
 use jiff::tz::TimeZone;
 
-use super::{ImportArgs, csv_check, import};
-use crate::cli::ExitStatus;
-use crate::cli::error::CliError;
-use crate::cli::time_printer::zone_of;
+use super::{CommonArguments, ImportCommandError, ImportEnd, csv_check, import};
+use flatcap_text::time_printer::zone_of;
 
 /// Import CSV files with a header, a time column and value columns.
 ///
@@ -27,7 +23,7 @@ use crate::cli::time_printer::zone_of;
 /// prints the interpretation and imports nothing.
 #[allow(clippy::struct_excessive_bools, reason = "options of a command line")]
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct CsvArguments {
     /// Files to import, in this order; gzip files are decompressed; - is standard input.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -102,9 +98,9 @@ pub(super) struct Args {
     names: Vec<String>,
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+pub(super) fn run(args: &CsvArguments, out: &mut dyn Write) -> Result<ImportEnd, ImportCommandError> {
     if let Some(twice) = stated_twice(&args.types) {
-        return Err(CliError::Usage(twice));
+        return Err(ImportCommandError::Usage(twice));
     }
     let named = args.types.iter().filter_map(|(column, csv_type)| Some((column.clone()?, *csv_type)));
     let other_types = args.types.iter().find(|(column, _)| column.is_none()).map(|(_, csv_type)| *csv_type);
@@ -135,7 +131,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         return csv_check::run(&args.files, &options, args.json, host_zone, out);
     }
     let data_dir = args.data_dir.clone().unwrap_or_default();
-    let common = ImportArgs { files: args.files.clone(), data_dir, json: args.json };
+    let common = CommonArguments { files: args.files.clone(), data_dir, json: args.json };
     import(&common, |files, job| csv::import(files, &options, job), out)
 }
 

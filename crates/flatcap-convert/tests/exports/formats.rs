@@ -1,12 +1,4 @@
 //! Runs the program on recordings of all kinds, in the same way as `flatcap export` does.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -29,7 +21,7 @@ use flatcap_stream::{ChecksumKind, Framer};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-export");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-convert");
 
 /// A schema, its root table, and a field of the root table.
 type SchemaField = (&'static [u8], &'static str, &'static str);
@@ -37,8 +29,9 @@ type SchemaField = (&'static [u8], &'static str, &'static str);
 type NamedField = (&'static str, SchemaField);
 
 const POINT: SchemaField =
-    (include_bytes!("../../../generated/synthetic.bfbs"), "flatcap.synthetic.Point", "counter");
-const LOAD: SchemaField = (include_bytes!("../../../generated/host/load.bfbs"), "flatcap.host.Load", "tasks");
+    (include_bytes!("../../../../generated/synthetic.bfbs"), "flatcap.synthetic.Point", "counter");
+const LOAD: SchemaField =
+    (include_bytes!("../../../../generated/host/load.bfbs"), "flatcap.host.Load", "tasks");
 
 const BEGIN_NS: i64 = 1_700_000_000_000_000_000;
 
@@ -80,7 +73,7 @@ impl Called {
 }
 
 fn export(args: &[&str], paths: &[&Path]) -> Called {
-    Called::from(Command::new(PROGRAM).args(args).arg("--").args(paths).output().unwrap())
+    Called::from(Command::new(PROGRAM).arg("export").args(args).arg("--").args(paths).output().unwrap())
 }
 
 fn to_parquet(output: &Path, args: &[&str], paths: &[&Path]) -> Called {
@@ -561,7 +554,7 @@ fn single_files_appear_whole() {
         assert!(refused.status == Some(1) && refused.err.contains("exists already"), "{refused:?}");
         assert_eq!(export(&[&to, &output, "--force"], &[folder.path()]).status, Some(0));
         let streamed = Command::new(PROGRAM)
-            .args([to.as_str(), "--output=-", "--"])
+            .args(["export", to.as_str(), "--output=-", "--"])
             .arg(folder.path())
             .output()
             .unwrap();
@@ -632,7 +625,7 @@ fn independent_readers_agree_on_arrow() {
         let called = export(&["--to=arrow", "--json", &source_option, &file], &[&input]);
         assert_eq!(called.status, Some(0), "{called:?}");
         let streamed = Command::new(PROGRAM)
-            .args(["--to=arrow", "--output=-", &source_option])
+            .args(["export", "--to=arrow", "--output=-", &source_option])
             .arg(&input)
             .output()
             .unwrap();
@@ -942,8 +935,9 @@ fn interrupted_exports_leave_no_file() {
     for (number, kilobytes) in (1..=32).step_by(3).enumerate() {
         for trap in ["trap '' XFSZ;", ""] {
             let output = folder.path().join(format!("{number}{}", trap.len()));
-            let script =
-                format!("{trap} ulimit -f {kilobytes}; exec \"$0\" --to=parquet \"--output=$1\" \"$2\"");
+            let script = format!(
+                "{trap} ulimit -f {kilobytes}; exec \"$0\" export --to=parquet \"--output=$1\" \"$2\""
+            );
             let mut shell = Command::new("bash");
             shell.arg("-c").arg(&script).arg(PROGRAM).arg(&output).arg(&data);
             let called = Called::from(shell.output().unwrap());
@@ -988,7 +982,7 @@ fn a_killed_export_leaves_no_file() {
         std::fs::create_dir(output).unwrap();
         let limit = limit.map_or_else(String::new, |kilobytes| format!("ulimit -f {kilobytes};"));
         let mut command = Command::new("bash");
-        command.arg("-c").arg(format!("trap '' XFSZ; {limit} exec \"$@\"")).args(["bash", PROGRAM]);
+        command.arg("-c").arg(format!("trap '' XFSZ; {limit} exec \"$@\"")).args(["bash", PROGRAM, "export"]);
         command.arg(format!("--to={format}")).arg("--output").arg(output.join(file)).arg(&data);
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };

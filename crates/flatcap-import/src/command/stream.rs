@@ -3,15 +3,14 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use crate::ImportError;
+use crate::stream::{self, PayloadSchema};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use flatcap_format::frame::ENVELOPE_BYTES;
-use flatcap_import::ImportError;
-use flatcap_import::stream::{self, PayloadSchema};
+use flatcap_stream::ChecksumKind;
 
-use super::{ImportArgs, import};
-use crate::cli::ExitStatus;
-use crate::cli::checksum::{DetectableChecksum, checksum_or_auto};
-use crate::cli::error::CliError;
-use crate::config::size_argument;
+use super::{CommonArguments, ImportCommandError, ImportEnd, import};
+use flatcap_text::quantity::size_argument;
 
 /// Range of --frame-max in bytes. The bounds are the smallest and the largest limit that a reader
 /// may set (docs/FORMAT.md, section 2).
@@ -22,9 +21,9 @@ const FRAME_MAX_RANGE: std::ops::RangeInclusive<u64> = (64 << 10)..=((1 << 30) -
 ///
 /// Each file becomes a source; payloads are kept byte for byte.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+pub(super) struct StreamArguments {
     #[command(flatten)]
-    common: ImportArgs,
+    common: CommonArguments,
     /// Checksum before each payload. auto: detect from the start of each file; fails if none or
     /// several match.
     #[arg(long, value_parser = checksum_or_auto(), default_value = "auto")]
@@ -46,11 +45,25 @@ pub(super) struct Args {
     frame_max: u64,
 }
 
+/// The keyword that requests detection of the kind of checksum.
+const AUTO: &str = "auto";
+
+/// A kind of checksum; `None` if the kind is to be detected.
+#[derive(Debug, Clone, Copy)]
+struct DetectableChecksum(Option<ChecksumKind>);
+
+/// Returns the parser of a checksum's name or `auto`.
+fn checksum_or_auto() -> impl TypedValueParser<Value = DetectableChecksum> {
+    let names = ChecksumKind::ALL.iter().map(|kind| kind.name());
+    PossibleValuesParser::new(std::iter::once(AUTO).chain(names))
+        .map(|name| DetectableChecksum(name.parse().ok()))
+}
+
 fn frame_max(text: &str) -> Result<u64, String> {
     size_argument(text, &FRAME_MAX_RANGE)
 }
 
-pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
+pub(super) fn run(args: &StreamArguments, out: &mut dyn Write) -> Result<ImportEnd, ImportCommandError> {
     let schema = match &args.schema {
         None => None,
         Some(path) => {
@@ -60,9 +73,29 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         }
     };
     let options = stream::StreamOptions { checksum: args.checksum.0, schema, names: args.names.clone() };
-    let importer = |files: &[PathBuf], mut job: flatcap_import::ImportJob<'_, '_>| {
+    let importer = |files: &[PathBuf], mut job: crate::ImportJob<'_, '_>| {
         job.limits.frame_max = u32::try_from(args.frame_max + ENVELOPE_BYTES as u64).unwrap_or(u32::MAX);
         stream::import(files, &options, job)
     };
     import(&args.common, importer, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that each name is parsed as its checksum, that auto means no fixed checksum, and that
+    // other words are rejected.
+    #[test]
+    fn names_are_checksums() {
+        let command = clap::Command::new("test");
+        let parsed = |word: &str| checksum_or_auto().parse_ref(&command, None, word.as_ref());
+        for kind in ChecksumKind::ALL {
+            assert_eq!(parsed(kind.name()).unwrap().0, Some(*kind));
+        }
+        assert_eq!(parsed(AUTO).unwrap().0, None);
+        for word in ["md5", ""] {
+            assert!(parsed(word).is_err(), "{word}");
+        }
+    }
 }

@@ -1,11 +1,4 @@
 //! Compares the counter of lost samples with a naive sum of the gaps of a recording.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;

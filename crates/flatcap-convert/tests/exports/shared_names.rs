@@ -1,12 +1,5 @@
 //! Exports random recordings in which sources and elements share names, and compares the exports
 //! with the content of the recordings by ids.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,8 +19,8 @@ use serde_json::{Value, json};
 type Found = BTreeMap<i64, (String, u64, u64, Value)>;
 
 fn export(folder: &Path, to: &str, output: &Path, more: &[&str]) -> Option<i32> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap-export"));
-    command.arg(format!("--to={to}")).arg(format!("--output={}", output.display())).args(more);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flatcap-convert"));
+    command.arg("export").arg(format!("--to={to}")).arg(format!("--output={}", output.display())).args(more);
     command.arg("--").arg(folder).output().unwrap().status.code()
 }
 

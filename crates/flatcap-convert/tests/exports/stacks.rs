@@ -1,13 +1,6 @@
 //! Tests the export of stacks and of the scheduler, that is, folded stacks, flame graphs, traces of
 //! Perfetto, and the verb that names functions. The tests run the program on recordings that are
 //! made of plain values.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    missing_docs,
-    reason = "a test says what it expects by failing"
-)]
 
 use std::hint::black_box;
 use std::io::{IoSlice, Write};
@@ -29,7 +22,7 @@ use flatcap_tasks::testing::{KmsgPayload, ProfilePayload, SchedPayload};
 use flatcap_tasks::{TaskName, ThreadInfo};
 use serde_json::{Value, json};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-export");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_flatcap-convert");
 /// Wall time minus monotonic time in all recordings.
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -174,7 +167,7 @@ impl From<Output> for Called {
 }
 
 fn export(args: &[&str], folder: &Path) -> Called {
-    Called::from(Command::new(PROGRAM).args(args).arg("--").arg(folder).output().unwrap())
+    Called::from(Command::new(PROGRAM).arg("export").args(args).arg("--").arg(folder).output().unwrap())
 }
 
 fn folded(args: &[&str], folder: &Path) -> Called {

@@ -3,31 +3,19 @@
 
 use std::io::{self, Write};
 
-use flatcap_text::human;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use crate::human;
+
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// The time zone of the times that a verb prints and reads.
-#[derive(Debug, Clone, clap::Args)]
-pub(super) struct ZoneOption {
-    /// Print times in UTC instead of the local time zone (TZ), and read times without an offset as
-    /// UTC.
-    #[arg(long)]
-    utc: bool,
-}
-
-impl ZoneOption {
-    /// Returns the zone: UTC if requested, or else the local zone. Terminals and pipes are treated
-    /// alike. Warns on standard error if TZ names no zone.
-    pub(super) fn zone(&self) -> io::Result<TimeZone> {
-        zone_of(self.utc)
-    }
-}
-
-/// Returns the zone as [`ZoneOption::zone`] does.
-pub(super) fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
+/// Returns the zone of the times that a program prints and reads: UTC if requested, or else the
+/// local zone. Terminals and pipes are treated alike. Warns on standard error if TZ names no zone.
+///
+/// # Errors
+/// Standard error cannot be written.
+pub fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
     if is_utc {
         return Ok(TimeZone::UTC);
     }
@@ -52,7 +40,8 @@ fn plain_utc(zone: TimeZone) -> TimeZone {
 }
 
 /// Prints points in time in one zone.
-pub(super) struct TimePrinter {
+#[derive(Debug)]
+pub struct TimePrinter {
     zone: TimeZone,
     // Successive samples are mostly in the same second, so the text of the second is kept.
     second: Option<i64>,
@@ -61,18 +50,19 @@ pub(super) struct TimePrinter {
 }
 
 impl TimePrinter {
-    pub(super) fn new(zone: TimeZone) -> Self {
+    /// Creates a printer of times in this zone.
+    pub fn new(zone: TimeZone) -> Self {
         Self { zone, second: None, date_and_time: String::new(), offset: String::new() }
     }
 
     /// Returns the width of a printed time with microseconds.
-    pub(super) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         let is_utc = self.zone == TimeZone::UTC;
         if is_utc { "2026-11-22T20:05:37.463435Z".len() } else { "2026-11-22T21:05:37.463435+01:00".len() }
     }
 
     /// Formats a time with microseconds, for people.
-    pub(super) fn microseconds(&mut self, wall_ns: i64) -> String {
+    pub fn microseconds(&mut self, wall_ns: i64) -> String {
         let mut text = Vec::with_capacity(self.width());
         self.begin(wall_ns, &mut text);
         // Writing to memory does not fail.
@@ -81,7 +71,7 @@ impl TimePrinter {
     }
 
     /// Formats a time with milliseconds, for tables.
-    pub(super) fn milliseconds(&mut self, wall_ns: i64) -> String {
+    pub fn milliseconds(&mut self, wall_ns: i64) -> String {
         let mut text = Vec::with_capacity(self.width());
         self.begin(wall_ns, &mut text);
         let _infallible = write!(text, ".{:03}{}", wall_ns.rem_euclid(NS_PER_S) / 1_000_000, self.offset);
@@ -89,7 +79,7 @@ impl TimePrinter {
     }
 
     /// Appends a printed time with nanoseconds, for programs.
-    pub(super) fn push_nanoseconds(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
+    pub fn push_nanoseconds(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         self.begin(wall_ns, text);
         text.push(b'.');
         // A leading 1 keeps the zeros of the nine digits.
@@ -100,7 +90,7 @@ impl TimePrinter {
     }
 
     /// Formats a time in UTC with nanoseconds, for programs.
-    pub(super) fn utc(wall_ns: i64) -> String {
+    pub fn utc(wall_ns: i64) -> String {
         let mut text = Vec::new();
         Self::new(TimeZone::UTC).push_nanoseconds(wall_ns, &mut text);
         String::from_utf8_lossy(&text).into_owned()

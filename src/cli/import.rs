@@ -1,0 +1,70 @@
+//! `import`: hands its arguments to the program `flatcap-convert`, which has the importers.
+
+use std::ffi::OsString;
+
+use super::ExitStatus;
+use super::convert_program;
+use super::error::CliError;
+
+/// The verb's name, also in the program.
+pub(super) const VERB: &str = "import";
+
+/// Import recordings from other formats.
+#[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Args {
+    /// The format and its options.
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Turns `help import FORMAT` into `import FORMAT --help`, because the program has the help.
+pub(super) fn with_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_some_and(|verb| verb == "help")
+        && arguments.get(2).is_some_and(|verb| verb == VERB)
+    {
+        arguments.remove(1);
+        arguments.push("--help".into());
+    }
+    arguments
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitStatus, CliError> {
+    convert_program::run(VERB, &args.arguments)
+}
+
+/// Replaces the verb's definition by the complete one of the importers, from which the manual pages
+/// and the completions are made.
+#[cfg(feature = "manual")]
+pub(super) fn with_arguments(program: clap::Command) -> clap::Command {
+    use clap::Args as _;
+    use flatcap_import::command::ImportArguments;
+
+    program.mut_subcommands(|verb| match verb.get_name() {
+        VERB => {
+            ImportArguments::augment_args(clap::Command::new(VERB).display_order(verb.get_display_order()))
+        }
+        _ => verb,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves that only the help of the verb is changed, with or without a format.
+    #[test]
+    fn help_is_asked_from_the_program() {
+        let changed = |words: &[&str]| {
+            let changed = with_help(words.iter().map(OsString::from).collect());
+            changed.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(changed(&["flatcap", "help", "import"]), "flatcap import --help");
+        assert_eq!(changed(&["flatcap", "help", "import", "csv"]), "flatcap import csv --help");
+        for unchanged in
+            [&["flatcap", "help"][..], &["flatcap", "help", "export"], &["flatcap", "import", "help"]]
+        {
+            assert_eq!(changed(unchanged), unchanged.join(" "));
+        }
+    }
+}
