@@ -8,8 +8,8 @@ use super::counter::Counter;
 /// Latencies of one interval, filled by the thread that measures. It has the buckets of an
 /// `hdrhistogram` of the same precision, and contains only their counts. With that library,
 /// counting the two latencies of a small sample took 121 of the sample's 827 instructions. This
-/// type needs a quarter of the 121 instructions (docs/BENCHMARKS.md, "Capture"). The library
-/// computes everything else from these buckets.
+/// type needs a quarter of the 121 instructions. The library computes everything else from these
+/// buckets.
 #[derive(Debug, Clone)]
 pub struct IntervalHistogram {
     counts: Box<[u32; BUCKETS]>,

@@ -1,9 +1,9 @@
 //! Overviews. An overview contains the values of fields, aggregated over time (a rollup), to draw a
 //! range of time.
 //!
-//! An overview reads every value. Reading only the bounds of columns would be far faster
-//! (docs/BENCHMARKS.md), but the bounds contain neither last values nor rates. Moreover, a block
-//! can be as long as half a pixel, so its bounds would not fit the pixels.
+//! An overview reads every value. Reading only the bounds of columns would be far faster (0.15 s
+//! for a day at 1 kHz, 2026-11-23), but the bounds contain neither last values nor rates. Moreover,
+//! a block can be as long as half a pixel, so its bounds would not fit the pixels.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
