@@ -27,6 +27,8 @@ const QUEUE_SLABS_MIN: u64 = 4;
 const QUEUE_SLABS_MAX: u64 = 4096;
 /// Number of slabs for frames that do not fit into a common slab: one being filled, and one being
 /// written.
+// With a ring, the copy of such a frame for the data directory needs one of the two as well. Each
+// further slab would take `frame_max` of `memory_max`.
 pub const LARGE_SLABS: u64 = 2;
 /// Number of sources that a reload may add to the enabled ones, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;

@@ -19,8 +19,11 @@ pub(super) struct RunSources {
     infos: Mutex<Vec<SourceInfo>>, // by id
     metrics: Arc<Metrics>,
     ring_metrics: Option<Arc<Metrics>>,
-    recorders: Vec<SourceReceiver>, // that of the ring first: it has the samples first
-    notes: Mutex<Option<RunNotes>>, // none if the memory of the run ends with the process
+    recorders: Vec<SourceReceiver>, // the ring's recorder first, because it has the samples first
+    /// The notes. `None` if the memory of the run ends with the process.
+    // A lock of its own, because a caller of `note` already holds the lock of the list, which
+    // `lock` has returned to a reload. So no thread waits for this lock.
+    notes: Mutex<Option<RunNotes>>,
 }
 
 /// A recorder that must be notified of new sources.
@@ -103,6 +106,9 @@ impl RunSources {
 
     /// Stores notes about sources in memory that outlives this process. This is done before the
     /// sources have samples, because a recorder may be killed before it has described the sources.
+    /// The caller must hold the lock of the list.
+    // A note is a whole descriptor, even if another source has the same schema. A recovery writes
+    // it into the segment as it is, so notes need no format of their own.
     pub(super) fn note(&self, sources: &[SourceInfo]) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(notes) = notes.as_mut() else { return };

@@ -8,7 +8,9 @@ use super::template::SampleTemplate;
 // The lengths of lists vary by one or two elements around the usual length.
 const TEMPLATES_MAX: usize = 4;
 /// Number of templates that are made even if no template was useful yet.
-// Making a template takes as long as reading about ten samples.
+// Making a template takes as long as reading about ten samples. So useless templates cost at most
+// as much as some 80 samples of a source, and a segment has thousands. One attempt would not be
+// enough, because the first samples may have an unusual length.
 pub(super) const ATTEMPTS: u64 = 8;
 /// Number of samples for which templates must be used before one more template is made.
 const SAMPLES_MIN: u64 = 16;
