@@ -1,4 +1,4 @@
-//! Sentences of comments, schemas and documents that have a marker of hard reading.
+//! Sentences of comments, schemas, documents and manual pages that have a marker of hard reading.
 //!
 //! A marker is an indicator: some hits are good English, so a share of the sentences may have one.
 
@@ -37,6 +37,45 @@ fn prose(line: &str, is_document: bool) -> Option<&str> {
         return (!is_other).then(|| text.strip_prefix("- ").unwrap_or(text));
     }
     Some(text.strip_prefix("//")?.trim_start_matches(['/', '!']).trim())
+}
+
+/// Returns a manual page as a document with the same lines. Headings, examples, and the tags of
+/// lists are empty lines.
+fn document_of_manual(page: &str) -> String {
+    let (mut document, mut is_example, mut is_tag) = (String::new(), false, false);
+    for line in page.lines() {
+        let (name, arguments) = line.split_once(' ').unwrap_or((line, ""));
+        is_example = name == ".nf" || (is_example && name != ".fi");
+        let text = match name {
+            _ if is_example || is_tag => String::new(),
+            ".B" | ".I" => arguments.to_owned(),
+            ".BI" | ".BR" | ".IB" | ".IR" | ".RB" | ".RI" => joined(arguments),
+            _ if name.starts_with('.') => String::new(),
+            _ => line.to_owned(),
+        };
+        is_tag = name == ".TP";
+        let escapes = [r"\fB", r"\fI", r"\fR", r"\&"].into_iter();
+        let text = escapes.fold(text, |text, escape| text.replace(escape, ""));
+        document.push_str(&text.replace(r"\-", "-"));
+        document.push('\n');
+    }
+    document
+}
+
+/// Joins the arguments of a macro that alternates fonts. Only spaces in double quotes are printed.
+fn joined(arguments: &str) -> String {
+    let parts = arguments.split('"').enumerate();
+    parts.map(|(at, part)| if at % 2 == 0 { part.replace(' ', "") } else { part.to_owned() }).collect()
+}
+
+/// Returns the sentences of a file of code, a document or a manual page.
+fn sentences_of_file(path: &Path) -> Vec<(usize, String)> {
+    let text = std::fs::read_to_string(path).unwrap();
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("rs" | "fbs") => sentences(&text, false),
+        Some("md") => sentences(&text, true),
+        _ => sentences(&document_of_manual(&text), true),
+    }
 }
 
 /// Returns the sentences of a text, with the number of the line where their paragraph begins.
@@ -109,7 +148,8 @@ fn files(folder: &Path, endings: &[&str], found: &mut Vec<PathBuf>) {
     }
 }
 
-// Proves that few sentences of the code, of the schemas and of each document have a marker.
+// Proves that few sentences of the code, of the schemas, of the manual pages, of the documents next
+// to code, and of each other document have a marker.
 #[test]
 fn few_sentences_have_a_marker() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -120,17 +160,20 @@ fn few_sentences_have_a_marker() {
     for part in ["schemas", "crates"] {
         files(&root.join(part), &[".fbs"], &mut schemas);
     }
-    let mut documents = Vec::new();
+    let (mut manuals, mut readmes, mut documents) = (Vec::new(), Vec::new(), Vec::new());
+    files(&root.join("deploy/man"), &[".1", ".8", ".head", ".tail"], &mut manuals);
+    for part in ["crates", "deploy", "examples", "python", "tests"] {
+        files(&root.join(part), &[".md"], &mut readmes);
+    }
     files(&root.join("docs"), &[".md"], &mut documents);
     documents.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)));
-    let parts = [code, schemas].into_iter().chain(documents.into_iter().map(|document| vec![document]));
+    let parts = [code, schemas, manuals, readmes].into_iter();
+    let parts = parts.chain(documents.into_iter().map(|document| vec![document]));
     let markers = Markers::new();
     for part in parts {
         let (mut count, mut marked) = (0, Vec::new());
         for path in &part {
-            let text = std::fs::read_to_string(path).unwrap();
-            let is_document = path.extension().is_some_and(|ending| ending == "md");
-            for (line, sentence) in sentences(&text, is_document) {
+            for (line, sentence) in sentences_of_file(path) {
                 count += 1;
                 if let Some(marker) = markers.of(&sentence) {
                     marked.push(format!("{}:{line}: {marker}: {sentence}", path.display()));
@@ -148,7 +191,7 @@ fn few_sentences_have_a_marker() {
 fn code_blocks_of_documents_are_intact() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut documents = vec![root.join("README.md")];
-    for part in ["docs", "crates", "deploy", "examples", "python"] {
+    for part in ["docs", "crates", "deploy", "examples", "python", "tests"] {
         files(&root.join(part), &[".md"], &mut documents);
     }
     for path in documents {
@@ -165,6 +208,16 @@ fn code_blocks_of_documents_are_intact() {
         }
         assert!(fences.len().is_multiple_of(2), "{path:?}: a block is not closed");
     }
+}
+
+// Proves that a manual page is read like a document, without headings, tags and examples.
+#[test]
+fn manual_pages_are_read_as_documents() {
+    let page = ".SH OUTPUT\n.TP\n.B Tag of a list\nRuns as\n.BR flatcap-info (1),\n.B \\-\\-json\nor\n\
+                .IR first \", \" second .\n.PP\n\\fIName\\fR of one file.\n.nf\nA command of four words\n.fi\n";
+    let found = sentences(&document_of_manual(page), true);
+    let expected = [(4, "Runs as flatcap-info(1), --json or first, second."), (10, "Name of one file.")];
+    assert!(found.iter().map(|(line, text)| (*line, text.as_str())).eq(expected), "{found:?}");
 }
 
 // Proves that paragraphs are split into sentences, that code, tables and short sentences do not

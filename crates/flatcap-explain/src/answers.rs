@@ -45,7 +45,7 @@ pub struct FieldDeparture {
     /// The unit that the schema states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_unit: Option<String>,
-    /// The departure's score, as docs/ARCHITECTURE.md defines it.
+    /// The departure's score, as the README of this crate defines it.
     pub score: f64,
     /// The samples from which the value was computed; absent if there are no samples around the
     /// time.
