@@ -10,12 +10,12 @@ use std::collections::{HashMap, HashSet};
 
 use flatcap_format::schema::FieldValue;
 
-use super::batch::ColumnBatch;
-use super::elements::{ElementNames, NO_ELEMENT};
 use super::fields::FieldInfo;
-use super::path::FieldPath;
-use super::path_text::exact_path;
 use super::plan::TableInfo;
+use crate::columns::batch::ColumnBatch;
+use crate::names::elements::{ElementNames, NO_ELEMENT};
+use crate::names::path::FieldPath;
+use crate::names::path_text::exact_path;
 
 /// The name of the list of ended processes, and the names of the fields that identify a process in
 /// this list and in sparse lists.
@@ -257,7 +257,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::elements::ElementLabel;
+    use crate::names::elements::ElementLabel;
     use crate::{BatchTimes, ColumnInfo, ElementIdentity, RowSource, ValueColumn};
 
     fn column(path: &str, values: &[u64]) -> (ColumnInfo, ValueColumn) {

@@ -4,7 +4,7 @@
 use flatcap_format::schema::{CompiledSchema, MetricKind};
 
 use super::recording::{RecordedSource, Recording};
-use super::resolve::spelled;
+use crate::names::resolve::spelled;
 
 /// The fields of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,147 +8,70 @@
 //! This crate reads through [`replay`](flatcap_format::replay) and
 //! [`segment`](flatcap_format::segment). This crate never ranks, draws or prints values.
 
-mod batch;
-mod block_scan;
-mod collector;
-mod column;
-mod column_meaning;
-mod column_names;
-mod compared;
+mod columns;
 mod computed;
-mod counter_columns;
-mod counter_fields;
-mod drawn_value;
 mod element_ends;
-mod elements;
 mod error;
 mod fields;
-mod filter;
-mod fixed_content;
-mod formula_fold;
-mod formula_history;
-mod frame_scan;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
-mod held_value;
-mod join;
 mod kernel_reader;
-mod label_rules;
 pub mod language;
-mod layout;
-mod leading_source;
 mod losses;
-mod merge;
 pub mod metric;
 mod name_remarks;
-mod namesakes;
-mod open_block;
-mod open_element;
+mod names;
 mod overview;
-mod overview_cache;
-mod overview_feed;
-mod overview_rows;
-mod path;
-mod path_text;
-mod payload_reader;
-mod pixel;
-mod plain_rows;
 mod plan;
 mod quantile;
-mod rate;
+mod rates;
 mod read_progress;
 mod recording;
 mod request;
-mod resolve;
 mod results;
-mod row_options;
-mod row_visitor;
-mod row_window;
 mod rows;
-mod sample_rates;
-mod samples;
-mod scalar_cells;
-mod scan_step;
-mod segment_overview;
-mod segment_scan;
-mod selected_columns;
-mod series_cells;
-mod shared_paths;
-mod step_rows;
-mod steps;
-mod strided_rows;
-mod struct_rows;
+mod scan;
 mod summary;
-mod table_fold;
-mod table_rows;
-mod task_feed;
-mod template;
-mod template_cache;
-mod template_pool;
-mod text_column;
-mod thinned_numbers;
-mod whole_samples;
 
-pub use batch::{BatchTimes, ColumnBatch, RowSource};
-pub use column::{ColumnValues, ValidRows, ValueColumn};
-pub use drawn_value::{DrawnValue, Formula, FormulaField};
+pub use columns::batch::{BatchTimes, ColumnBatch, RowSource};
+pub use columns::column::{ColumnValues, ValidRows, ValueColumn};
+pub use columns::text_column::TextColumn;
 pub use element_ends::{ElementEnds, EndedElement, SampleEnds, end_fields, unnamed_end_list};
-pub use elements::{ELEMENTS_MAX, ElementIdentity, ElementName, ElementNames, NO_ELEMENT};
 pub use error::{ConditionError, PathError, QueryError};
 pub use fields::{FieldInfo, SourceFields};
-pub use formula_history::{ChangeTime, FieldReading, FormulaHistory};
-pub use held_value::HeldValue;
-pub use join::RowStamp;
 pub use kernel_reader::{KernelItem, KernelReader, KernelSource};
 pub use language::{CommonUnit, RowCondition};
-pub use layout::RowColumn;
 pub use losses::SourceLosses;
 pub use name_remarks::NameRemark;
-pub use overview::{Overview, OverviewRequest};
-pub use overview_cache::OverviewCache;
-pub use overview_feed::{FeedEvent, FeedPart, OverviewFeed};
-pub use overview_rows::OverviewSeries;
-pub use path::FieldPath;
-pub use path_text::{exact_path, instance_name, quoted_value, source_path};
-pub use payload_reader::{LocatedField, PayloadElement, PayloadReader, SparseSamples, locate_field};
-pub use pixel::{OverviewRow, PixelValues};
-pub use plain_rows::{PlainItem, PlainRows, SampleRows};
+pub use names::elements::{ELEMENTS_MAX, ElementIdentity, ElementName, ElementNames, NO_ELEMENT};
+pub use names::located_field::{LocatedField, SparseSamples, locate_field};
+pub use names::path::FieldPath;
+pub use names::path_text::{exact_path, instance_name, quoted_value, source_path};
+pub use overview::cache::OverviewCache;
+pub use overview::drawn_value::{DrawnValue, Formula, FormulaField};
+pub use overview::feed::{FeedEvent, FeedPart, OverviewFeed};
+pub use overview::formula_history::{ChangeTime, FieldReading, FormulaHistory};
+pub use overview::pixel::{OverviewRow, PixelValues};
+pub use overview::range_overview::{Overview, OverviewRequest};
+pub use overview::series_cells::held_ns;
+pub use overview::series_rows::OverviewSeries;
 pub use plan::{ColumnInfo, TableInfo};
 pub use quantile::quantile_rank;
-pub use rate::{ColumnGrowth, CounterRates};
+pub use rates::rate::{ColumnGrowth, CounterRates};
 pub use read_progress::ReadProgress;
 pub use recording::{RecordedSource, Recording};
 pub use request::Query;
 pub use results::{QueryItem, QueryResults, RunInfo};
-pub use row_options::RowOptions;
-pub use rows::{RowItem, RowReader};
-pub use samples::SampleReader;
-pub use series_cells::held_ns;
-pub use steps::{Aggregate, AggregateError, Steps};
+pub use rows::held_value::HeldValue;
+pub use rows::join::RowStamp;
+pub use rows::layout::RowColumn;
+pub use rows::options::RowOptions;
+pub use rows::plain_rows::{PlainItem, PlainRows, SampleRows};
+pub use rows::reader::{RowItem, RowReader};
+pub use rows::samples::SampleReader;
+pub use rows::steps::{Aggregate, AggregateError, Steps};
+pub use scan::payload_reader::{PayloadElement, PayloadReader};
 pub use summary::QuerySummary;
-pub use text_column::TextColumn;
 
-#[cfg(test)]
-mod batch_tests;
-#[cfg(test)]
-mod condition_tests;
-#[cfg(test)]
-mod counter_samples;
-#[cfg(test)]
-mod engine_tests;
-#[cfg(test)]
-mod identity_tests;
-#[cfg(test)]
-mod many_sources_tests;
-#[cfg(test)]
-mod overview_tests;
-#[cfg(test)]
-mod overview_walk;
-#[cfg(test)]
-mod rate_tests;
-#[cfg(test)]
-mod sample_rates_tests;
-#[cfg(test)]
-mod tasks_tests;
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,11 @@ use flatcap_format::schema::{
     ColumnType, CompiledSchema, Field, LeafField, MetricKind, SchemaError, StructField, StructList, Usage,
 };
 
-use super::counter_columns::CounterColumns;
-use super::label_rules::{LabelRole, NamingField, label_rules};
-use super::path::{ElementPick, IdentityTest, TestOperator, whole_match};
-use super::path_text::{instance_name, quoted};
-use super::resolve::SelectedField;
+use crate::columns::counter_columns::CounterColumns;
+use crate::names::label_rules::{LabelRole, NamingField, label_rules};
+use crate::names::path::{ElementPick, IdentityTest, TestOperator, whole_match};
+use crate::names::path_text::{instance_name, quoted};
+use crate::names::resolve::{SelectedField, picked_path};
 
 /// The value of `order` for columns that are not requested, but needed for a condition or for
 /// rates.
@@ -397,17 +397,6 @@ impl ElementTest {
             )),
         }
     }
-}
-
-/// Returns the path to a list, with the selections of all lists on the way.
-pub(super) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[ElementPick]) -> Box<str> {
-    let (mut path, mut start) = (String::new(), 0);
-    for (end, pick) in leaf.lists.iter().take_while(|end| **end <= list_end).zip(picks) {
-        path.push_str(leaf.path.get(start..*end).unwrap_or_default());
-        path.extend(["[", &pick.text(), "]"]);
-        start = *end;
-    }
-    path.into()
 }
 
 /// Returns the leaves that identify or name the elements of these lists and of their outer lists.

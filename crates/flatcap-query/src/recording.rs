@@ -12,15 +12,15 @@ use flatcap_format::segment::{
 };
 use flatcap_tasks::schema::SCHED_ROOT;
 
-use super::compared::compared_fields;
 use super::computed::tasks_source;
 use super::error::{ConditionError, QueryError};
 use super::language::RowCondition;
-use super::namesakes::Namesakes;
 use super::request::Query;
-use super::resolve::{KnownSource, resolve};
 use super::results::QueryResults;
-use super::shared_paths::SharedPaths;
+use crate::names::namesakes::Namesakes;
+use crate::names::resolve::{KnownSource, resolve};
+use crate::names::shared_paths::SharedPaths;
+use crate::scan::compared::compared_fields;
 
 /// The segments at some paths, and the sources in these segments.
 #[derive(Debug)]

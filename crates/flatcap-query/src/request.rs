@@ -4,7 +4,7 @@ use flatcap_format::replay::ReplayFilter;
 use std::collections::BTreeSet;
 
 use super::language::RowCondition;
-use super::path::FieldPath;
+use crate::names::path::FieldPath;
 
 /// A query, with the fields, the times and the form of the values.
 #[derive(Debug, Clone, Default)]

@@ -9,22 +9,22 @@ use flatcap_format::replay::{MergedReader, Notice, ReplayItem, ReplayPart, Wante
 use flatcap_format::schema::CompiledSchema;
 use flatcap_format::segment::{Gap, Marker, SegmentError, SegmentHeader, SelectedSegment, SourceInfo};
 
-use super::batch::ColumnBatch;
-use super::collector::{Collector, Collectors};
-use super::compared::{compared_fields, row_filter};
 use super::computed::{TASKS_ID, computed_source, events_of};
-use super::counter_fields::CounterFields;
-use super::elements::ElementNames;
 use super::error::QueryError;
-use super::filter::{is_visible, visible};
-use super::namesakes::Namesakes;
 use super::plan::{SourcePlan, TableInfo};
 use super::request::Query;
-use super::resolve::{KnownSource, SelectedField, resolve};
-use super::scan_step::ScanStep;
-use super::segment_scan::SegmentScan;
 use super::summary::QuerySummary;
-use super::task_feed::{EventPlace, FeedStep, TaskFeed};
+use crate::columns::batch::ColumnBatch;
+use crate::names::elements::ElementNames;
+use crate::names::namesakes::Namesakes;
+use crate::names::resolve::{KnownSource, SelectedField, resolve};
+use crate::rates::counter_fields::CounterFields;
+use crate::scan::collector::{Collector, Collectors};
+use crate::scan::compared::{compared_fields, row_filter};
+use crate::scan::filter::{is_visible, visible};
+use crate::scan::segment_scan::SegmentScan;
+use crate::scan::step::ScanStep;
+use crate::scan::task_feed::{EventPlace, FeedStep, TaskFeed};
 
 /// Number of collected values after which batches are returned. These values take about 2 MiB.
 // For larger batches, the kernel has to fill pages with zeros repeatedly.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use regex::Regex;
 
-use super::super::path::FieldPath;
 use super::decimal::Decimal;
 use super::dimension::Dimension;
 use super::logic::Logic;
 use super::transform::Transform;
+use crate::names::path::FieldPath;
 
 /// A parsed condition on samples.
 ///

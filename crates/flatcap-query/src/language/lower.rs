@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use flatcap_format::schema::ColumnType;
 
-use super::super::error::ConditionError;
-use super::super::payload_reader::LocatedField;
 use super::check::{Check, Comparison, ElementsCheck, NumberTest, Term, TestKind, ValueTest};
 use super::condition::{
     Arithmetic, CompareClause, CompareSign, FieldOperand, NumberTerm, RightSide, RuleTest, SampleCondition,
@@ -17,6 +15,8 @@ use super::dimension::Dimension;
 use super::logic::Logic;
 use super::transform::Transform;
 use super::units::Unit;
+use crate::error::ConditionError;
+use crate::names::located_field::LocatedField;
 
 /// Provides the fields of a condition.
 pub trait Binder {

@@ -3,9 +3,6 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::super::error::ConditionError;
-use super::super::path::FieldPath;
-use super::super::path_text::length_outside_quotes;
 use super::condition::{
     Arithmetic, CompareClause, CompareSign, ExitTests, FieldOperand, RightSide, RuleTest, SampleCondition,
     Test, ValueTerm,
@@ -14,6 +11,9 @@ use super::limits;
 use super::logic::Logic;
 use super::scanner::Scanner;
 use super::transform::{TRANSFORM_NAMES, Transform};
+use crate::error::ConditionError;
+use crate::names::path::FieldPath;
+use crate::names::path_text::length_outside_quotes;
 
 /// Aliases for the same field of all sources. Rules about the recorder itself need these aliases.
 const ALIASES: [(&str, &str); 2] = [

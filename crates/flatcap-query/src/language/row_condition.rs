@@ -4,9 +4,9 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use super::super::error::ConditionError;
 use super::condition::SampleCondition;
 use super::limits;
+use crate::error::ConditionError;
 
 /// The error for a part that is not allowed in a condition on rows.
 const REFUSAL: &str = "this needs earlier samples, and a row is one; only rules and check-trigger accept it";

@@ -3,14 +3,14 @@
 use flatcap_format::duration::parse_duration;
 use regex::Regex;
 
-use super::super::error::ConditionError;
-use super::super::path::whole_match;
-use super::super::path_text::read_quoted_value;
 use super::condition::NumberTerm;
 use super::decimal::Decimal;
 use super::dimension::Dimension;
 use super::limits;
 use super::units::Unit;
+use crate::error::ConditionError;
+use crate::names::path::whole_match;
+use crate::names::path_text::read_quoted_value;
 
 /// A string, and the position up to which it was read.
 pub(super) struct Scanner<'t> {
