@@ -44,19 +44,27 @@ pub mod checksum;
 pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(feature = "flatstream")]
 pub mod policy;
+#[cfg(feature = "flatstream")]
 pub mod reader;
+#[cfg(feature = "flatstream")]
 pub mod recover;
 pub mod resync;
 pub mod short_bytes;
+#[cfg(feature = "flatstream")]
 pub mod validation;
+#[cfg(feature = "flatstream")]
 pub mod writer;
 
+#[cfg(feature = "flatstream")]
 mod adapters;
 mod checksum_kind;
+#[cfg(feature = "flatstream")]
 mod decoder;
 mod deframer;
 mod framer;
+#[cfg(feature = "flatstream")]
 mod message;
 mod salvage;
 mod slice;
@@ -65,6 +73,7 @@ mod xxh3;
 
 /// Framers, deframers and their adapters, under the path that flatstream uses.
 pub mod framing {
+    #[cfg(feature = "flatstream")]
     pub use super::adapters::{
         BoundedDeframer, BoundedFramer, CheckedDeframer, CheckedFramer, DeframerExt, FramerExt, LengthLimit,
         Observer, ObserverDeframer, ObserverFramer, PayloadCheck, ValidatingDeframer, ValidatingFramer,
@@ -82,6 +91,7 @@ pub mod framing {
 }
 
 /// The traits that convert between types and payloads, under the path that flatstream uses.
+#[cfg(feature = "flatstream")]
 pub mod traits {
     pub use super::message::{StreamDeserialize, StreamSerialize};
 }
@@ -93,19 +103,26 @@ pub use checksum::Crc32;
 #[cfg(feature = "xxhash")]
 pub use checksum::XxHash64;
 pub use checksum::{Checksum, NoChecksum};
+#[cfg(feature = "flatstream")]
 pub use decoder::FrameDecoder;
 pub use error::{Error, ErrorKind, Result};
 pub use framing::*;
+#[cfg(feature = "flatstream")]
 pub use message::{StreamDeserialize, StreamSerialize};
+#[cfg(feature = "flatstream")]
 pub use policy::{
     AdaptiveWatermarkPolicy, Clock, MemoryPolicy, MonotonicClock, NoOpPolicy, ReclamationInfo,
     ReclamationReason, SizeThresholdPolicy,
 };
+#[cfg(feature = "flatstream")]
 pub use reader::{Messages, StreamReader, TypedMessages};
+#[cfg(feature = "flatstream")]
 pub use recover::{RecoveryEnd, RecoveryReport, recover, recover_file};
 pub use salvage::{RegionContent, Salvage, SalvagedRegion, salvage};
 pub use slice::SliceReader;
+#[cfg(feature = "flatstream")]
 pub use validation::{
     CompositeValidator, NoValidator, SizeValidator, TableRootValidator, TypedValidator, Validator,
 };
+#[cfg(feature = "flatstream")]
 pub use writer::StreamWriter;
