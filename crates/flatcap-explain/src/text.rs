@@ -1,8 +1,11 @@
 //! Formats values with their unit, and the names of departures, for people. Numbers have three
 //! significant digits, and lines have 80 columns.
 
-use flatcap_format::schema::{shortened, shortened_element, significant, visible_text as escaped};
+use flatcap_format::schema::{
+    shortened, shortened_element, significant, significant_size, visible_text as escaped,
+};
 use flatcap_format::segment::SourceSender;
+use flatcap_format::units::{SECOND_UNITS, Unit, in_fitting_unit};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -12,6 +15,8 @@ use super::measure::ValueUnit;
 
 /// Maximum number of departures in the text about a suspect.
 pub(super) const EVIDENCE_SHOWN: usize = 3;
+/// Units of durations.
+const DURATION_UNITS: &[Unit] = SECOND_UNITS.split_at(1).1;
 /// Minimum width of a shortened element name. A shorter part of the name cannot be recognized.
 const ELEMENT_WIDTH_MIN: usize = 5;
 
@@ -31,15 +36,11 @@ pub(super) fn time_text(wall_ns: i64, zone: &TimeZone) -> String {
 pub(super) fn measured(value: f64, unit: ValueUnit) -> String {
     match unit {
         ValueUnit::Percent => format!("{} %", significant(value)),
-        ValueUnit::Bytes => bytes(value),
-        ValueUnit::BytesPerSecond => format!("{}/s", bytes(value)),
+        ValueUnit::Bytes => significant_size(value),
+        ValueUnit::BytesPerSecond => significant_size(value) + "/s",
         ValueUnit::PerSecond => format!("{} /s", significant(value)),
         ValueUnit::Seconds => {
-            let (value, unit) = match value.abs() {
-                1.0.. => (value, "s"),
-                1e-3.. => (value * 1e3, "ms"),
-                _ => (value * 1e6, "us"),
-            };
+            let (value, unit) = in_fitting_unit(DURATION_UNITS, value, 1.0);
             format!("{} {unit}", significant(value))
         }
         ValueUnit::None => significant(value),
@@ -75,20 +76,6 @@ pub fn sender_text(sender: &SourceSender) -> String {
     let user = sender.user.as_deref().unwrap_or("unknown");
     let program = sender.program.as_deref().map(|program| format!(", {program}")).unwrap_or_default();
     escaped(&format!("{} (user {user}{program})", sender.client)).into_owned()
-}
-
-/// Formats bytes with a binary unit.
-fn bytes(mut value: f64) -> String {
-    let mut unit = "B";
-    for larger in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
-        // A number that would be printed as 1024 gets the next larger unit.
-        if value.abs() < 1023.5 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    format!("{} {unit}", significant(value))
 }
 
 /// Formats the usual range of a departure, such as `0 to 4.10 %`. If both ends of the range are

@@ -43,6 +43,7 @@ pub mod segment;
 pub mod storage;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod units;
 
 #[cfg(test)]
 mod fixtures;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flatcap_format::duration::parse_duration;
 use flatcap_format::storage::open_regular;
+use flatcap_text::quantity::Quantity;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::names::is_plain;
@@ -214,22 +215,13 @@ fn bandwidth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option
     if text == "unlimited" {
         return Ok(Some(None));
     }
-    let bytes = size(&text)
-        .ok_or_else(|| de::Error::custom(format!("{text}: bytes per second as \"500KiB\" or \"10MiB\"")))?;
+    let bytes = Quantity::Bytes.parse(&text).map_err(|_unclear| {
+        de::Error::custom(format!("{text}: bytes per second as \"500KiB\" or \"10MiB\""))
+    })?;
     if bytes < BANDWIDTH_MIN {
         return Err(de::Error::custom(format!("{text}: a bandwidth is at least 1KiB")));
     }
     Ok(Some(Some(bytes)))
-}
-
-/// Reads a size such as `10MiB`.
-fn size(text: &str) -> Option<u64> {
-    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1_u64)];
-    let (number, scale) =
-        units.into_iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim(), scale)))?;
-    // `parse` alone would also accept a sign.
-    number.bytes().all(|byte| byte.is_ascii_digit()).then_some(())?;
-    number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
 fn cpu_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {

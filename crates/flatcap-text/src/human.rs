@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use flatcap_format::schema::significant_size;
 pub use flatcap_format::schema::{
     latency, percent, shell_word, shortened, significant, visible_text as escaped,
 };
+use flatcap_format::units::{SECOND_UNITS, SIZE_UNITS, in_fitting_unit};
 use jiff::civil::Date;
 
 /// Returns a string from a file as an owned string that is escaped for a terminal.
@@ -30,19 +32,10 @@ pub fn escaped_list(names: &BTreeSet<String>) -> String {
 
 /// Formats bytes with a binary unit: `999 B`, `1.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if bytes < 1024 {
-        return format!("{bytes} B");
-    }
     #[allow(clippy::cast_precision_loss, reason = "one decimal for people")]
-    let mut value = bytes as f64 / 1024.0;
-    let mut units = UNITS.iter();
-    let mut unit = units.next();
-    while value >= 1023.95 {
-        value /= 1024.0;
-        unit = units.next();
-    }
-    format!("{value:.1} {}", unit.unwrap_or(&"EiB"))
+    let (value, unit) = in_fitting_unit(&SIZE_UNITS, bytes as f64, 1023.95 / 1024.0);
+    let decimals = usize::from(unit != "B");
+    format!("{value:.decimals$} {unit}")
 }
 
 /// Formats a rate with about three digits: `1000`, `99.9`, `0.20`.
@@ -60,31 +53,16 @@ pub fn hertz(hz: f64) -> String {
 pub fn quantity(value: f64, unit: &str) -> String {
     /// Numbers of at least this size are printed with an exponent.
     const LARGE: f64 = 1e7;
-    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     match unit {
         _ if value.abs() >= LARGE && !matches!(unit, "B" | "B/s") => {
             format!("{value:.2e} {unit}").trim_end().to_owned()
         }
         "" => significant(value),
-        "B" | "B/s" => {
-            let (mut value, mut prefixes) = (value, BINARY.iter());
-            let mut prefix = prefixes.next();
-            while value.abs() >= 1023.5
-                && let Some(next) = prefixes.next()
-            {
-                value /= 1024.0;
-                prefix = Some(next);
-            }
-            format!("{} {}{unit}", significant(value), prefix.unwrap_or(&""))
-        }
-        "s" => {
-            let (factor, prefix) = match value.abs() {
-                0.0 | 0.9995.. => (1.0, ""),
-                0.000_999_5.. => (1e3, "m"),
-                0.000_000_999_5.. => (1e6, "u"),
-                _ => (1e9, "n"),
-            };
-            format!("{} {prefix}s", significant(value * factor))
+        "B" => significant_size(value),
+        "B/s" => significant_size(value) + "/s",
+        "s" if value != 0.0 => {
+            let (value, unit) = in_fitting_unit(SECOND_UNITS, value, 0.9995);
+            format!("{} {unit}", significant(value))
         }
         _ => format!("{} {unit}", significant(value)),
     }

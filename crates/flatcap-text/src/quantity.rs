@@ -5,16 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use flatcap_format::duration::{self, DurationError};
-
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-const TIB: u64 = 1 << 40;
-const US: u64 = 1_000;
-const MS: u64 = 1_000 * US;
-const SECOND: u64 = 1_000 * MS;
-const HOUR: u64 = 60 * 60 * SECOND;
-const DAY: u64 = 24 * HOUR;
+use flatcap_format::units::{TIME_UNITS, Unit, WRITTEN_SIZE_UNITS, in_exact_unit};
 
 /// The quantity that a number counts. The quantity determines how the number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,16 +96,6 @@ pub enum UnitError {
     TooPrecise,
 }
 
-/// The name of a unit, and the number of smallest units in it.
-type Unit = (&'static str, u64);
-
-/// Units in which durations are printed, in nanoseconds, smallest first.
-const DURATION_UNITS: [Unit; 7] =
-    [("ns", 1), ("us", US), ("ms", MS), ("s", SECOND), ("m", 60 * SECOND), ("h", HOUR), ("d", DAY)];
-
-/// Units of size in bytes, smallest first.
-const SIZE_UNITS: [Unit; 5] = [("B", 1), ("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("TiB", TIB)];
-
 impl Quantity {
     /// Parses a text with a unit.
     ///
@@ -135,8 +116,8 @@ impl Quantity {
             (Self::BasisPoints, "") => Err(UnitError::NoUnit { example: format!("{number}%") }),
             (_, "") => Err(UnitError::NoUnit { example: format!("{number}MiB") }),
             (Self::BasisPoints, "%") => scaled(number, 100, "hundredths of a percent"),
-            (Self::Bytes, unit) => match SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
-                Some((_, scale)) => scaled(number, *scale, "bytes"),
+            (Self::Bytes, unit) => match WRITTEN_SIZE_UNITS.iter().find(|known| known.name == unit) {
+                Some(known) => scaled(number, known.scale, "bytes"),
                 None => Err(size_unit_error(number, unit)),
             },
             (_, unit) => Err(UnitError::UnknownUnit { unit: unit.to_owned() }),
@@ -192,12 +173,14 @@ fn parse_duration(text: &str) -> Result<u64, UnitError> {
 /// Formats a duration in the largest unit that needs no fraction. For example, 1.5 s is `1500ms`.
 pub fn format_duration(duration: Duration) -> String {
     // No setting and no recording is longer than 584 years.
-    formatted(&DURATION_UNITS, u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), "s")
+    let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    // The table has the minute of conditions, `min`. Settings use `m`.
+    formatted(&TIME_UNITS, nanoseconds, "s").replace("min", "m")
 }
 
 /// Formats a size in the largest unit that needs no fraction. For example, 1.5 GiB is `1536MiB`.
 pub fn format_size(bytes: u64) -> String {
-    formatted(&SIZE_UNITS, bytes, "B")
+    formatted(WRITTEN_SIZE_UNITS, bytes, "B")
 }
 
 /// Parses an argument that is a duration longer than zero.
@@ -273,23 +256,18 @@ fn scaled(number: &str, scale: u64, smallest: &'static str) -> Result<u64, UnitE
 /// Returns the error for an unknown size unit.
 fn size_unit_error(number: &str, unit: &str) -> UnitError {
     let lower = unit.to_ascii_lowercase();
-    let meant = match lower.as_str() {
-        "k" | "kb" | "kib" => "KiB",
-        "m" | "mb" | "mib" => "MiB",
-        "g" | "gb" | "gib" => "GiB",
-        "t" | "tb" | "tib" => "TiB",
-        _ => return UnitError::UnknownUnit { unit: unit.to_owned() },
-    };
-    UnitError::AmbiguousUnit { unit: unit.to_owned(), example: format!("{number}{meant}") }
+    let prefix = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
+    let has_prefix = |known: &&Unit| known.name.to_ascii_lowercase().strip_suffix("ib") == Some(prefix);
+    let (unit, meant) = (unit.to_owned(), WRITTEN_SIZE_UNITS.iter().find(has_prefix));
+    match meant {
+        Some(meant) => UnitError::AmbiguousUnit { unit, example: format!("{number}{}", meant.name) },
+        None => UnitError::UnknownUnit { unit },
+    }
 }
 
-fn formatted(units: &[Unit], value: u64, zero_unit: &str) -> String {
-    let exact = units.iter().rev().find(|unit| value.is_multiple_of(unit.1));
+fn formatted(units: &'static [Unit], value: u64, zero_unit: &str) -> String {
     // 0 is a multiple of every unit, so without this case the largest unit would be printed.
-    match exact {
-        Some((name, scale)) if value > 0 => format!("{}{name}", value / scale),
-        _ => format!("0{zero_unit}"),
-    }
+    if value == 0 { format!("0{zero_unit}") } else { in_exact_unit(units, value) }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use flatcap_format::schema::{CompiledSchema, has_rate, nearest_name};
+use flatcap_format::units::{SECOND_UNITS, in_exact_unit};
 use flatcap_query::language::{
     Binder, Dimension, ExitTests, FieldOperand, RuleTest, SampleCondition, Scale, Transform, ValueTest,
 };
@@ -111,7 +112,7 @@ impl<'s> RuleCompiler<'s> {
                     return Err(mismatch(format!(
                         "the window of {transform} is shorter than the period of {}; write at least {}",
                         self.sources.get(located.source).map_or("", |source| source.name),
-                        flatcap_duration(period_ns),
+                        in_exact_unit(SECOND_UNITS, period_ns),
                     )));
                 }
                 // A source without a period may have any number of samples in a window. The number
@@ -124,7 +125,7 @@ impl<'s> RuleCompiler<'s> {
                 if transform.holds_samples() && samples > limit {
                     return Err(mismatch(format!(
                         "the window of {transform} has {samples} samples, more than {limit}; write at most {}",
-                        flatcap_duration(period_ns.saturating_mul(limit)),
+                        in_exact_unit(SECOND_UNITS, period_ns.saturating_mul(limit)),
                     )));
                 }
                 samples = if period_ns == 0 { limit } else { samples * 2 + SPARE_SAMPLES };
@@ -274,14 +275,4 @@ impl Binder for RuleBinder<'_, '_> {
             }
         }
     }
-}
-
-/// Returns a duration in the notation of conditions.
-fn flatcap_duration(ns: u64) -> String {
-    for (unit, factor) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
-        if ns.is_multiple_of(factor) {
-            return format!("{}{unit}", ns / factor);
-        }
-    }
-    format!("{ns}ns")
 }

@@ -35,7 +35,9 @@ pub use numeric_fields::{NumericField, NumericKind};
 pub use payload_verifier::PayloadVerifier;
 pub use plain_name::{PLAIN_NAME_RULE, is_plain_field_name, is_plain_source_name};
 pub use plain_tables::PlainTables;
-pub use printed_text::{latency, percent, shell_word, shortened, shortened_element, significant, wrapped};
+pub use printed_text::{
+    latency, percent, shell_word, shortened, shortened_element, significant, significant_size, wrapped,
+};
 pub use scalar_reader::ScalarReader;
 pub use struct_lists::{StructField, StructList};
 #[cfg(any(test, feature = "testing"))]

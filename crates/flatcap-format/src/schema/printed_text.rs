@@ -1,5 +1,7 @@
 //! Formats numbers, names and commands for people.
 
+use crate::units::{SECOND_UNITS, SIZE_UNITS, in_fitting_unit};
+
 /// Returns a string as one word of a shell, quoted if necessary.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,+%@".contains(&byte);
@@ -72,16 +74,12 @@ fn shown_width(text: &str) -> usize {
 
 /// Formats nanoseconds with three digits and a unit, for example `1.23us`, `45.6ms` or `7.89s`.
 pub fn latency(ns: u64) -> String {
+    let unit = SECOND_UNITS.iter().skip(1).rev().find(|unit| ns >= unit.in_smallest());
+    let Some(unit) = unit else { return format!("{ns}ns") };
     #[allow(clippy::cast_precision_loss, reason = "three digits for people")]
-    let value = ns as f64;
-    let (value, unit) = match ns {
-        0..1_000 => return format!("{ns}ns"),
-        1_000..1_000_000 => (value / 1e3, "us"),
-        1_000_000..1_000_000_000 => (value / 1e6, "ms"),
-        _ => (value / 1e9, "s"),
-    };
+    let value = ns as f64 / unit.in_smallest() as f64;
     let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
-    format!("{value:.decimals$}{unit}")
+    format!("{value:.decimals$}{}", unit.name)
 }
 
 /// Formats a share as a percentage, for example `1.2%`. The result is `0.0%` if `whole` is 0.
@@ -104,6 +102,13 @@ pub fn significant(value: f64) -> String {
     let exponent: i32 = rounded.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
     let decimals = usize::try_from((2 - exponent).clamp(0, DECIMALS_MAX)).unwrap_or(0);
     format!("{value:.decimals$}")
+}
+
+/// Formats bytes with three significant digits and a binary unit, for example `1.50 GiB`.
+pub fn significant_size(bytes: f64) -> String {
+    // A number that would be printed as 1024 gets the next larger unit.
+    let (value, unit) = in_fitting_unit(&SIZE_UNITS, bytes, 1023.5 / 1024.0);
+    format!("{} {unit}", significant(value))
 }
 
 #[cfg(test)]

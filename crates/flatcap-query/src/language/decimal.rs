@@ -3,8 +3,7 @@
 use std::cmp::Ordering;
 
 use flatcap_format::schema::FieldValue;
-
-use super::units::Unit;
+use flatcap_format::units::Unit;
 
 /// Maximum absolute value of the exponent of 10. Beyond the maximum, each number is 0 or infinite
 /// as a 64-bit float.

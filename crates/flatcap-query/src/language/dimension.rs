@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 
-use super::units::{SHARE, Unit};
+use flatcap_format::units::{SECOND_UNITS, SHARE, Unit, WRITTEN_SIZE_UNITS, fitting_unit};
 
 /// The dimension of a value. A dimension is a base unit (bytes, seconds, counts, or another unit of
 /// a schema), divided by a power of seconds. The dimension of a share, such as 20 %, is seconds per
@@ -165,27 +165,18 @@ impl Display for Dimension {
     }
 }
 
-/// Prefixes of times and bytes, the largest prefix first.
-const SHOWN_TIMES: [(f64, &str); 4] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
-const SHOWN_BYTES: [(f64, &str); 5] = [
-    (1_099_511_627_776.0, "TiB"),
-    (1_073_741_824.0, "GiB"),
-    (1_048_576.0, "MiB"),
-    (1024.0, "KiB"),
-    (1.0, "B"),
-];
-
 impl Display for UnitValue {
     /// Writes three significant digits, and a unit that suits the size of the value.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (base, rate) = self.unit.strip_suffix("/s").map_or((&*self.unit, ""), |base| (base, "/s"));
-        let scales: &[(f64, &str)] = match base {
-            "s" => &SHOWN_TIMES,
-            "B" => &SHOWN_BYTES,
+        let units = match base {
+            "s" => SECOND_UNITS,
+            "B" => WRITTEN_SIZE_UNITS,
             _ => &[],
         };
-        let scale = scales.iter().find(|(factor, _)| self.value.abs() >= *factor);
-        let (factor, unit) = scale.or(scales.last()).copied().unwrap_or((1.0, base));
+        // `in_fitting_unit` multiplies, so its last digit may differ from that of this division.
+        let unit = fitting_unit(units, self.value, 1.0);
+        let (factor, unit) = unit.map_or((1.0, base), |unit| (unit.factor(), unit.name));
         let value = self.value / factor;
         let decimals = if value.fract() == 0.0 {
             0

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use flatcap_format::schema::ColumnType;
+use flatcap_format::units::Unit;
 
 use super::check::{Check, Comparison, ElementsCheck, NumberTest, Term, TestKind, ValueTest};
 use super::condition::{
@@ -14,7 +15,6 @@ use super::condition::{
 use super::dimension::Dimension;
 use super::logic::Logic;
 use super::transform::Transform;
-use super::units::Unit;
 use crate::error::ConditionError;
 use crate::names::located_field::LocatedField;
 

@@ -1,13 +1,13 @@
 //! Reads the tokens of a condition: names, numbers with units, durations, strings and expressions.
 
 use flatcap_format::duration::parse_duration;
+use flatcap_format::units::Unit;
 use regex::Regex;
 
 use super::condition::NumberTerm;
 use super::decimal::Decimal;
 use super::dimension::Dimension;
 use super::limits;
-use super::units::Unit;
 use crate::error::ConditionError;
 use crate::names::path::whole_match;
 use crate::names::path_text::read_quoted_value;

@@ -1,18 +1,20 @@
 //! Formats numbers in few characters.
 
+use flatcap_format::units::{SECOND_UNITS, in_fitting_unit};
+
 /// Formats a value in a unit in at most eight characters: `98.1%`, `412M`, `1.50G/s`, `12.3ms`.
 pub(super) fn compact(value: f64, unit: &str) -> String {
     match unit {
         "%" => format!("{}%", short(value)),
         "B" => scaled(value, 1024.0, &["", "K", "M", "G", "T", "P", "E"]),
         "B/s" => format!("{}/s", scaled(value, 1024.0, &["", "K", "M", "G", "T", "P", "E"])),
-        "s" => match value.abs() {
-            0.0 => "0s".to_owned(),
-            1.0.. => format!("{}s", scaled(value, 1000.0, &["", "k", "M", "G", "T"])),
-            1e-3.. => format!("{}ms", short(value * 1e3)),
-            1e-6.. => format!("{}us", short(value * 1e6)),
-            _ => format!("{}ns", short(value * 1e9)),
-        },
+        "s" if value == 0.0 || value.abs() >= 1.0 => {
+            format!("{}s", scaled(value, 1000.0, &["", "k", "M", "G", "T"]))
+        }
+        "s" => {
+            let (value, unit) = in_fitting_unit(SECOND_UNITS, value, 1.0);
+            short(value) + unit
+        }
         "" => scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"]),
         "/s" => format!("{}/s", scaled(value, 1000.0, &["", "k", "M", "G", "T", "P", "E"])),
         _ => {
