@@ -101,9 +101,6 @@ enum Verb {
     Replay(replay::Args),
     Recover(recover::Args),
     Compress(compress::Args),
-    /// The name that `compress` had in development versions.
-    #[command(hide = true)]
-    Seal(AnyArgs),
     Import(import::Args),
     Export(export::Args),
     Flame(flame::Args),
@@ -132,7 +129,8 @@ enum Verb {
     Manual(AnyArgs),
 }
 
-/// The arguments of a verb that was renamed, or that this build lacks. Any arguments are accepted.
+/// The arguments of a verb that this build lacks. Any arguments are accepted.
+#[cfg(not(feature = "manual"))]
 #[derive(Debug, clap::Args)]
 struct AnyArgs {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -222,7 +220,6 @@ fn run_with_log(
         Verb::Replay(args) => replay::run(&args, out),
         Verb::Recover(args) => recover::run(&args, out),
         Verb::Compress(args) => compress::run(&args, out),
-        Verb::Seal(_) => Err(CliError::Usage("the verb seal was renamed; run flatcap compress".to_owned())),
         Verb::Import(args) => import::run(&args),
         Verb::Export(args) => export::run(&args, out),
         Verb::Flame(args) => flame::run(&args),

@@ -65,7 +65,7 @@ pub(super) fn pages(date: Date) -> Vec<ManPage> {
 /// Adds a page for `command` and, recursively, a page for each of its verbs.
 fn add(pages: &mut Vec<ManPage>, command: &Command, date: Date) {
     // The `help` verb that clap adds is left out, because it duplicates --help.
-    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    let verbs = command.get_subcommands().filter(|verb| verb.get_name() != "help");
     verbs.for_each(|verb| add(pages, verb, date));
     pages.push(page(command, date));
 }

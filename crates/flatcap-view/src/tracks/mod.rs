@@ -8,19 +8,19 @@
 //!
 //! If the activity of a CPU is unknown, this module never shows the CPU as idle.
 
-mod pixel_grid;
 mod pixel_tracks;
 mod sched_reader;
 mod slice_tracks;
 mod stretches;
 #[cfg(test)]
 mod tests;
+mod track_grid;
 mod wall_interval;
 
-pub(super) use pixel_grid::PixelGrid;
 pub(super) use pixel_tracks::{PixelTracks, TrackCell, WaitCell};
 pub(super) use sched_reader::{SchedReader, SchedSource};
 #[cfg(test)]
 pub(super) use slice_tracks::Waited;
 pub(super) use slice_tracks::{SliceTracks, TrackSlice};
 pub(super) use stretches::{Stretch, StretchKind};
+pub(super) use track_grid::TrackGrid;

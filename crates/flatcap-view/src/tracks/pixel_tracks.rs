@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use flatcap_tasks::{Task, TaskState, ThreadInfo};
 
-use super::pixel_grid::PixelGrid;
 use super::stretches::{Stretch, Stretches};
+use super::track_grid::TrackGrid;
 use super::wall_interval::{TrackObserver, WallInterval};
 
 /// Returns how many nanoseconds of a range are in a pixel.
@@ -46,7 +46,7 @@ pub(crate) struct WaitCell {
 #[derive(Debug, Clone)]
 // Because intervals are folded, memory depends only on the number of pixels.
 pub(crate) struct PixelTracks {
-    grid: PixelGrid,
+    grid: TrackGrid,
     /// The process whose run time is counted separately.
     process: Option<u32>,
     tracks: BTreeMap<u16, CpuTrack>,
@@ -67,7 +67,7 @@ struct CpuTrack {
 }
 
 impl PixelTracks {
-    pub(crate) fn new(grid: PixelGrid, process: Option<u32>) -> Self {
+    pub(crate) fn new(grid: TrackGrid, process: Option<u32>) -> Self {
         Self {
             grid,
             process,
@@ -78,7 +78,7 @@ impl PixelTracks {
         }
     }
 
-    pub(crate) fn grid(&self) -> PixelGrid {
+    pub(crate) fn grid(&self) -> TrackGrid {
         self.grid
     }
 
@@ -152,7 +152,7 @@ impl TrackObserver for PixelTracks {
 }
 
 impl CpuTrack {
-    fn add(&mut self, grid: PixelGrid, process: Option<u32>, slice: &WallInterval) {
+    fn add(&mut self, grid: TrackGrid, process: Option<u32>, slice: &WallInterval) {
         let Some(range) = grid.range(slice.begin_ns, slice.end_ns) else { return };
         if self.cells.len() <= *range.pixels.end() {
             self.cells.resize(range.pixels.end() + 1, TrackCell::default());

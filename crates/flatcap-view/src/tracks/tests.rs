@@ -6,7 +6,7 @@ use flatcap_tasks::testing::SchedPayload;
 use flatcap_tasks::{IntervalEnd, ThreadInfo};
 use proptest::prelude::*;
 
-use super::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, StretchKind, TrackCell};
+use super::{PixelTracks, SchedReader, SchedSource, SliceTracks, StretchKind, TrackCell, TrackGrid};
 use crate::test_recording::{START_MONO_NS, SchedSample, wall_of, write_sched};
 use crate::test_schedule::{PlannedSlice, Schedule, samples, thread};
 
@@ -29,7 +29,7 @@ impl Recorded {
     }
 
     /// Returns the tracks of a grid, and the reader that filled them one sample at a time.
-    fn pixels(&self, grid: PixelGrid, process: Option<u32>) -> (PixelTracks, SchedReader) {
+    fn pixels(&self, grid: TrackGrid, process: Option<u32>) -> (PixelTracks, SchedReader) {
         let mut reader = self.reader(grid.begin_ns(0), grid.begin_ns(grid.count));
         let mut tracks = PixelTracks::new(grid, process);
         loop {
@@ -116,7 +116,7 @@ proptest! {
         let length_ns = wall_of(schedule.end_ns()) - wall_of(START_MONO_NS);
         let first = wall_of(START_MONO_NS).div_euclid(pixel_ns) - offset.abs();
         let count = usize::try_from((length_ns / pixel_ns + 8).min(3000)).unwrap();
-        let grid = PixelGrid { pixel_ns, first, count };
+        let grid = TrackGrid { pixel_ns, first, count };
         let (tracks, reader) = recorded.pixels(grid, Some(1000));
         prop_assert_eq!(reader.unreadable(), 0);
         prop_assert_eq!(tracks.stretches(i64::MIN, i64::MAX), vec![]);
@@ -196,7 +196,7 @@ fn gaps_are_no_data() {
     samples.drain(5..8);
     let recorded = Recorded::new(&samples);
     let (lost_from, lost_to) = (wall_of(START_MONO_NS + 50_000), wall_of(START_MONO_NS + 80_000));
-    let grid = PixelGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
+    let grid = TrackGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
     let (tracks, _) = recorded.pixels(grid, None);
     let stretches = tracks.stretches(i64::MIN, i64::MAX);
     let found: Vec<_> = stretches.iter().map(|one| (one.kind, one.begin_ns, one.end_ns)).collect();
@@ -230,7 +230,7 @@ fn dropped_records_and_stops_are_stretches() {
         }
     }
     let recorded = Recorded::new(&samples(&payloads));
-    let grid = PixelGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
+    let grid = TrackGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
     let (tracks, _) = recorded.pixels(grid, None);
     let at = |us: u64| wall_of(START_MONO_NS + us * 1000);
     let stretches = tracks.stretches(i64::MIN, i64::MAX);
@@ -258,7 +258,7 @@ fn slices_know_what_their_threads_waited_for() {
     let waited = slice.waited;
     assert_eq!((waited.slept_ns, waited.ready_ns, waited.waker), (Some(3400), Some(600), Some(waker)));
     assert_eq!((slice.thread, slice.end), (worker, IntervalEnd::Preempted));
-    let grid = PixelGrid { pixel_ns: 8192, first: from_ns / 8192, count: 3 };
+    let grid = TrackGrid { pixel_ns: 8192, first: from_ns / 8192, count: 3 };
     let (tracks, reader) = recorded.pixels(grid, None);
     assert!(reader.has_wakeups());
     let waited: u64 = tracks.waiting(&(0..3)).iter().map(|cell| cell.waited_ns).sum();
@@ -273,7 +273,7 @@ fn damaged_payloads_are_counted() {
     samples[4].2 = vec![0xff; 64];
     samples[9].2.truncate(8);
     let recorded = Recorded::new(&samples);
-    let grid = PixelGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
+    let grid = TrackGrid { pixel_ns: 1024, first: wall_of(START_MONO_NS) / 1024, count: 300 };
     let (tracks, reader) = recorded.pixels(grid, None);
     assert_eq!(reader.unreadable(), 2);
     assert_eq!(reader.reached_ns(), Some(wall_of(START_MONO_NS + 200_000)));

@@ -7,7 +7,7 @@ use flatcap_os::clock::monotonic_ns;
 use super::api_request::{TasksRequest, WallRange};
 use super::tasks_answer::{CELLS_MAX, SLICES_MAX, THREADS_MAX, TasksAnswer, TracksAnswer};
 use crate::ViewError;
-use crate::tracks::{PixelGrid, PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell};
+use crate::tracks::{PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell, TrackGrid};
 
 /// Maximum number of open timelines. A timeline takes about 4 MB.
 // Enough for the zooms of one page.
@@ -88,7 +88,7 @@ impl TasksReader {
         &mut self,
         source: &SchedSource,
         is_growing: bool,
-        grid: PixelGrid,
+        grid: TrackGrid,
         request: &TasksRequest,
     ) -> Result<OpenTimeline, ViewError> {
         let WallRange { from_ns, to_ns } = request.wall_ns;
@@ -109,7 +109,7 @@ impl TasksReader {
 }
 
 /// Returns the grid of a timeline that covers a range.
-fn grid(wall_ns: WallRange, pixels: u32) -> PixelGrid {
+fn grid(wall_ns: WallRange, pixels: u32) -> TrackGrid {
     let shortest_ns = wall_ns.length_ns().div_ceil(pixels.into()).max(1);
     let pixel_ns =
         i64::try_from(shortest_ns.checked_next_power_of_two().unwrap_or(u64::MAX)).unwrap_or(1 << 62);
@@ -117,7 +117,7 @@ fn grid(wall_ns: WallRange, pixels: u32) -> PixelGrid {
     let first = wall_ns.from_ns.div_euclid(pixel_ns).div_euclid(aligned) * aligned;
     // One more pixel is needed, because the range need not start at a pixel boundary.
     let count = i64::from(pixels) + aligned + 1;
-    PixelGrid { pixel_ns, first, count: usize::try_from(count).unwrap_or(0) }
+    TrackGrid { pixel_ns, first, count: usize::try_from(count).unwrap_or(0) }
 }
 
 /// Returns the answer with the pixels of a range.

@@ -1,10 +1,10 @@
-//! A grid that divides time into equal pixels.
+//! The pixels of the timeline of threads. Divides time intervals among the pixels.
 
 use std::ops::RangeInclusive;
 
 /// Pixels of equal length that start at multiples of that length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PixelGrid {
+pub(crate) struct TrackGrid {
     /// Length of a pixel in nanoseconds, at least 1.
     pub(crate) pixel_ns: i64,
     /// Index of the first pixel: its start time divided by the length of a pixel.
@@ -24,7 +24,7 @@ pub(super) struct GridRange {
     end_ns: i64,
 }
 
-impl PixelGrid {
+impl TrackGrid {
     /// Returns the start of a pixel, in wall nanoseconds.
     pub(crate) fn begin_ns(&self, index: usize) -> i64 {
         let index = i64::try_from(index).unwrap_or(i64::MAX);
@@ -68,7 +68,7 @@ mod tests {
     // a range without length is in one pixel.
     #[test]
     fn parts_add_up() {
-        let grid = PixelGrid { pixel_ns: 8, first: -2, count: 5 };
+        let grid = TrackGrid { pixel_ns: 8, first: -2, count: 5 };
         assert_eq!((grid.begin_ns(0), grid.begin_ns(5)), (-16, 24));
         for begin_ns in -20..30_i64 {
             for end_ns in begin_ns..32 {
