@@ -174,7 +174,7 @@ impl Display for UnitValue {
             "B" => WRITTEN_SIZE_UNITS,
             _ => &[],
         };
-        // `in_fitting_unit` multiplies, so its last digit may differ from that of this division.
+        // The product of `in_fitting_unit` and this quotient may differ in the last digit.
         let unit = fitting_unit(units, self.value, 1.0);
         let (factor, unit) = unit.map_or((1.0, base), |unit| (unit.factor(), unit.name));
         let value = self.value / factor;
