@@ -1,7 +1,8 @@
 //! A flight recorder for Linux hosts.
 //!
 //! `cli` is the program with its verbs, their arguments and output. `daemon` assembles a run from
-//! the crates below, `config` configures the run, and `export` writes frame streams.
+//! the crates of the workspace, `config` defines its configuration, and `export` writes frame
+//! streams.
 //!
 //! ```text
 //! tick -> flatcap_sampling -> flatcap_slab ==queue==> flatcap_recorder -> flatcap_format -> files

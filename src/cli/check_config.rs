@@ -13,7 +13,7 @@ use super::recordings::SERVICE_STATE;
 use crate::config::{LoadedConfig, format_size};
 use crate::daemon::{MemoryBudget, data_dir, run_dir, state_directory_only};
 
-/// The unit's `ConfigurationDirectory=`, which is used if the program is called outside the unit.
+/// The unit's `ConfigurationDirectory=`, which is used if the program is started outside the unit.
 const SERVICE_CONFIGURATION: &str = "/etc/flatcap";
 
 /// Check a configuration and print it in full, or print all its errors.
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 }
 
 /// Returns a hint if this is the configuration of the service and the service needs a drop-in for
-/// it.
+/// its data directory.
 fn state_directory_hint(layered: &LoadedConfig) -> Option<String> {
     let of_service = |variable, otherwise: &str| {
         environment::directory(variable).unwrap_or_else(|| PathBuf::from(otherwise))

@@ -119,7 +119,7 @@ struct RuleReplay {
     events: Vec<TriggerEvent>,
 }
 
-/// The rule, compiled for one of the sources that share a name, as in the recorder.
+/// The rule, compiled for one of several sources with the same name, as in the recorder.
 struct SourceEngine {
     /// The id and the name of the pushed source. If another source has the same name, the name
     /// contains the id. `None` if the rule uses no pushed source, or several.
@@ -177,8 +177,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     if replay.samples == 0 {
         return Err(args.selection.no_samples(zone)?);
     }
-    // The engines of different sources advance at different times, so the firings are not in the
-    // order of time.
+    // The engines of different sources advance at different times, so the firings are not yet
+    // sorted by time.
     replay.found.sort_by_key(|firing| firing.fired_wall_ns);
     if args.json {
         print_json(&replay.found, out)?;

@@ -35,9 +35,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Adds the names of all sources to the values of --source. Only shells get these names. The parser
-/// itself does not get them, because recordings may have other sources, and because `record`
-/// accepts a period after a name.
+/// Adds the names of all sources to the values of --source. Only the completions of the shells
+/// contain these names. The argument parser does not get them, because recordings may have other
+/// sources, and because `record` accepts a period after a name.
 fn with_source_names(program: Command) -> Command {
     let names = || CATALOG.iter().filter(|spec| !spec.has_instances()).map(|spec| spec.name);
     VERBS_WITH_SOURCES.into_iter().fold(program, |program, verb| {

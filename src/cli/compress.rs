@@ -151,8 +151,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     })
 }
 
-/// Groups the arguments by directory and keeps their order. Each directory occurs only once in the
-/// list.
+/// Groups the arguments by directory, in the order of the arguments. Each directory occurs only
+/// once in the list.
 fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliError> {
     let mut folders: Vec<TargetDirectory> = Vec::new();
     for path in paths {
@@ -164,8 +164,8 @@ fn target_directories(paths: &[PathBuf]) -> Result<Vec<TargetDirectory>, CliErro
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             (parent.unwrap_or(Path::new(".")).to_owned(), Some(sealed_name(path)?))
         };
-        // Different spellings of a directory count as the same directory, because each directory
-        // can be locked only one time.
+        // Different spellings of a directory are treated as one directory, because a directory can
+        // be locked only one time.
         let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let known = folders.iter_mut().find(|known| canonical(&known.path) == canonical(&folder));
         match (known, name) {

@@ -1,6 +1,6 @@
-//! Hands a verb to the program `flatcap-convert`, which has the libraries of other formats.
+//! Passes a verb to the program `flatcap-convert`, which contains the libraries for other formats.
 //!
-//! These libraries are larger than all of flatcap, so a build of the recorder does not contain
+//! These libraries are larger than the rest of flatcap, so a build of the recorder does not contain
 //! them. The program replaces this process, so that signals and the exit status need no forwarding.
 
 use std::ffi::OsString;
@@ -13,11 +13,11 @@ use super::ExitStatus;
 use super::error::CliError;
 
 /// Replaces this process by the program with this verb and these arguments. This function returns
-/// only if that fails.
+/// only if the replacement fails.
 pub(super) fn run(verb: &str, arguments: &[OsString]) -> Result<ExitStatus, CliError> {
     let program = convert_program::path().map_err(|error| CliError::ConvertProgram(error.to_string()))?;
     let mut command = Command::new(&program);
-    // The first name is the one in the help and in the errors of arguments.
+    // Argument 0 is the program name that the help and the argument errors show.
     command.arg0("flatcap").arg(convert_program::caller_argument()).arg(verb).args(arguments);
     let error = command.exec();
     Err(CliError::ConvertProgram(convert_program::cannot_run(&program, &error)))

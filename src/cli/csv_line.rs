@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that a line equals the line that the CSV library writes, whatever the strings.
+        // Proves that a line equals the line that the CSV library writes, for all strings.
         #[test]
         fn a_line_is_the_librarys(
             texts in prop::collection::vec("[a-c,\"\r\n \u{e9}]{0,8}|[a\"]{250,600}", 1..5),

@@ -10,8 +10,8 @@ use super::rows::row_request::{Follow, RowArgs, RowOutput, RowRequest};
 use super::selection::{RecordingSelection, known_sources};
 use super::{ExitStatus, human, rows};
 
-/// How long `--follow` continues after --until, for samples that are written late. By default a
-/// sample is in the file after 15 ms, and a read of a blocking source may take a second.
+/// Time for which `--follow` continues after --until, for samples that are written late. By default
+/// a sample is in the file after 15 ms, and a read of a blocking source may take a second.
 const LATE_SAMPLES_NS: i64 = 2_000_000_000;
 
 /// Print samples as rows, decoded with the schema in the file.
@@ -54,8 +54,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let are_fields_asked = args.rows.are_given()
         || (args.format != RowOutput::Table && filter.sources.iter().any(is_computed))
         || (args.format == RowOutput::Csv && filter.sources.len() > 1);
-    // If no segment can be read, there are no sources. The samples are then read, so that the
-    // reader reports why. Payloads without a schema have only one field.
+    // If no segment can be read, there are no sources. In this case, the samples are read anyway,
+    // so that the reader reports the reason. Payloads without a schema have only one field.
     let have_no_schema = recording.sources().iter().all(|source| !source.has_schema());
     let request = || RowRequest {
         selection: &args.selection,
@@ -96,7 +96,8 @@ fn whole_samples(
     request: &RowRequest<'_>,
     out: &mut dyn Write,
 ) -> Result<ExitStatus, CliError> {
-    // JSON lines need no columns, so the sources are not read if the output is JSON lines.
+    // The list of sources is needed only for columns. JSON lines have no columns, so the sources
+    // are not read for them.
     let has_one_source = request.output == RowOutput::Jsonl
         || has_one_source(request.selection, request.filter.sources.len())?;
     if request.output == RowOutput::Csv {
@@ -135,8 +136,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that a following dump ends after --until, given by the clock or relative to the start
-    // of the recording. Also proves that without --until only a signal ends it.
+    // Proves that a dump with `--follow` ends after --until, which is an absolute time or a time
+    // relative to the start of the recording. Also proves that without --until only a signal ends
+    // it.
     #[test]
     fn following_ends_after_the_wanted_time() {
         let start = RecordingStart { run_id: 1, boot_id: None, mono_ns: 5, wall_ns: 1_000 };

@@ -25,7 +25,7 @@ pub enum CliError {
     /// The configuration is invalid.
     #[error("{0}")]
     Config(#[from] ConfigErrors),
-    /// Both the configuration and the last good one that should replace it are unusable.
+    /// The configuration is unusable, and so is the last good configuration that should replace it.
     #[error("{errors}\nthere is no last good configuration to record with instead: {unusable}")]
     NoLastGood {
         /// The errors of the configuration.
@@ -52,7 +52,7 @@ pub enum CliError {
     #[cfg(feature = "view")]
     #[error(transparent)]
     View(#[from] ViewError),
-    /// The file with a page's token cannot be used.
+    /// The file with the access token of a page cannot be used.
     #[cfg(feature = "view")]
     #[error("--token-file {}: {reason}", path.display())]
     TokenFile {
@@ -70,16 +70,16 @@ pub enum CliError {
     /// There are no segments in the paths.
     #[error("no segments in {0}")]
     NoSegments(String),
-    /// The search found nothing that matches.
+    /// The search found no match.
     #[error("{0}")]
     NoMatch(String),
-    /// The fields of a query are wrong.
+    /// The fields in a query are invalid.
     #[error("{option}: {0}{hint}", option = option_of(.0), hint = fields_hint(.0))]
     Query(QueryError),
     /// There are no samples in the selected time.
     #[error("{0}")]
     NoSamples(String),
-    /// A recorder uses the directory, so its segments must not be changed now.
+    /// A recorder uses the directory, so no other program may change its segments now.
     #[error(
         "{} is in use by a recorder, which compresses its sealed segments itself ([compress] in its configuration); \
          stop it, or copy the segments elsewhere",
@@ -92,7 +92,7 @@ pub enum CliError {
     /// A manual page cannot be written.
     #[error("cannot write {}: {error}; name a writable directory", path.display())]
     Manual {
-        /// The directory or the page.
+        /// The path of the directory or the page.
         path: PathBuf,
         /// The error of the kernel.
         #[source]
@@ -101,7 +101,7 @@ pub enum CliError {
     /// The snapshots of a data directory cannot be read or changed.
     #[error("cannot read or change the snapshots in {}: {error}; check its permissions", path.display())]
     Snapshots {
-        /// The directory of the snapshots.
+        /// The path of the directory that contains the snapshots.
         path: PathBuf,
         /// The error of the kernel.
         #[source]
@@ -122,7 +122,7 @@ pub enum CliError {
     /// The program `flatcap-convert` cannot be started. The text has the reason and the remedy.
     #[error("{0}")]
     ConvertProgram(String),
-    /// The destination of a replay failed.
+    /// Sending to the destination of a replay failed.
     #[error("cannot send to {to}: {error}; check the address and that a receiver is listening")]
     Send {
         /// The destination.
@@ -142,13 +142,12 @@ impl From<QueryError> for CliError {
     }
 }
 
-/// Returns the option whose value is wrong.
+/// Returns the name of the option whose value caused the error.
 fn option_of(error: &QueryError) -> &'static str {
     if matches!(error, QueryError::Condition(_)) { "--where" } else { "--fields" }
 }
 
-/// Returns advice for a field that does not exist and whose name is not similar to any existing
-/// field.
+/// Returns advice for a field name that does not exist and is not similar to any existing name.
 fn fields_hint(error: &QueryError) -> &'static str {
     match error {
         QueryError::NoField { nearest, .. } if nearest.is_empty() => "; flatcap fields shows all",

@@ -156,8 +156,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if found.has_findings { ExitStatus::DataLoss } else { outcome })
 }
 
-/// Returns the error for a time without samples. The message states the time that the recording
-/// spans.
+/// Returns the error for a time without samples. The message states the time range of the
+/// recording.
 fn no_samples(choice: &RecordingChoice, wanted: &str, zone: TimeZone) -> Result<CliError, CliError> {
     let span = recorded_time(&choice.paths, choice.host.as_ref(), zone)?;
     Ok(CliError::NoSamples(format!("no samples {wanted}; {span}")))

@@ -139,7 +139,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let mut watch = |event: ExportEvent| {
         if let ExportEvent::Notice(what) = event {
             is_unreadable |= matches!(what, Notice::Unreadable(_));
-            // If standard error is closed, the problem is still reported by the exit status.
+            // If standard error is closed, the exit status still reports the problem.
             outcome = report_notice(&what).unwrap_or(ExitStatus::DataLoss);
         }
         !stop.is_set()
@@ -240,7 +240,7 @@ struct StoppableFile<'f> {
     buffer: Vec<u8>,
 }
 
-/// Maximum number of bytes that are collected before a write.
+/// Maximum number of bytes in the buffer before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 
 impl Write for StoppableFile<'_> {
@@ -297,8 +297,8 @@ impl Args {
     }
 }
 
-/// Returns the arguments for `flatcap-convert`. They are the arguments of this program, but times
-/// and names are resolved, so that both programs agree on them.
+/// Returns the arguments for `flatcap-convert`. They are the arguments of this program with
+/// resolved times and names, so that both programs use the same values.
 fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     let mut all: Vec<OsString> = Vec::new();
     // Name and value are joined by an equals sign, so that no value is mistaken for an option.
@@ -338,7 +338,7 @@ fn program_arguments(args: &Args, filter: &ReplayFilter) -> Vec<OsString> {
     ] {
         all.extend(is_given.then(|| name.into()));
     }
-    // Paths are not always valid strings, so they are appended as they are.
+    // A path is not always valid UTF-8, so its bytes are appended unchanged.
     let mut path_option = |name: &str, path: &Path| {
         let mut argument = OsString::from(name);
         argument.push(path);

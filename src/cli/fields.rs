@@ -13,7 +13,7 @@ use super::recordings::{default_recordings, no_segments};
 use super::terminal::Output;
 use super::{ExitStatus, human};
 
-/// The word for a kind that the schema does not declare.
+/// The word that is printed if the schema does not declare a kind.
 const UNKNOWN_KIND: &str = "unknown";
 /// Minimum width of the column with the meaning. If less space is left, the meaning is printed on a
 /// separate line.
@@ -84,8 +84,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns the paths and the source. A single argument is a path if the path exists or there is no
-/// default recording. Otherwise it is a source.
+/// Returns the paths and the source that the arguments name. A single argument is a path if the
+/// path exists or there is no default recording. Otherwise it is a source.
 fn places(places: &[String]) -> (Vec<PathBuf>, Option<&str>) {
     match places {
         [] => (default_recordings(), None),
@@ -192,14 +192,14 @@ fn short_type(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// Returns the first sentence of the comment, without its full stop.
+/// Returns the first sentence of a field's comment, without the full stop.
 fn first_sentence(field: &FieldInfo) -> &str {
     let end = field.meaning.find(". ").unwrap_or(field.meaning.len());
     field.meaning.get(..end).unwrap_or_default().trim_end_matches('.')
 }
 
-/// Returns a string that is not wider than `width`. If something is cut off, the string ends with
-/// dots.
+/// Returns a string that is not wider than `width`. If part of the string is cut off, the result
+/// ends with dots.
 fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

@@ -18,8 +18,8 @@ pub(super) fn find_host(hosts: &RecordedHosts, wanted: &str) -> Result<HostIdent
     })
 }
 
-/// Returns a line for each host, with its labels, and a line for each name that several machines
-/// have.
+/// Returns a line for each host with its labels. Also returns a line for each name that several
+/// machines share.
 pub(super) fn host_lines(hosts: &[RecordedHost]) -> Vec<String> {
     let mut lines: Vec<String> = hosts.iter().map(|host| format!("host: {}", described(host))).collect();
     let mut machines: BTreeMap<&str, usize> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub(super) fn host_lines(hosts: &[RecordedHost]) -> Vec<String> {
     lines
 }
 
-/// Returns the name and labels of a host for people, such as `db1 (role=db, site=fra)`.
+/// Returns the name and labels of a host in readable form, such as `db1 (role=db, site=fra)`.
 fn described(host: &RecordedHost) -> String {
     let labels: Vec<String> = host.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let labels = if labels.is_empty() { String::new() } else { format!(" ({})", labels.join(", ")) };

@@ -1,4 +1,4 @@
-//! `import`: hands its arguments to the program `flatcap-convert`, which has the importers.
+//! `import`: passes its arguments to the program `flatcap-convert`, which contains the importers.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use super::ExitStatus;
 use super::convert_program;
 use super::error::CliError;
 
-/// The verb's name, also in the program.
+/// The name of the verb, which is the same in `flatcap-convert`.
 pub(super) const VERB: &str = "import";
 
 /// Import recordings from other formats.
@@ -18,7 +18,8 @@ pub(super) struct Args {
     arguments: Vec<OsString>,
 }
 
-/// Turns `help import FORMAT` into `import FORMAT --help`, because the program has the help.
+/// Converts `help import FORMAT` to `import FORMAT --help`, because only `flatcap-convert` has the
+/// help text.
 pub(super) fn with_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_some_and(|verb| verb == "help")
         && arguments.get(2).is_some_and(|verb| verb == VERB)
@@ -33,8 +34,8 @@ pub(super) fn run(args: &Args) -> Result<ExitStatus, CliError> {
     convert_program::run(VERB, &args.arguments)
 }
 
-/// Replaces the verb's definition by the complete one of the importers, from which the manual pages
-/// and the completions are made.
+/// Replaces the verb's definition by the complete definition of the importers. The manual pages and
+/// the completions are made from it.
 #[cfg(feature = "manual")]
 pub(super) fn with_arguments(program: clap::Command) -> clap::Command {
     use clap::Args as _;
@@ -52,7 +53,7 @@ pub(super) fn with_arguments(program: clap::Command) -> clap::Command {
 mod tests {
     use super::*;
 
-    // Proves that only the help of the verb is changed, with or without a format.
+    // Proves that the conversion changes only the help of this verb, with or without a format.
     #[test]
     fn help_is_asked_from_the_program() {
         let changed = |words: &[&str]| {

@@ -31,8 +31,7 @@ use super::{ExitStatus, human, print_json};
 use crate::config;
 use flatcap_text::time_printer::TimePrinter;
 
-/// Columns that a narrow terminal does not show in the table of segments, the least important
-/// first.
+/// Columns that the table of segments omits on a narrow terminal, the least important first.
 const SPARE_SEGMENT_COLUMNS: [SpareColumns; 5] = [
     ("checksum", &[2]),
     ("last sample", &[8]),
@@ -250,8 +249,7 @@ fn add_segment(
     let recovered = reader.footer().is_some_and(|footer| footer.recovered);
     let is_sealed = reader.is_sealed();
     let footer = reader.footer().map(|footer| footer.totals.clone());
-    // Only footers that the recorder itself wrote have latencies, and these latencies cover all
-    // samples.
+    // Only a footer that the recorder wrote has latencies, and these latencies cover all samples.
     let is_recorders = !recovered
         && footer.iter().flatten().any(|totals: &FooterTotals| totals.lateness.buckets().next().is_some());
     let is_counted = footer.is_none();
@@ -405,7 +403,7 @@ fn pushed_lines(report: &InfoReport) -> Vec<String> {
     sender_lines(report.sources.iter().filter_map(|source| Some((sender(source)?, source.name.as_str()))))
 }
 
-/// Returns the line with the time that the segments span; `None` if there are no samples.
+/// Returns the line with the time range of the segments; `None` if there are no samples.
 fn span_line(report: &InfoReport, times: &mut TimePrinter) -> Option<String> {
     let first = report.segments.iter().filter_map(|segment| segment.first_wall_ns).min()?;
     let last = report.segments.iter().filter_map(|segment| segment.last_wall_ns).max()?;

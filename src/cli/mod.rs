@@ -1,7 +1,7 @@
 //! The command line, with one file per verb. Data goes to standard output, everything else to
 //! standard error.
 //!
-//! This module only calls the library, so another program could do the same.
+//! This module only calls the library, so another program could offer the same functions.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -167,7 +167,8 @@ pub fn main() -> ExitStatus {
     let log = Log::start();
     let mut out = io::BufWriter::with_capacity(256 << 10, io::stdout().lock());
     let result = run_with_log(std::env::args_os(), &mut out, Some(&log));
-    // If the verb failed, it has reported its error, which often is the same one.
+    // If the verb failed, it has already reported its error, which is often the same as the error
+    // of the flush.
     let result = match (result, out.flush()) {
         (Ok(_), Err(error)) if !is_closed_pipe(&error) => Err(CliError::Output(error)),
         (result, _) => result,
@@ -200,7 +201,7 @@ fn run_with_log(
         }
     };
     if !matches!(cli.verb, Verb::Record(_)) {
-        // Normal events are of interest only for the recorder, whose log is its history.
+        // Only the recorder logs normal events, because its log is also its history.
         log.inspect(|log| log.limit_to_warnings());
     }
     match cli.verb {
@@ -242,12 +243,11 @@ fn run_with_log(
     }
 }
 
-/// Other words that users may type for the options that select a time.
+/// Other words that users may type instead of the options that select a time.
 const OPTION_SYNONYMS: [(&str, &str); 5] =
     [("--from", "since"), ("--begin", "since"), ("--start", "since"), ("--to", "until"), ("--end", "until")];
 
-/// If the error is about another word for one of the verb's options, adds that option as a
-/// suggestion.
+/// If the error is about a synonym of one of the verb's options, adds that option as a suggestion.
 fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
     let option = OPTION_SYNONYMS.iter().find(|(synonym, _)| synonym == word).map(|(_, option)| *option);
@@ -266,7 +266,7 @@ fn with_option_hint(mut error: clap::Error, verb: Option<&OsString>) -> clap::Er
 fn conclude(result: Result<ExitStatus, CliError>, log: Option<&Log>) -> ExitStatus {
     match result {
         Ok(status) => status,
-        // The reader of the output has closed it, because it does not want more.
+        // The reader has closed the output, because it needs no more data.
         Err(CliError::Output(error)) if is_closed_pipe(&error) => ExitStatus::Done,
         Err(error) => {
             print_error(&error, log);
@@ -280,13 +280,13 @@ fn is_closed_pipe(error: &io::Error) -> bool {
 }
 
 fn print_error(error: &CliError, log: Option<&Log>) {
-    // Earlier log lines come first.
+    // Earlier log lines must appear before the error.
     log.inspect(|log| log.flush());
-    // The journal reads this prefix as the priority of the line, which is `error`.
+    // The journal interprets this prefix as the priority `error` of the line.
     let priority = if log.is_some_and(Log::is_journal) { "<3>" } else { "" };
     for (number, line) in error.to_string().lines().enumerate() {
         let name = if number == 0 { "flatcap: " } else { "" };
-        // If standard error is closed, the error is still reported by the exit status.
+        // If standard error is closed, the exit status still reports the error.
         let _gone = writeln!(io::stderr(), "{priority}{name}{}", human::escaped(line));
     }
 }

@@ -1,4 +1,4 @@
-//! Formats lines about names in recordings that readers quote, change or omit.
+//! Formats lines about names in recordings that readers quote, change or omit when they print them.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(super) struct NameRow {
 }
 
 /// Returns the names in these recordings that readers quote, change or omit. If the recordings
-/// cannot be read, returns no names, because that error is reported elsewhere.
+/// cannot be read, returns no names, because another part of the verb reports that error.
 pub(super) fn odd_names(paths: &[PathBuf]) -> Vec<NameRow> {
     let remarks = Recording::open(paths).map(|recording| recording.name_remarks()).unwrap_or_default();
     remarks.into_iter().map(|NameRemark { source, field, what }| NameRow { source, field, what }).collect()

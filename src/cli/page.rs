@@ -22,7 +22,7 @@ use super::error::CliError;
 
 /// The program that opens an address in the user's browser.
 const OPENER: &str = "xdg-open";
-/// Minimum length of a token, in bytes. This is 64 bits as hexadecimal digits.
+/// Minimum length of a token, in bytes. A token of 64 bits has this many hexadecimal digits.
 const TOKEN_BYTES_MIN: usize = 16;
 /// Maximum length of a token, in bytes. A header has at most 16 KiB, and a token needs far less.
 const TOKEN_BYTES_MAX: usize = 256;
@@ -101,7 +101,7 @@ impl PageArgs {
     }
 }
 
-/// Reads the token from its file, which is created if it is missing.
+/// Reads the token from its file. Creates the file if it is missing.
 fn read_token(path: &Path) -> Result<String, CliError> {
     let failed = |error: io::Error| CliError::TokenFile { path: path.to_owned(), reason: error.to_string() };
     create_token(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! `record`: records in the foreground until a signal or the end of a duration.
+//! `record`: records in the foreground until it receives a signal or the duration ends.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -65,7 +65,8 @@ pub(super) struct Args {
     quiet: bool,
 }
 
-/// Refuses an argument that is not an option. Other verbs have such an argument for a directory.
+/// Refuses a positional argument. Other verbs have a positional argument for a directory, so users
+/// may try it here.
 fn refuse_directory(text: &str) -> Result<String, String> {
     Err(format!("record takes the directory as an option: --data-dir {}", human::escaped(text)))
 }
@@ -128,8 +129,8 @@ fn configuration_or_last_good(args: &Args) -> Result<(Config, Option<LastGood>),
         Ok(config) => return Ok((config, Some(LastGood { file, refusal: None }))),
         Err(errors) => errors,
     };
-    // The variables are not read here, because one of them may be the mistake, and because the
-    // saved configuration already has their values.
+    // The environment variables are not read here. One of them may be the mistake, and the saved
+    // configuration already contains their values.
     let config = match with_arguments(Layers::file_alone(&file).with_memory_rule(memory_rule), args) {
         Ok(config) => config,
         Err(unusable) => return Err(CliError::NoLastGood { errors, unusable }),
@@ -195,7 +196,7 @@ impl ConsoleUi {
         let sources = &progress.metrics.sources;
         let frames: u64 = sources.iter().map(|source| source.recorded.get()).sum();
         let lost: u64 = sources.iter().map(|source| source.lost.get()).sum();
-        // Latencies are updated once a second, so there are none in the first second.
+        // Latencies are updated once a second, so none are available in the first second.
         let read = sources.iter().filter(|source| source.removed.get() == 0);
         let known = read.map(|source| source.lateness.get()).filter(|summary| summary.count > 0);
         let late = known.map(|summary| summary.p99_ns).max().map_or_else(|| "-".to_owned(), human::latency);
@@ -213,10 +214,10 @@ impl ConsoleUi {
             late,
         );
         *seen = LiveLineState { elapsed_ns: progress.elapsed_ns, frames, bytes };
-        // If a line wraps, the next one cannot erase it as a whole.
+        // If a line wraps, the next line cannot erase all of it.
         let width = Output::Stderr.terminal_width().unwrap_or(line.len());
         let line = line.get(..width).unwrap_or(&line);
-        // A closed terminal is no reason to stop recording.
+        // Recording must continue even if the terminal is closed.
         let _gone = io::stderr().write_all(format!("\r\x1b[2K{line}").as_bytes());
     }
 
@@ -272,12 +273,12 @@ impl ConsoleUi {
     fn print_line(&self, text: &str) {
         let width = Output::Stderr.width();
         let text: Vec<String> = text.split('\n').map(|line| wrapped(line, width, 2)).collect();
-        // A closed terminal is no reason to stop recording.
+        // Recording must continue even if the terminal is closed.
         let _gone = writeln!(io::stderr(), "{}", text.join("\n"));
     }
 }
 
-/// Returns the remarks on a source that its row of the table does not contain.
+/// Returns the remarks about a source that are not in its row of the table.
 fn remarks(report: &SourceReport) -> Vec<String> {
     let source = &*report.metrics;
     let name = &source.name;
@@ -353,8 +354,8 @@ fn sources_table(report: &RecorderReport) -> Table {
     table
 }
 
-/// Returns the requested rate times the share of ticks whose samples are in the files; `None` if
-/// there are no ticks.
+/// Returns the achieved rate: the requested rate times the share of ticks whose samples are in the
+/// files. Returns `None` if there are no ticks.
 fn achieved_hz(source: &SourceMetrics) -> Option<f64> {
     let ticks = source.begun.get().saturating_add(source.missed.get());
     let share = ratio(source.recorded.get(), ticks)?;

@@ -1,5 +1,5 @@
-//! The last lines of `record --for`. They state what changed most, which process did it, and what
-//! to ask next.
+//! The last lines of `record --for`. They state the largest change, the process that caused it, and
+//! the command to run next.
 
 use std::path::Path;
 
@@ -11,26 +11,26 @@ use jiff::tz::TimeZone;
 
 use flatcap_text::time_printer::zone_of;
 
-/// How much time at the end of a run the answer covers at most, in nanoseconds. Reading more would
-/// take seconds.
+/// Maximum length of the time at the end of a run that the answer covers, in nanoseconds. Reading a
+/// longer time would take seconds.
 const ANSWERED_NS: u64 = 600_000_000_000;
-/// Length of the window around the change, and of its baseline, in nanoseconds. They are the same
-/// as in `explain`.
+/// Length of the window around the change, and of its baseline, in nanoseconds. Both lengths are
+/// the same as in `explain`.
 const WINDOW_NS: u64 = 300_000_000;
 const BASELINE_NS: u64 = 10_000_000_000;
-/// Width of the names before the answers.
+/// Width of the column with the names of the answers.
 const NAME_WIDTH: usize = "changed most".len();
 /// Length below which the answer advises a longer recording, in nanoseconds. In a shorter
-/// recording, most of the time may have no baseline.
+/// recording, most of the time may be too early to have a baseline.
 const SHORT_NS: u64 = 30_000_000_000;
 
-/// Returns the lines about a run that has just ended in `data_dir`, began at `begun`, and took
-/// `elapsed_ns`. An answer that cannot be found is left out without an error, because the recording
-/// itself is complete.
+/// Returns the lines about a run that has just ended, recorded to `data_dir`, began at `begun` and
+/// took `elapsed_ns`. An answer that cannot be found is left out without an error, because the
+/// recording itself is complete.
 pub(super) fn lines(data_dir: &Path, begun: Timestamp, elapsed_ns: u64) -> Vec<String> {
     let line = |name: &str, text: &str| format!("{name:<NAME_WIDTH$}  {text}");
     let next = |at: &str| -> Vec<String> {
-        // A directory that is not valid UTF-8 has no command, because a command with a changed name
+        // If the directory is not valid UTF-8, no command is printed. A command with a changed name
         // would not find the directory.
         let Some(directory) = data_dir.to_str().map(shell_word) else { return Vec::new() };
         let program = program();
@@ -39,7 +39,8 @@ pub(super) fn lines(data_dir: &Path, begun: Timestamp, elapsed_ns: u64) -> Vec<S
     };
     let [begun_ns, now_ns] =
         [begun, Timestamp::now()].map(|time| i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX));
-    // Not the elapsed time before now: on a busy host, the last sample may be older than that.
+    // The start of the run is used instead of the elapsed time before now, because on a busy host
+    // the last sample may be older.
     let since_ns = begun_ns.max(now_ns.saturating_sub_unsigned(ANSWERED_NS));
     let filter = ReplayFilter { since_ns: Some(since_ns), ..ReplayFilter::default() };
     let choice = RecordingChoice { paths: vec![data_dir.into()], sources: [].into(), host: None };

@@ -1,5 +1,5 @@
-//! Finds the recordings that a verb reads. These are the named recordings, or else the recordings
-//! in the directory that `record` writes to.
+//! Finds the recordings that a verb reads. These are the recordings that the user names, or else
+//! the recordings in the directory to which `record` writes.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use flatcap_os::storage::default_directory;
 
 use super::error::CliError;
 
-/// The unit's `StateDirectory=`, which is used if the program is called outside the unit.
+/// The unit's `StateDirectory=`, which is used if the program is started outside the unit.
 pub(super) const SERVICE_STATE: &str = "/var/lib/flatcap";
 
 /// Maximum number of subdirectories that an error names, so that the line stays readable.
 const NAMED_MAX: usize = 5;
-/// Maximum number of a directory's entries that are examined for an error message. Nobody keeps
-/// recordings in a larger directory.
+/// Maximum number of entries of a directory that are examined to write an error message. Recordings
+/// are not expected in a larger directory.
 const EXAMINED_MAX: usize = 1_000;
 
 /// Returns the directory that `record` uses if there is no configuration. If it does not exist,
@@ -25,8 +25,8 @@ pub(super) fn default_recordings() -> Vec<PathBuf> {
     places.into_iter().find(|place| place.is_dir()).into_iter().collect()
 }
 
-/// Returns the directory that `record` uses if there is no configuration, but only if the directory
-/// exists. A verb that changes files never chooses the directory of the service by itself.
+/// Returns the directory that `record` uses if there is no configuration; `None` if the directory
+/// does not exist. A verb that changes files never chooses the directory of the service by itself.
 pub(super) fn own_recordings() -> Option<PathBuf> {
     Some(default_directory()).filter(|place| place.is_dir())
 }
@@ -94,8 +94,8 @@ fn subdirectories_with_segments(path: &Path) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    // Proves that the error for a directory without segments names the subdirectories that contain
-    // segments, and no others.
+    // Proves that the error for a directory without segments names exactly the subdirectories that
+    // contain segments.
     #[test]
     fn subdirectories_are_named() {
         let folder = tempfile::tempdir().unwrap();

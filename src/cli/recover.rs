@@ -1,5 +1,5 @@
-//! `recover`: seals the segments of a crashed recorder, sets damaged bytes aside, and reports
-//! losses.
+//! `recover`: seals the segments of a crashed recorder, saves damaged bytes in separate files, and
+//! reports losses.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     };
     let run_dir = args.run_dir.clone().unwrap_or_else(shared_memory::default_directory);
     if !args.dry_run {
-        // If a directory cannot be read, the search below reports this.
+        // If a directory cannot be read, the search below reports the error.
         let _is_looked_into = CrashedRun::remove_blank(&run_dir);
     }
     let crashed = match args.run_dir {

@@ -9,8 +9,8 @@ use flatcap_control::{Client, ClientError, MARK_BYTES_MAX};
 use super::ExitStatus;
 use super::error::CliError;
 
-/// Help text of the filter. It is not a doc comment, because a doc comment would need backticks,
-/// which the help would show.
+/// Help text of the log filter argument. It is not a doc comment, because a doc comment would need
+/// backticks, which the help would show.
 const FILTER_HELP: &str =
     "Filter as in FLATCAP_LOG: off, error, warn, info, debug, trace, or \"info,flatcap_recorder=debug\"";
 
@@ -59,7 +59,8 @@ pub(super) fn rotate(recorder: &RecorderSocket, out: &mut dyn Write) -> Result<E
 }
 
 pub(super) fn mark(args: &MarkArgs, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // This is checked before a recorder is searched. The recorder checks the rest.
+    // The length is checked before the program searches for a recorder. The recorder checks the
+    // rest.
     let bytes = args.text.len();
     if args.text.trim().is_empty() || bytes > MARK_BYTES_MAX {
         let what = if bytes > MARK_BYTES_MAX { format!("has {bytes} bytes") } else { "is empty".to_owned() };
@@ -82,8 +83,8 @@ pub(super) fn log_level(args: &LogLevelArgs, out: &mut dyn Write) -> Result<Exit
     print_answer(args.recorder.connect()?.set_log(&args.filter).map_err(invalid_text), out)
 }
 
-/// Converts an error of a request. If the recorder refused the text in the request, the argument is
-/// invalid.
+/// Converts the error of a request that has a text. If the recorder refused the text, the error is
+/// about an invalid argument.
 fn invalid_text(error: ClientError) -> CliError {
     match error {
         ClientError::Refused { status: INVALID, message } => CliError::Usage(message),

@@ -1,4 +1,4 @@
-//! `replay`: sends recorded frames again, byte for byte and at their recorded pace.
+//! `replay`: sends recorded frames again, byte for byte, at the pace at which they were recorded.
 
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Measures the resolution of the times in /proc/stat. A source with a shorter period than this
+//! Measures the resolution of the times in /proc/stat. A source whose period is shorter than this
 //! resolution records repeated values.
 
 use std::path::Path;
@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::config::{Config, format_duration};
 
-/// Step of the times in /proc/stat. The kernel counts these times in 1/100 s (`USER_HZ`).
+/// Smallest change of the times in /proc/stat. The kernel counts these times in 1/100 s
+/// (`USER_HZ`).
 const STEP: Duration = Duration::from_millis(10);
 /// Number of readings after the first one, and the time between two readings in nanoseconds. On an
 /// idle host, the readings span twenty steps.
@@ -21,7 +22,7 @@ const DISTANCE_NS: u64 = 1_000_000;
 /// The resolution of the times in /proc/stat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct TimeResolution {
-    /// The smallest step of any time, in nanoseconds.
+    /// The smallest change of any time between two readings, in nanoseconds.
     step_ns: u64,
     /// Number of readings that were compared with the previous reading.
     readings: u64,
@@ -79,7 +80,7 @@ impl std::fmt::Display for TimeResolution {
     }
 }
 
-/// Returns the times in all lines of /proc/stat that are about CPUs.
+/// Returns the times in all lines of /proc/stat that describe CPUs.
 fn times(content: &[u8]) -> Vec<u64> {
     let content = String::from_utf8_lossy(content);
     let lines = content.lines().take_while(|line| line.starts_with("cpu"));
@@ -104,8 +105,8 @@ mod tests {
     use super::*;
     use crate::daemon::memory_rule;
 
-    // Proves that differing readings are counted and that the smallest step of any time counts.
-    // Also proves that there is no resolution if no time changes.
+    // Proves that readings that differ are counted, and that the resolution is the smallest step of
+    // any time. Also proves that there is no resolution if no time changes.
     #[test]
     fn steps_are_measured() {
         let of = |readings: &[[u64; 3]]| TimeResolution::of(readings.iter().map(|times| times.to_vec()));
@@ -132,7 +133,8 @@ mod tests {
         }
     }
 
-    // Proves that advice is given for a period below the step, and only if the source is enabled.
+    // Proves that advice is given for a period that is shorter than the step, but only if the
+    // source is enabled.
     #[test]
     fn short_periods_are_advised_against() {
         let selected = |source: &str| {

@@ -21,8 +21,8 @@ use super::recordings::{default_recordings, segments_of};
 use super::zone_option::ZoneOption;
 use flatcap_text::time_printer::TimePrinter;
 
-/// Length of the window around a time. It suits the question: what happened in the 300 ms around
-/// the spike?
+/// Length of the window around a time. This length suits the question: what happened in the 300 ms
+/// around the spike?
 const WINDOW_DEFAULT: Duration = Duration::from_millis(300);
 
 /// Recordings, and the sources and times to read from them.
@@ -131,7 +131,7 @@ pub(super) fn check_sources(paths: &[PathBuf], wanted: &BTreeSet<String>) -> Res
     let mut known = known_sources(paths)?;
     known.extend(computed.map(|source| source.name.clone()));
     if known.is_empty() {
-        // If nothing could be read, the reader reports why.
+        // If no segment could be read, the reader reports the reason.
         return Ok(());
     }
     if let Some(name) = wanted.difference(&known).next() {
@@ -140,8 +140,8 @@ pub(super) fn check_sources(paths: &[PathBuf], wanted: &BTreeSet<String>) -> Res
     Ok(())
 }
 
-/// Returns the names of the sources in headers and footers. Sources that were added to an unsealed
-/// segment after its header was written are not included.
+/// Returns the names of the sources that headers and footers list. Sources that were added to an
+/// unsealed segment after its header was written are not included.
 fn described_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, SegmentError> {
     let mut names = BTreeSet::new();
     // The last segment of a run lists all sources of the run.
@@ -174,7 +174,7 @@ pub(super) fn known_sources(paths: &[PathBuf]) -> Result<BTreeSet<String>, Segme
     Ok(names)
 }
 
-/// Returns a text for errors that states which time the recordings span.
+/// Returns a text for error messages that gives the time range of the recordings.
 pub(super) fn recorded_time(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,
@@ -212,8 +212,8 @@ pub(super) fn wall_time(
     wall_ns.ok_or_else(|| CliError::Usage(format!("{option} {text}: the recording has no samples")))
 }
 
-/// Returns the error for a name in the value of --source that is not one of the known names. The
-/// error suggests a similar name.
+/// Returns the error for a name in the value of --source that is not a known name. The error
+/// suggests a similar name.
 pub(super) fn unknown_source(value: &str, name: &str, known: &BTreeSet<String>) -> CliError {
     let near = nearest_name(name, known.iter().map(String::as_str));
     let near = near.map(|near| format!("; the nearest name is {}", human::escaped(near))).unwrap_or_default();

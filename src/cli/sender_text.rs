@@ -1,4 +1,4 @@
-//! Formats the programs that push, for people.
+//! Formats descriptions of the programs that push.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use flatcap_format::segment::SourceSender;
 
 use super::human;
 
-/// Maximum number of listed programs, and maximum number of listed source names per program.
+/// Maximum number of programs that are listed. It is also the maximum number of source names that
+/// are listed per program.
 const NAMES_MAX: usize = 8;
 
 /// Returns a line for each program, with the names of the sources that it has pushed. An example is

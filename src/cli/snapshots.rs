@@ -93,8 +93,8 @@ pub(super) fn order(args: &OrderArgs, out: &mut dyn Write) -> Result<ExitStatus,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // Actions that change a snapshot also search the directory of the service, because they name
-    // the snapshot.
+    // Actions that change a snapshot also search the directory of the service, because the user
+    // names the snapshot.
     let data_dir = match &args.dir {
         Some(dir) => dir.clone(),
         None => default_recordings().into_iter().next().ok_or_else(no_data_directory)?,
@@ -111,7 +111,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
                 "{place} is no directory: name a data directory with --dir"
             )));
         }
-        // The folder of snapshots is created with the first snapshot of a data directory.
+        // The directory of snapshots is created only when the data directory gets its first
+        // snapshot.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         opened => Some(opened.map_err(failed)?),
     };
@@ -144,15 +145,15 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Returns the time at which a snapshot was requested, if the snapshot is the only path. People ask
-/// for an explanation of this time.
+/// Returns the time at which a snapshot was requested, if the only path is a snapshot. Users
+/// usually want an explanation of this time.
 pub(super) fn snapshot_time(paths: &[PathBuf]) -> Option<i64> {
     let [path] = paths else { return None };
     read_record(path).map(|record| record.fired_wall_ns)
 }
 
-/// Returns the names of the host's logs that are attached to a snapshot, if the snapshot is the
-/// only path.
+/// Returns the names of the host's logs that are attached to a snapshot, if the only path is a
+/// snapshot.
 pub(super) fn attached_logs(paths: &[PathBuf]) -> Vec<String> {
     let [path] = paths else { return Vec::new() };
     let logs = read_record(path).map(|record| record.logs).unwrap_or_default();

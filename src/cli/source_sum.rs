@@ -1,4 +1,4 @@
-//! Sums up the counts of a run's source over all segments of the run.
+//! Sums up the counts of a source of a run over all segments of the run.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,19 @@ pub(super) struct SourceSum {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) period_ns: u64,
     pub(super) totals: FooterTotals,
-    /// `missed` and `incomplete`, summed up over the segments that count them.
+    /// `missed` and `incomplete`, summed up over the segments whose footers count them.
     pub(super) missed: Option<u64>,
     pub(super) incomplete: Option<u64>,
-    /// Whether any segment with samples counts them, and whether any segment with samples does not.
+    /// Whether any segment with samples counts missed ticks and incomplete samples, and whether any
+    /// segment with samples does not.
     pub(super) is_counted: (bool, bool),
     pub(super) compressed: (u64, u64), // bytes in compressed segments: raw, stored
 }
 
 impl SourceSum {
-    /// Adds the counts of one segment. `counts_ticks` states whether the segment's own recorder
-    /// sealed it. Only then does the footer count missed ticks. Footers of snapshots, imports and
-    /// recovered segments do not count them.
+    /// Adds the counts of one segment. `counts_ticks` specifies whether the recorder that wrote the
+    /// segment also sealed it. Only then does the footer count missed ticks. Footers of snapshots,
+    /// imports and recovered segments do not count them.
     pub(super) fn add(&mut self, totals: &FooterTotals, counts_ticks: bool, counts_incomplete: bool) {
         self.totals.add(totals);
         let is_known = counts_ticks && self.period_ns > 0;

@@ -17,10 +17,10 @@ use super::{ExitStatus, human, print_json};
 use crate::config::{self, Config, SourceConfig};
 use crate::daemon::{SourceError, open_sources};
 
-/// Number of samples that are measured for each source. The median is reported.
+/// Number of samples that are measured for each source. The list shows the median of the cost.
 const MEASURED_SAMPLES: u64 = 101;
 
-/// Columns that a narrow terminal does not show.
+/// Columns that are hidden on a narrow terminal.
 const SPARE_COLUMNS: [SpareColumns; 1] = [("when values change", &[5])];
 
 /// List the sources of this host and what a sample costs.

@@ -60,7 +60,7 @@ pub(super) fn layout(zone: &TimeZone) -> TextLayout<'_> {
     TextLayout { zone, width: Output::Stdout.width_to_fit() }
 }
 
-/// Reports that some fields were not examined.
+/// Reports the number of fields that were not examined.
 pub(super) fn report_left_out(left_out: u64) -> io::Result<()> {
     writeln!(
         io::stderr(),

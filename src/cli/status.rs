@@ -23,13 +23,13 @@ use crate::config;
 const HIGHLIGHT_SHARE: f64 = 0.9;
 
 /// Time that a segment may wait for compression, in nanoseconds. A longer wait is reported, because
-/// by then the segment should have received its guaranteed share of CPU time.
+/// the segment should have received its guaranteed share of CPU time within this time.
 const LONG_WAIT_NS: u64 = 300_000_000_000;
 
 /// The reason why a rule does not know the values of some list elements.
 pub(super) const UNTRACKED: &str = "since there are more elements than its transforms track";
 
-/// Columns that a narrow terminal does not show in the table of sources, the least important first.
+/// Columns that the table of sources omits on a narrow terminal, the least important first.
 const SPARE_COLUMNS: [SpareColumns; 4] =
     [("requested Hz", &[1]), ("max lateness", &[9]), ("cost", &[10]), ("lateness p99", &[8])];
 
@@ -52,8 +52,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     let json = client.status_json()?;
     let status = Status::from_json(&json).map_err(|error| CliError::Status(error.to_string()))?;
     if args.json {
-        // The recorder may be of another version, and the names of sources may be chosen by
-        // applications, so control characters are made visible.
+        // The recorder may have another version, and applications may choose the names of sources.
+        // Therefore control characters are made visible.
         writeln!(out, "{}", visible_json(json))?;
     } else {
         let page = StatusPage { coloured: Output::Stdout.has_colors(), width: Output::Stdout.width() };
@@ -62,7 +62,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(if status.is_lossy() || status.is_outdated() { ExitStatus::DataLoss } else { ExitStatus::Done })
 }
 
-/// The severity of a value.
+/// The severity of a value, which determines its color.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Severity {
     Normal,
@@ -70,7 +70,7 @@ enum Severity {
     Error,
 }
 
-/// Formats a status for people.
+/// A human-readable status page.
 #[derive(Debug)]
 struct StatusPage {
     coloured: bool,
@@ -454,7 +454,7 @@ fn rounded(rate: f64) -> u64 {
     rate.round() as u64
 }
 
-/// Formats a long time. From two days on, the form is `3d 04h`.
+/// Formats a long time. From two days, the format is `3d 04h`.
 fn long_time(ns: u64) -> String {
     let hours = ns / 3_600_000_000_000;
     if hours < 48 { human::elapsed(ns) } else { format!("{}d {:02}h", hours / 24, hours % 24) }
@@ -509,8 +509,8 @@ mod tests {
         StatusPage { coloured, width: None }
     }
 
-    // Proves that the page has the important values, aligned, and that it has no colour without a
-    // terminal.
+    // Proves that the page contains the important values, aligned, and that it has no color without
+    // a terminal.
     #[test]
     fn a_page_says_what_matters() {
         let page = page_of(false).format_status(&status());
@@ -532,7 +532,7 @@ mod tests {
 
     // Proves that the forecast of disk space states whether it includes compression. Once
     // compression is measured, the forecast states the rate after compression. If compression is
-    // off, it does not mention compression.
+    // off, the forecast does not mention compression.
     #[test]
     fn the_forecast_says_whether_it_counts_compression() {
         let mut status = status();
@@ -566,8 +566,8 @@ mod tests {
         );
     }
 
-    // Proves that a rule that does not know all elements of a list has a line, and that no other
-    // rule has one.
+    // Proves that a rule that does not receive all elements of a list has a line, and that no other
+    // rule has such a line.
     #[test]
     fn untracked_elements_have_a_line() {
         let rule = |name: &str, untracked| RuleStatus {
@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(lines, [format!("rule many: 12 values of list elements not tracked, {UNTRACKED}")]);
     }
 
-    // Proves that problems are coloured, and that nothing else is.
+    // Proves that problems are colored, and that nothing else is colored.
     #[test]
     fn colour_marks_what_is_wrong() {
         let mut status = status();

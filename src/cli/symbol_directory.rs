@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Parses the value of `--symbols`, which must be an existing directory. Missing files in that
-/// directory are no error.
+/// Parses the value of `--symbols`, which must be an existing directory. It is not an error if
+/// files are missing in that directory.
 pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if path.is_dir() {
@@ -17,7 +17,7 @@ pub(super) fn symbol_directory(text: &str) -> Result<PathBuf, String> {
 mod tests {
     use super::*;
 
-    // Proves that only a directory is accepted.
+    // Proves that only an existing directory is accepted.
     #[test]
     fn symbols_are_in_a_directory() {
         let folder = tempfile::tempdir().unwrap();

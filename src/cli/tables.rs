@@ -23,7 +23,7 @@ pub(super) const SOURCE_COLUMNS: [&str; 14] = [
     "max",
 ];
 
-/// Columns of [`SOURCE_COLUMNS`] that a narrow terminal does not show, the least important first.
+/// Columns of [`SOURCE_COLUMNS`] that are hidden on a narrow terminal, the least important first.
 pub(super) const SPARE_SOURCE_COLUMNS: [SpareColumns; 5] = [
     ("read times", &[11, 12, 13]),
     ("requested Hz", &[2]),
@@ -50,8 +50,7 @@ pub(super) fn left_aligned<'h>(header: impl IntoIterator<Item = &'h str>) -> Tab
 }
 
 /// Returns a table as a string. Hides spare columns until the table fits the width, and names the
-/// hidden columns in a last line. Without this, the lines of the table would wrap, and nobody could
-/// read it.
+/// hidden columns in a last line. Otherwise, the lines of the table would wrap and be unreadable.
 pub(super) fn fitted(mut table: Table, width: Option<usize>, spare: &[SpareColumns]) -> String {
     let widths = table.column_max_content_widths();
     // The padding after the last cell is not printed.
@@ -87,7 +86,7 @@ mod tests {
     }
 
     // Proves that a table fits into 80 columns without wrapping, and that it names the columns that
-    // it leaves out. Also proves that it is complete if the width suffices or is unknown.
+    // it leaves out. Also proves that the table is complete if the width is sufficient or unknown.
     #[test]
     fn tables_fit_the_terminal() {
         let all = fitted(sources(), None, &SPARE_SOURCE_COLUMNS);

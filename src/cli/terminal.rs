@@ -20,8 +20,8 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Returns the width of the lines. This is COLUMNS, even for a pipe, or else the width of the
-    /// terminal. Returns `None` if neither is known.
+    /// Returns the width of the lines. The width is the value of COLUMNS, even for a pipe, or else
+    /// the width of the terminal. Returns `None` if neither is known.
     pub(super) fn width(self) -> Option<usize> {
         let wanted = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         wanted.filter(|width| *width >= WIDTH_MIN).or_else(|| self.terminal_width())
@@ -33,13 +33,13 @@ impl Output {
         self.width().unwrap_or(WIDTH_DEFAULT)
     }
 
-    /// Returns the width of a terminal; `None` if the stream is no terminal.
+    /// Returns the width of a terminal; `None` if the stream is not a terminal.
     pub(super) fn terminal_width(self) -> Option<usize> {
         let mut table = Table::new();
         if self == Self::Stderr {
             table.use_stderr();
         }
-        // A terminal without a size reports 0.
+        // A terminal that does not know its size reports 0.
         table.width().filter(|width| *width > 0).map(usize::from)
     }
 
@@ -51,7 +51,7 @@ impl Output {
         }
     }
 
-    /// Returns whether the stream is a terminal with colors, and `NO_COLOR` is not set.
+    /// Returns whether the stream is a terminal that supports colors, and `NO_COLOR` is not set.
     pub(super) fn has_colors(self) -> bool {
         let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|set| !set.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");

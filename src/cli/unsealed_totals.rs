@@ -5,7 +5,7 @@ use flatcap_format::segment::{
     Advance, FooterTotals, FrameKind, Gap, SampleSpan, SegmentError, SegmentReader, SourceInfo,
 };
 
-/// Reads an unsealed segment in full. Returns its contents by source, and the number of markers.
+/// Reads an unsealed segment in full. Returns the totals of each source, and the number of markers.
 pub(super) fn count_unsealed(reader: &mut SegmentReader) -> Result<(Vec<FooterTotals>, u64), SegmentError> {
     let mut marks = 0;
     let mut totals: Vec<FooterTotals> =

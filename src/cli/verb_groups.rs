@@ -33,7 +33,7 @@ pub(super) fn command() -> Command {
 fn headings(program: &Command) -> String {
     let style = program.get_styles();
     let (header, literal) = (style.get_header(), style.get_literal());
-    // clap adds `help` when it parses the arguments, so the program does not have it yet.
+    // clap adds `help` only when it parses the arguments, so the verb does not exist yet.
     let about = |name: &str| match program.find_subcommand(name) {
         Some(verb) => verb.get_about().map(ToString::to_string),
         None if name == "help" => Some("Print this message or the help of a verb".to_owned()),
@@ -43,12 +43,12 @@ fn headings(program: &Command) -> String {
     let width = names.map(|name| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     let mut line = |line: std::fmt::Arguments<'_>| {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _infallible = writeln!(text, "{line}");
     };
     for (heading, names) in GROUPS {
         line(format_args!("{header}{heading}:{header:#}"));
-        // If a feature is not built, its verb is missing.
+        // If the build lacks a feature, the verb of the feature is missing.
         for (name, about) in names.iter().filter_map(|name| Some((name, about(name)?))) {
             line(format_args!("  {literal}{name}{literal:#}{:pad$}  {about}", "", pad = width - name.len()));
         }
@@ -64,8 +64,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that every verb of the program is in exactly one group, and that the groups contain no
-    // other words.
+    // Proves that every verb of the program is in exactly one group, and that the groups contain
+    // only verbs.
     #[test]
     fn every_verb_is_in_one_group() {
         let mut program = Cli::command();

@@ -81,7 +81,7 @@ struct UnreadableRow {
     error: String,
 }
 
-/// The losses of a source in a run, from its Gap frames.
+/// The losses of one source in one run, according to its Gap frames.
 #[derive(Debug, Serialize)]
 struct LossRow {
     source: String,
@@ -188,7 +188,7 @@ fn verify(
     progress: &mut ProgressLine,
 ) -> Result<(), SegmentError> {
     let Some(mut reader) = listing.open()? else { return Ok(()) };
-    // If memory mapping fails, reading is only slower.
+    // If memory mapping fails, the segment is read more slowly.
     let _unmapped = reader.map();
     let result = verification.verify(&mut reader, listing.live, &mut |offset| progress.at(offset));
     progress.next_file(reader.path());
@@ -232,7 +232,7 @@ fn print(report: &VerifyReport, verdict: &VerificationReport, out: &mut dyn Writ
     for line in host_lines(&report.hosts) {
         writeln!(out, "{}", wrapped(&line, width, 2))?;
     }
-    // Most recordings have no thinned samples, so the column is left out if there are none.
+    // Most recordings have no thinned samples. In this case, the column is omitted.
     let thinned_column = (report.thinned > 0).then_some("thinned");
     let header = ["source", "sampled", "recorded", "lost", "unexplained"];
     let mut rows = table(header.into_iter().chain(thinned_column));

@@ -1,4 +1,4 @@
-//! `view`: a recording on the terminal or as a page, live or in a replay.
+//! `view`: shows a recording on the terminal or as a page, live or in a replay.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -99,8 +99,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
     Ok(ExitStatus::Done)
 }
 
-/// Finds the recording to show: the named recording, else that of the running recorder, else the
-/// default one.
+/// Finds the recording to show. This is the recording that the user names, else the recording of
+/// the running recorder, else the default recording.
 fn recording(args: &Args) -> Result<ShownRecording, CliError> {
     if !args.paths.is_empty() {
         let client = args.socket.as_deref().map(|socket| Client::find(Some(socket))).transpose()?;
@@ -119,7 +119,7 @@ fn recording(args: &Args) -> Result<ShownRecording, CliError> {
     }
 }
 
-/// Returns the host that is shown, and its name.
+/// Returns the identity of the host that is shown, and its name.
 fn host(args: &Args, listings: &[ListedSegment]) -> Result<(Option<HostIdentity>, String), CliError> {
     let hosts = RecordedHosts::of(listings);
     let host = args.host.as_deref().map(|name| find_host(&hosts, name)).transpose()?;

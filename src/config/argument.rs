@@ -1,11 +1,12 @@
-//! Parses counts given as arguments of the command line. Each error says what to write.
+//! Parses counts given as arguments of the command line. Each error states what the user must
+//! write.
 
 use std::str::FromStr;
 
 /// Parses an argument that is a count, that is, a whole number of at least one.
 ///
 /// # Errors
-/// The text is not a count within the range. The message says what to write.
+/// The text is not a count within the range. The message states what the user must write.
 pub fn count_argument<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<N, String> {
     let count = text.parse().ok().filter(|count| *count >= N::from(1));
     count.ok_or_else(|| "write a whole number, 1 or more".to_owned())
@@ -15,7 +16,7 @@ pub fn count_argument<N: FromStr + PartialOrd + From<u8>>(text: &str) -> Result<
 mod tests {
     use super::*;
 
-    // Proves that the error of each wrong count says what to write.
+    // Proves that the error for each invalid count states what the user must write.
     #[test]
     fn errors_say_what_to_write() {
         for wrong in ["", "x", "0", "-1", "1.5", "18446744073709551616"] {

@@ -7,13 +7,13 @@ use std::ops::Range;
 use super::error::{ConfigError, ConfigErrors, ERRORS_MAX};
 use super::input_texts::InputTexts;
 
-/// Maximum number of characters of a value that a message shows.
+/// Maximum number of characters of a value that an error message shows.
 const VALUE_CHARS_MAX: usize = 60;
-/// Maximum number of characters of a key that a message shows.
+/// Maximum number of characters of a key that an error message shows.
 const KEY_CHARS_MAX: usize = 60;
 
-/// The problems of one pass over a document, and the keys that it sets. Keys have their full names,
-/// `table.key`.
+/// The problems that one pass over a document finds, and the keys that the document sets. Keys have
+/// their full names, `table.key`.
 #[derive(Debug)]
 pub(super) struct Diagnostics<'t> {
     texts: &'t InputTexts,
@@ -35,18 +35,18 @@ pub(super) struct Findings {
 struct ParsedKey {
     /// Span of the value.
     span: Range<usize>,
-    /// Whether the key accepts the value. If not, the setting has its default instead, and this
-    /// default must not cause more errors.
+    /// Whether the key accepts the value. If not, the setting keeps its default, and this default
+    /// must not cause further errors.
     is_valid: bool,
 }
 
-/// The subject of a problem, and its place.
+/// The subject of a problem, and its location.
 pub(super) enum At<'a> {
     /// The value of a key, or its default.
     Key(&'a str),
     /// The value of this key or table.
     Value(Range<usize>, &'a str),
-    /// A key or table at this offset, or one that belongs there.
+    /// A key or table at this offset, or a key or table that is missing there.
     Label(Option<usize>, &'a str),
     /// The name at this span of the text.
     Name(Range<usize>),
@@ -84,14 +84,14 @@ impl<'t> Diagnostics<'t> {
         self.instances.get(table).copied()
     }
 
-    /// Returns whether a text sets the key, with a valid value or not.
+    /// Returns whether a text sets the key, whether or not the value is valid.
     pub(super) fn is_set(&self, key: &str) -> bool {
         self.keys.contains_key(key)
     }
 
-    /// Returns whether the value of a key is what the operator meant. The operator meant a valid
-    /// value, or the default of a key that is not set. The default that replaces a rejected value
-    /// is not what the operator meant, so no check uses it.
+    /// Returns whether the operator intended the current value of a key. The operator intended a
+    /// valid value, or the default of a key that is not set. The operator did not intend the
+    /// default that replaces a rejected value, so no check uses it.
     pub(super) fn is_sound(&self, key: &str) -> bool {
         self.keys.get(key).is_none_or(|key| key.is_valid)
     }
@@ -107,7 +107,7 @@ impl<'t> Diagnostics<'t> {
     }
 
     /// Returns whether `key` has no effect because a later layer set the key `by`. That is not an
-    /// error, because the author of that layer may not know `key` and could not remove it.
+    /// error. The author of the later layer may not know `key` and could not remove it.
     pub(super) fn is_overridden(&self, key: &str, by: &str) -> bool {
         matches!((self.offset(by), self.offset(key)), (Some(by), Some(under)) if self.texts.overrides(by, under))
     }
@@ -123,7 +123,7 @@ impl<'t> Diagnostics<'t> {
         self.local.uncounted += uncounted;
     }
 
-    /// Reports a conflict between keys, which may be in several texts.
+    /// Reports a conflict between keys. The keys may be in different texts.
     pub(super) fn conflict(&mut self, at: At<'_>, problem: String) {
         let finding = self.finding(at, problem);
         self.conflicts.found.push(finding);
@@ -134,7 +134,7 @@ impl<'t> Diagnostics<'t> {
         self.local
     }
 
-    /// Takes the conflicts between keys out of the diagnostics.
+    /// Removes the conflicts between keys from the diagnostics, and returns them.
     pub(super) fn take_conflicts(&mut self) -> Findings {
         std::mem::take(&mut self.conflicts)
     }
@@ -150,13 +150,13 @@ impl<'t> Diagnostics<'t> {
             At::Key(key) => (self.keys.get(key).map(|key| key.span.clone()), label(key), true),
         };
         // The message shows the text as written, so that the operator can search for it. The span
-        // is a span of the concatenated inputs, so this works for any file and variable. A default
-        // is not shown.
+        // refers to the concatenated inputs, so this works for any file or variable. A default is
+        // not shown.
         let value = span.clone().filter(|_| is_value).map(|span| match self.texts.text(span) {
             "" => "\"\"".to_owned(),
             text => shortened(text, VALUE_CHARS_MAX),
         });
-        // The label has a key and its table, and each of these may be long.
+        // The label contains a key and its table, and both may be long.
         let key = Some(shortened(&key, 2 * KEY_CHARS_MAX));
         ConfigFinding { offset: span.map(|span| span.start), key, value, problem }
     }
@@ -168,19 +168,19 @@ impl Findings {
         self.found.is_empty()
     }
 
-    /// Adds other findings. Keeps at most [`ERRORS_MAX`] and counts the rest.
+    /// Adds other findings. Keeps at most [`ERRORS_MAX`] problems and counts the rest.
     pub(super) fn add(&mut self, others: Self) {
         self.found.extend(others.found);
-        // The list is cut after each input, so that many hostile inputs take no more memory than
-        // one. An offset is also a position among the inputs, so the errors have the order of the
-        // layers.
+        // The list is truncated after each input, so that many hostile inputs take no more memory
+        // than one input. Offsets increase from layer to layer, so the errors are in the order of
+        // the layers.
         self.found.sort_by_key(|found| found.offset.unwrap_or(usize::MAX));
         self.uncounted += others.uncounted + self.found.len().saturating_sub(ERRORS_MAX);
         self.found.truncate(ERRORS_MAX);
     }
 
-    /// Returns all errors in the order of the inputs, after the errors in `first`, which have no
-    /// location in an input.
+    /// Returns all errors in the order of the inputs. Before them come the errors in `first`, which
+    /// have no location in an input.
     pub(super) fn into_errors(self, texts: &InputTexts, mut first: Vec<ConfigError>) -> ConfigErrors {
         first.extend(self.found.into_iter().map(|found| ConfigError {
             location: texts.location(found.offset),
@@ -200,9 +200,10 @@ pub(super) fn label(key: &str) -> String {
     }
 }
 
-/// Returns a key as written in TOML, that is, bare if possible, else in quotes.
+/// Returns a key as written in TOML, without quotes if possible.
 pub(super) fn key_text(key: &str) -> String {
-    // A key that contains a dot needs quotes. Without them it would read as a table and a key.
+    // A key that contains a dot needs quotes. Without quotes, it would be parsed as a table and a
+    // key.
     let is_bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !key.is_empty() && key.chars().all(is_bare) {
         shortened(key, KEY_CHARS_MAX)
@@ -211,7 +212,8 @@ pub(super) fn key_text(key: &str) -> String {
     }
 }
 
-/// Returns the text in one line, cut to `chars_max` characters and with control characters escaped.
+/// Returns the text on one line, truncated to `chars_max` characters and with control characters
+/// escaped.
 fn shortened(text: &str, chars_max: usize) -> String {
     let mut short = String::new();
     for (count, c) in text.chars().enumerate() {
@@ -219,7 +221,8 @@ fn shortened(text: &str, chars_max: usize) -> String {
             short.push_str("...");
             break;
         }
-        // A newline would end the line of the message; an escape sequence would reach the terminal.
+        // A newline would end the line of the message, and an escape sequence would reach the
+        // terminal.
         if c.is_control() {
             short.extend(c.escape_default());
         } else {

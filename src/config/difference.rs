@@ -1,5 +1,5 @@
-//! Finds the differences between two configurations, key by key. Some of them can be applied by a
-//! reload. All of them can be described.
+//! Finds the differences between two configurations, key by key. A reload can apply some of the
+//! differences. All differences can be described.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use super::key::{Effect, Table};
 use super::print::redacted;
 use super::settings::Config;
 
-/// Maximum length of a value that a description shows. A longer value is only reported as changed.
+/// Maximum length of a value that the description of a difference shows. For a longer value, the
+/// description states only that it changed.
 const VALUE_BYTES_MAX: usize = 48;
 
 impl Config {
@@ -25,8 +26,8 @@ impl Config {
         config
     }
 
-    /// Returns the differences from `self` to a later configuration, with one phrase for each
-    /// source and for each key of another table. Secrets are not shown.
+    /// Returns the differences between `self` and a later configuration. There is one phrase for
+    /// each source and for each key of any other table. Secrets are not shown.
     pub fn differences(&self, after: &Self) -> Vec<String> {
         let (mut before, mut after) = (self.clone(), after.clone());
         let mut before: BTreeMap<_, _> = before.tables().into_iter().collect();
@@ -42,8 +43,8 @@ impl Config {
     }
 }
 
-/// Returns the name of a table as descriptions show it. A source is shown without the prefix of its
-/// table.
+/// Returns the name of a table in the form that descriptions show. The name of a source is shown
+/// without the prefix of its table.
 fn shown_name(table: &str) -> &str {
     table.strip_prefix("source.").unwrap_or(table)
 }
@@ -66,7 +67,7 @@ fn compare(name: &str, before: &mut dyn Table, after: &mut dyn Table, phrases: &
     }
 }
 
-/// Describes the change of a key whose values differ.
+/// Describes the change of a key that has different values in two configurations.
 fn change(key: &str, before: &mut dyn Table, after: &mut dyn Table) -> String {
     let shown = |table: &mut dyn Table| {
         let value = redacted(key, table.write(key)?);
@@ -113,7 +114,7 @@ mod tests {
         );
     }
 
-    // Proves that a key which another key leaves without effect is reported when that other key
+    // Proves that a key that has no effect because of another key is reported if that other key
     // changes, and only then.
     #[test]
     fn keys_without_effect_are_no_difference() {
@@ -143,8 +144,8 @@ mod tests {
         assert_eq!(said(&command("a", &"x".repeat(99)), &command("a", "y")), ["command.a: command changed"]);
     }
 
-    // Proves that settings fixed at the start stay, that the other settings change, and that both
-    // kinds are reported separately.
+    // Proves that a reload keeps the settings that are fixed at the start and changes the other
+    // settings, and that both kinds are reported separately.
     #[test]
     fn some_keys_wait_for_the_next_start() {
         let before = parse("");
@@ -174,8 +175,8 @@ mod tests {
     }
 
     // Proves that a reload can change all settings except memory, directories, labels, the timing
-    // of the queues, the socket, the checksum, the receipts and the largest frame. This is the set
-    // that a reload could change before each key had its own effect.
+    // of the queues, the socket, the checksum, the receipts and the largest frame. A reload could
+    // change the same set of settings before each key had its own effect.
     #[test]
     fn keys_say_when_they_take_effect() {
         let mut config = crate::config::tables::with_every_key();

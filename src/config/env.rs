@@ -21,15 +21,17 @@ use super::value_error::ValueError;
 
 /// The prefix of all variables that are settings.
 pub const VARIABLE_PREFIX: &str = "FLATCAP_";
-/// Maximum number of settings from the environment; a larger number is an error.
+/// Maximum number of settings from the environment. More settings are an error.
 pub const VARIABLES_MAX: usize = 256;
-/// Maximum number of a table's variables that a message shows. No table has more keys than this.
+/// Maximum number of variables of one table that an error message lists. No table has more keys
+/// than this.
 const TABLE_VARIABLES_MAX: usize = 16;
 /// Variables of flatcap that are not settings.
-// The log filter is set before the configuration is read, so it is not a setting. The other two are
-// read by the push library, because an application and a recorder may share an environment.
+// The log filter is set before the configuration is read, so it is not a setting. The push library
+// reads the other two variables. They are allowed here, because an application and a recorder may
+// share an environment.
 const FOREIGN_VARIABLES: [&str; 3] = ["FLATCAP_LOG", "FLATCAP_PUSH_SOCKET", "FLATCAP_PUSH_LIBRARY"];
-/// In the name of a variable, this replaces the dot of a key's full name.
+/// The text that replaces the dot of a key's full name in the name of a variable.
 // One underscore cannot be the separator, because many keys contain one.
 const DOT: &str = "__";
 
@@ -37,7 +39,7 @@ const DOT: &str = "__";
 /// the remaining number of bytes of all inputs. This function subtracts the bytes that it adds.
 ///
 /// # Errors
-/// A variable that is not UTF-8, too many variables, or too many bytes.
+/// A variable is not UTF-8, there are too many variables, or their size exceeds `bytes_left`.
 pub(super) fn add(
     texts: &mut InputTexts,
     variables: &[(OsString, OsString)],
@@ -45,7 +47,7 @@ pub(super) fn add(
 ) -> Result<(), Vec<ConfigError>> {
     let mut errors = Vec::new();
     // A name that is not UTF-8 is converted too. No setting has the converted name, so the variable
-    // is reported and not ignored.
+    // is reported instead of ignored.
     let mut variables: Vec<_> =
         variables.iter().map(|(name, value)| (name.to_string_lossy(), value)).collect();
     variables.retain(|(name, _)| name.starts_with(VARIABLE_PREFIX) && !is_foreign(name));
@@ -61,7 +63,8 @@ pub(super) fn add(
             reject("not UTF-8; write it as UTF-8".to_owned());
             continue;
         };
-        // Here and below, one error is reported for this variable and all that follow.
+        // At this check and the checks below, one error is reported for this variable and all later
+        // variables.
         if count >= VARIABLES_MAX {
             let limit = VARIABLES_MAX;
             reject(format!("more than {limit} variables set the configuration; write a file instead"));
@@ -91,8 +94,7 @@ pub(super) fn tree<'t>(
     let keys = with_every_key().known_keys();
     let mut seen = BTreeSet::new();
     for variable in texts.variables() {
-        // The kernel accepts the same name twice, and programs disagree about which of the two
-        // values counts.
+        // The kernel accepts the same name twice, and programs differ in the value that they use.
         let setting = if seen.insert(variable.name) {
             EnvKey::of(variable.name, &keys, files)
         } else {
@@ -110,10 +112,10 @@ pub(super) fn tree<'t>(
     tree
 }
 
-/// Returns whether a variable is not a setting. It may be one that Kubernetes sets in each
+/// Returns whether a variable is not a setting. Such a variable may be set by Kubernetes in each
 /// container for a service named `flatcap` (`FLATCAP_SERVICE_HOST`, `FLATCAP_PORT_9598_TCP_ADDR`),
-/// or a variable of flatcap that is not a setting. No table has such a name, and these variables do
-/// not contain two underscores in a row.
+/// or may be a variable of flatcap that is not a setting. No table has such a name, and the names
+/// of these variables do not contain two underscores in a row.
 fn is_foreign(name: &str) -> bool {
     let of_service = ["FLATCAP_SERVICE_", "FLATCAP_PORT_"].iter().any(|start| name.starts_with(start));
     FOREIGN_VARIABLES.contains(&name) || name == "FLATCAP_PORT" || (of_service && !name.contains(DOT))
@@ -122,8 +124,8 @@ fn is_foreign(name: &str) -> bool {
 /// The key that a variable sets.
 #[derive(Debug, PartialEq, Eq)]
 struct EnvKey<'k> {
-    /// The names of the tables, the outermost first. The name of an instance may contain a dot,
-    /// which is not valid.
+    /// The names of the tables that contain the key, the outermost first. The name of an instance
+    /// may contain a dot. Such a name is rejected later.
     tables: Vec<String>,
     key: &'static str,
     expected: &'k ExpectedValue,
@@ -131,8 +133,8 @@ struct EnvKey<'k> {
 
 impl<'k> EnvKey<'k> {
     fn of(name: &str, keys: &'k [KnownKey], files: &DeTable<'_>) -> Result<Self, String> {
-        // Instances come first, because in `keys` they all have the same placeholder name, which
-        // must not match literally.
+        // Keys of instances are checked first. In `keys`, all instances have the same placeholder
+        // name, which must not match literally.
         for kind in tables_of_instances() {
             let Some((instance, key)) = instance_and_key(name, &kind) else { continue };
             let table = joined(&kind, ANY_INSTANCE);
@@ -161,8 +163,9 @@ fn capitals(text: &str) -> String {
     text.to_ascii_uppercase()
 }
 
-/// Splits the name of a variable into instance and key, if its table is in the table `kind`. A key
-/// never has two underscores in a row; the name of an instance may.
+/// Splits the name of a variable into instance and key, if the variable belongs to an instance in
+/// the table `kind`. A key never has two underscores in a row, but the name of an instance may have
+/// them.
 fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)> {
     let start = format!("{VARIABLE_PREFIX}{}{DOT}", capitals(&kind.replace('.', DOT)));
     let (instance, key) = name.strip_prefix(&start)?.rsplit_once(DOT)?;
@@ -172,9 +175,10 @@ fn instance_and_key<'n>(name: &'n str, kind: &str) -> Option<(&'n str, &'n str)>
     is_written_so.then_some((instance, key))
 }
 
-/// Returns the name of the instance that a variable means. This is the lower-case name if a file
-/// defines it. Otherwise it is the name in a file that differs from the variable's name only in
-/// dashes. If there is no such name either, the lower-case name means a new instance.
+/// Returns the name of the instance to which a variable refers. This is the lower-case name if a
+/// file defines it. Otherwise it is a name in a file that has dashes instead of some underscores of
+/// the lower-case name. If there is no such name either, the lower-case name refers to a new
+/// instance.
 ///
 /// # Errors
 /// The files define several instances whose names differ only in dashes.
@@ -202,13 +206,13 @@ fn instance_of(instance: &str, kind: &str, files: &DeTable<'_>) -> Result<String
     }
 }
 
-/// Returns the problem of a variable whose name belongs to no key, with the variables that were
+/// Returns the problem of a variable whose name matches no key, with the variables that the user
 /// probably meant.
 fn unknown(name: &str, keys: &[KnownKey]) -> String {
     // One underscore instead of two is the most common mistake.
     let single = |name: &str| capitals(name).replace(DOT, "_");
     let kinds = tables_of_instances();
-    // A candidate that is a key of an instance has the instance name from the variable, so that
+    // For a key of an instance, the candidate uses the instance name from the variable, so that
     // only the keys differ.
     let candidate = |known: &KnownKey| {
         let of_instance = kinds.iter().find(|kind| joined(kind, ANY_INSTANCE) == known.table);
@@ -224,8 +228,8 @@ fn unknown(name: &str, keys: &[KnownKey]) -> String {
     let start = single(name) + "_";
     let is_in_table = |known: &&KnownKey| single(&variable_of(&known.table, "")).starts_with(&start);
     let of_table: Vec<String> = keys.iter().filter(is_in_table).map(candidate).collect();
-    // The common prefix is removed, because it would make all names similar. The name of a table is
-    // not similar to any key.
+    // The common prefix is removed, because it would make all names similar. The name of a table
+    // would not be similar to any key.
     let short = |name: &str| name.get(VARIABLE_PREFIX.len()..).unwrap_or_default().to_ascii_lowercase();
     let known: Vec<String> = candidates.iter().map(|candidate| short(candidate)).collect();
     let similar = nearest_name(&short(name), known.iter().map(String::as_str));
@@ -245,8 +249,8 @@ fn unknown(name: &str, keys: &[KnownKey]) -> String {
     format!("no such setting; it names a table; set {}", listed(&shown, "or"))
 }
 
-/// Parses the value of a variable according to its key. Numbers, lists and booleans are written as
-/// in a file, everything else is a string without quotes.
+/// Parses the value of a variable as the type of its key requires. Numbers, lists and booleans are
+/// written as in a file. All other values are strings without quotes.
 fn value<'t>(
     walk: &mut Diagnostics<'t>,
     variable: &EnvVariable<'t>,
@@ -284,7 +288,7 @@ fn value<'t>(
     parsed.ok()
 }
 
-/// Returns a tree with one value.
+/// Returns a tree that contains only this value.
 fn nested<'t>(setting: &EnvKey<'_>, variable: &EnvVariable<'t>, value: DeValue<'t>) -> DeTable<'t> {
     let entry = |name: &str, value: Spanned<DeValue<'t>>| {
         let name = Spanned::new(variable.name_span.clone(), Cow::Owned(name.to_owned()));
@@ -418,7 +422,8 @@ mod tests {
 
     #[test]
     fn unknown_variables_are_not_ignored() {
-        // Proves that each misspelt name is an error, with the most similar name if there is one.
+        // Proves that each misspelt name is an error, and that the error names the most similar
+        // name, if there is one.
         for (name, near) in [
             ("FLATCAP_STORAGE_SEGMENT_SIZE", Some("FLATCAP_STORAGE__SEGMENT_SIZE")),
             ("FLATCAP_SOURCE_CPU_PERIOD", Some("FLATCAP_SOURCE__CPU__PERIOD")),
@@ -481,8 +486,8 @@ mod tests {
 
     #[test]
     fn instances_are_found_by_their_names_in_capitals() {
-        // Proves which instance of a file a variable sets, also for names with dashes, and that an
-        // ambiguous name is an error.
+        // Proves which instance in a file a variable refers to, even for names with dashes, and
+        // that an ambiguous name is an error.
         let name = |files: &str, instance: &str| {
             let tree = DeTable::parse(files).unwrap().into_inner();
             instance_of(instance, "source.file", &tree).unwrap_or_else(|problem| problem)
@@ -518,8 +523,8 @@ mod tests {
 
     #[test]
     fn many_variables_are_refused() {
-        // Proves the limits on the number and the size of variables, and that a name given twice is
-        // an error.
+        // Proves the limits on the number and the size of variables, and that a name that occurs
+        // twice is an error.
         let many = |count: usize| -> Vec<(String, String)> {
             (0..count).map(|at| (format!("FLATCAP_SOURCE__FILE__N{at}__PERIOD"), "1s".to_owned())).collect()
         };

@@ -1,4 +1,5 @@
-//! Configuration errors. Each says what is wrong, where it is, and what to write instead.
+//! Configuration errors. Each error states the mistake, its location, and the text to write
+//! instead.
 
 use std::fmt;
 
@@ -31,7 +32,7 @@ pub struct ConfigError {
 /// The location of an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigLocation {
-    /// A file as a whole, or a default that the file does not override.
+    /// A whole file, or a default that the file does not override.
     File(String),
     /// A line and column of a file.
     Line {
@@ -46,12 +47,12 @@ pub enum ConfigLocation {
     Argument(String),
     /// An environment variable.
     Variable(String),
-    /// A built-in default, because neither a file nor a variable sets the value.
+    /// A built-in default that no file and no variable overrides.
     Default,
 }
 
 impl ConfigErrors {
-    /// Keeps the first [`ERRORS_MAX`] errors and counts the others; `errors` is not empty.
+    /// Keeps the first [`ERRORS_MAX`] errors and counts the others. `errors` must not be empty.
     pub(super) fn new(mut errors: Vec<ConfigError>, uncounted: usize) -> Self {
         let more = errors.len().saturating_sub(ERRORS_MAX) + uncounted;
         errors.truncate(ERRORS_MAX);
@@ -63,13 +64,13 @@ impl ConfigErrors {
         Self { kept: vec![ConfigError { location, key: None, value: None, problem }], more: 0 }
     }
 
-    /// Returns the errors in a fixed order. First come errors of files and variables that cannot be
-    /// read, then errors of settings in the order of the layers and lines, then errors of defaults.
+    /// Returns the errors in a fixed order. The order is: errors of files and variables that cannot
+    /// be read, errors of settings by layer and line, errors of defaults.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
         self.kept.iter()
     }
 
-    /// Returns the number of errors that [`Self::iter`] leaves out. `iter` returns at most
+    /// Returns the number of errors that [`Self::iter`] does not return. `iter` returns at most
     /// [`ERRORS_MAX`] errors.
     pub fn more(&self) -> usize {
         self.more

@@ -13,24 +13,26 @@ use flatcap_trigger::limits::CONDITION_BYTES_MAX;
 use super::compress::COMPRESS_SOURCES_MAX;
 
 /// Maximum length of a socket path, in bytes. This is the length of the kernel's address without
-/// its zero byte, less four bytes for the temporary name that the socket has while it is being
-/// created.
+/// the zero byte, less four bytes. A socket has a temporary name, which is four bytes longer, while
+/// it is being created.
 pub const SOCKET_PATH_BYTES_MAX: usize = 103;
-/// Maximum part of a file system that a configuration may keep free, in hundredths of a percent.
-/// The rest must have space for a recording.
+/// Maximum share of a file system that a configuration may keep free, in hundredths of a percent.
+/// The rest is needed for a recording.
 pub(super) const MIN_FREE_POINTS_MAX: u64 = 9_000;
 
-/// Maximum number of labels of a host. A query names only a few labels, and every header repeats
-/// all of them.
+/// Maximum number of labels of a host. A query names only a few labels, and every header contains
+/// all labels.
 pub(super) const LABELS_MAX: usize = 32;
 /// Maximum length of the name of a label, in bytes.
 pub(super) const LABEL_NAME_BYTES_MAX: usize = 63;
 /// Maximum length of the value of a label, in bytes.
 pub(super) const LABEL_VALUE_BYTES_MAX: usize = 255;
 
-/// Maximum number of accounts that may push. For more accounts, a group is the better setting.
+/// Maximum number of accounts that a configuration allows to push. For more accounts, a group is
+/// the better setting.
 pub(super) const ACCOUNTS_MAX: usize = 64;
-/// Maximum length of the name of an account, in bytes. This is more than useradd(8) accepts.
+/// Maximum length of the name of an account, in bytes. This is longer than the names that
+/// useradd(8) accepts.
 pub(super) const ACCOUNT_BYTES_MAX: usize = 63;
 
 /// Maximum number of pushed sources that rules may name. A host has only a few rules about
@@ -39,11 +41,11 @@ pub(super) const PUSHED_SOURCES_MAX: usize = 64;
 /// Maximum length of the name of a pushed source, in bytes (docs/PUSH.md).
 pub(super) const PUSHED_SOURCE_BYTES_MAX: usize = 64;
 
-/// Maximum size in bytes, which is 1,024 TiB. No file system is larger, so a larger size has the
-/// wrong unit.
+/// Maximum size that a key accepts, in bytes. It is 1,024 TiB. No file system is larger, so a
+/// larger size has the wrong unit.
 pub(super) const FILE_SYSTEM_BYTES_MAX: u64 = 1 << 50;
 
-/// All codecs with their levels.
+/// The notation of all codecs with their levels.
 const CODECS: &str =
     "\"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\"";
 
@@ -120,7 +122,7 @@ impl ExpectedValue {
         Self::Keyword(T::keywords())
     }
 
-    /// Returns the quantity and the limits of a value that is a number; `None` for other values.
+    /// Returns the quantity and the limits of a value that is a number; `None` for other types.
     pub(super) fn quantity(&self) -> Option<(Quantity, &RangeInclusive<u64>)> {
         match self {
             Self::Duration(range) => Some((Quantity::Nanoseconds, range)),
@@ -136,7 +138,7 @@ impl ExpectedValue {
         matches!(self, Self::PathOrEmpty | Self::SocketPath | Self::SocketAddress | Self::ConditionOrEmpty)
     }
 
-    /// Returns the limits or the allowed values; empty for types that have none.
+    /// Returns the limits or the allowed values as text; empty for types that have none.
     fn limits(&self) -> String {
         if let Some((quantity, range)) = self.quantity() {
             return format!("from {} to {}", quantity.format(*range.start()), quantity.format(*range.end()));
@@ -225,7 +227,7 @@ impl ExpectedValue {
         }
     }
 
-    /// Returns the limits as a sentence of the description of a key; empty if there are none.
+    /// Returns the limits as a sentence for the description of a key; empty if there are no limits.
     pub(super) fn sentence(&self) -> String {
         let mut sentence = self.texts().1.replace("{}", &self.limits());
         if let Some(first) = sentence.get_mut(..1) {
@@ -237,7 +239,7 @@ impl ExpectedValue {
 
 impl fmt::Display for ExpectedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The limits are the ranges that the check uses, so that a message cannot contradict the
+        // The text is made from the ranges that the check uses, so a message cannot contradict the
         // check.
         let form = self.quantity().map_or("", |(quantity, _)| quantity.form());
         f.write_str(&self.texts().0.replace("{form}", form).replace("{}", &self.limits()))

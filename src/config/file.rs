@@ -16,13 +16,13 @@ use rustix::fs::OFlags;
 use super::error::{ConfigError, ConfigLocation};
 use super::input_texts::line_and_column;
 
-/// Maximum size of a file, and of all files and variables together, in bytes. A full configuration
-/// with all its comments takes a fiftieth of this.
+/// Maximum size of one file, and also of all files and variables together, in bytes. A full
+/// configuration with all its comments takes a fiftieth of this.
 pub const FILE_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of drop-ins in one directory; a directory with more is rejected.
+/// Maximum number of drop-ins in one directory. A directory with more drop-ins is rejected.
 pub const DROP_INS_MAX: usize = 256;
-/// Maximum number of a drop-in directory's skipped files that are listed by name. The other skipped
-/// files are counted.
+/// Maximum number of skipped files in a drop-in directory that are listed by name. The other
+/// skipped files are counted.
 const SKIPPED_MAX: usize = 10;
 
 /// A file that was read.
@@ -60,8 +60,8 @@ impl ConfigFile {
         let in_file = |problem| error(path, problem);
         let unreadable = |error| in_file(unreadable(&error));
         let file = open(path).map_err(unreadable)?;
-        // Kind, owner and mode are read from the opened file, because the path may lead to another
-        // file by now.
+        // The kind, owner and mode are read from the open file, because the path may now refer to
+        // another file.
         let kind = file.metadata().map_err(unreadable)?.file_type();
         if let Some(found) = non_regular_kind(kind) {
             return Err(in_file(format!("is {found}; write the path of a file")));
@@ -78,7 +78,7 @@ impl ConfigFile {
         *bytes_left = bytes_left.checked_sub(bytes.len()).ok_or_else(|| in_file(all_too_large()))?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let offset = error.utf8_error().valid_up_to();
-            // Everything before that byte is valid, so line and column can be counted.
+            // All bytes before the invalid byte are valid, so its line and column can be counted.
             let before = error.as_bytes().get(..offset).and_then(|valid| std::str::from_utf8(valid).ok());
             let place = line_and_column(&path.display().to_string(), before.unwrap_or_default(), offset);
             ConfigError {
@@ -93,7 +93,7 @@ impl ConfigFile {
 }
 
 impl DropIns {
-    /// Lists a directory. A directory that does not exist counts as empty.
+    /// Lists a directory. A directory that does not exist is treated as an empty directory.
     ///
     /// # Errors
     /// The directory cannot be read, or contains more than [`DROP_INS_MAX`] drop-ins.
@@ -112,13 +112,13 @@ impl DropIns {
         for entry in entries {
             let name = entry.map_err(unreadable)?.file_name();
             let bytes = name.as_bytes();
-            // Files with hidden names are ignored, because editors write locks and backups under
-            // such names, some of which end in .toml.
+            // Hidden files are ignored, because editors create locks and backups with such names,
+            // some of which end in .toml.
             if bytes.starts_with(b".") {
                 continue;
             }
             if bytes.ends_with(b".toml") {
-                // Stops here, because a wrong directory may have any number of files.
+                // The listing stops here, because a wrong directory may have any number of files.
                 if names.len() == DROP_INS_MAX {
                     let problem = format!("contains more than {DROP_INS_MAX} .toml files; merge some");
                     return Err(error(folder, problem));
@@ -126,16 +126,16 @@ impl DropIns {
                 names.push(name);
                 continue;
             }
-            // The list is sorted and cut as it grows, so that the first names are the same each
-            // time and memory is bounded.
+            // The list is sorted and truncated as it grows, so that the first names are always the
+            // same and the memory is bounded.
             others.insert(name);
             if others.len() > SKIPPED_MAX {
                 others.pop_last();
                 more += 1;
             }
         }
-        // `read_dir` returns names in no fixed order. They are sorted by their bytes and not by a
-        // locale, so that all hosts read the files in the same order.
+        // `read_dir` returns names in no fixed order. The names are sorted by their bytes and not
+        // by locale, so that all hosts read the files in the same order.
         names.sort();
         let paths = others.into_iter().map(|name| folder.join(name)).collect();
         let passed_over = SkippedFiles { paths, more };
@@ -149,8 +149,9 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
 }
 
-/// Returns the kind of file if it is not a regular one. A character device may be `/dev/null`,
-/// which counts as an empty file.
+/// Returns the kind of a file that is not a regular file; `None` for a file that can be read as a
+/// regular file. A character device is accepted, because it may be `/dev/null`, which is treated as
+/// an empty file.
 fn non_regular_kind(kind: FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_dir() => Some("a directory"),
@@ -161,12 +162,12 @@ fn non_regular_kind(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Returns owner and mode of the opened file and of its directory. They decide who may change or
-/// replace the file.
+/// Returns the owner and mode of the open file and of its directory. They determine who may change
+/// or replace the file.
 fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     let rights = |metadata: &Metadata| OwnerAndMode { owner: metadata.uid(), mode: metadata.mode() & 0o7777 };
-    // Links are resolved, because an account that can write to the directory of the real file can
-    // replace that file.
+    // Symbolic links are resolved, because an account that can write to the directory of the target
+    // file can replace that file.
     let whole = path.canonicalize()?;
     Ok(Provenance {
         path: path.to_owned(),
@@ -175,8 +176,8 @@ fn provenance(path: &Path, file: &File) -> io::Result<Provenance> {
     })
 }
 
-/// Returns the problem of a file that cannot be opened or read. Most likely its path or its access
-/// rights are wrong.
+/// Returns the problem text for a file that cannot be opened or read. The most likely reason is a
+/// wrong path or wrong access rights.
 pub(super) fn unreadable(error: &io::Error) -> String {
     let hint = match error.kind() {
         ErrorKind::NotFound => "; create it, or correct its path",
@@ -186,13 +187,13 @@ pub(super) fn unreadable(error: &io::Error) -> String {
     format!("cannot be read: {error}{hint}")
 }
 
-/// Returns the problem of a file that is longer than any configuration. Most likely it is the wrong
-/// file.
+/// Returns the problem text for a file that is larger than any configuration. The most likely
+/// reason is that it is the wrong file.
 pub(super) fn file_too_large() -> String {
     format!("larger than {}, the limit of a configuration file", format_size(FILE_BYTES_MAX as u64))
 }
 
-/// Returns the problem of files and variables that are small enough one by one, but too large
+/// Returns the problem text for files and variables that are small enough one by one, but too large
 /// together.
 pub(super) fn all_too_large() -> String {
     format!(

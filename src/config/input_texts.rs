@@ -1,4 +1,4 @@
-//! Holds the text of all inputs, that is, of files and variables, as one string. A single offset
+//! Holds the text of all inputs as one string. The inputs are files and variables. A single offset
 //! therefore identifies a location in any input.
 
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::error::ConfigLocation;
 
 /// The inputs of one configuration. Files come first, then variables. Each input overrides the
-/// inputs before it.
+/// earlier inputs.
 #[derive(Debug, Default)]
 pub(super) struct InputTexts {
     whole: String,
@@ -40,14 +40,14 @@ impl InputTexts {
         texts
     }
 
-    /// Adds a file. All files come before the first variable.
+    /// Adds a file. All files must be added before the first variable.
     pub(super) fn add_file(&mut self, name: &str, text: &str) {
         self.add(name, text, None);
     }
 
     /// Adds a variable.
     pub(super) fn add_variable(&mut self, name: &str, value: &str) {
-        // Name and value form one text, so that an error may point at either.
+        // The name and the value form one text, so that an error can refer to either of them.
         self.add(name, &format!("{name}={value}"), Some(name.len() + 1));
     }
 
@@ -82,14 +82,14 @@ impl InputTexts {
         })
     }
 
-    /// Returns the text of a span.
+    /// Returns the part of the inputs that a span covers.
     pub(super) fn text(&self, span: Range<usize>) -> &str {
-        // A wrong span has the effect that a message quotes nothing; it never causes a panic.
+        // If the span is wrong, the message quotes nothing. A wrong span never causes a panic.
         self.whole.get(span).unwrap_or_default()
     }
 
     /// Returns the location of an offset for a message. Without an offset, returns the first file,
-    /// because a missing setting would be written there.
+    /// because the user would write a missing setting there.
     pub(super) fn location(&self, offset: Option<usize>) -> ConfigLocation {
         let at = offset.and_then(|offset| self.position(offset));
         let first = self.inputs.first().filter(|piece| piece.value_start.is_none());
@@ -99,8 +99,8 @@ impl InputTexts {
                 ConfigLocation::Variable(piece.name.clone())
             }
             (Some(offset), Some(piece)) => {
-                // `position` found a text that begins at or before the offset, so this does not
-                // underflow.
+                // `position` found a text that begins at or before the offset, so the subtraction
+                // cannot underflow.
                 line_and_column(&piece.name, self.text(piece.span.clone()), offset - piece.span.start)
             }
             _ => first.map_or(ConfigLocation::Default, |file| ConfigLocation::File(file.name.clone())),
@@ -117,7 +117,7 @@ impl InputTexts {
         layer(offset) > layer(under)
     }
 
-    /// Returns the index of the file that has this offset; `None` for a variable.
+    /// Returns the index of the file that contains this offset; `None` for a variable.
     pub(super) fn file_at(&self, offset: usize) -> Option<usize> {
         // Files come before variables, so this index is also an index into the files that were
         // read.
@@ -126,7 +126,8 @@ impl InputTexts {
     }
 
     fn position(&self, offset: usize) -> Option<usize> {
-        // A newline follows each text, so no two texts begin at the same offset, even empty ones.
+        // A newline follows each text, so no two texts begin at the same offset, even if a text is
+        // empty.
         self.inputs.partition_point(|piece| piece.span.start <= offset).checked_sub(1)
     }
 }

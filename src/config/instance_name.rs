@@ -5,12 +5,12 @@ pub const INSTANCE_NAME_BYTES_MAX: usize = 32;
 /// Maximum number of instances in one configuration.
 pub const INSTANCES_MAX: usize = 64;
 
-/// Returns whether an instance may have this name. The name is used on command lines, in files and
-/// in `--source NAME@PERIOD`.
+/// Returns whether this is a valid name of an instance. The name is used on command lines, in files
+/// and in `--source NAME@PERIOD`.
 pub(super) fn is_instance_name(name: &str) -> bool {
     // Capitals are not allowed, because names of variables are in capitals and are converted to
-    // lower case. Dot and @ are not allowed, because they separate an instance from its kind and
-    // its period.
+    // lower case. A dot and @ are not allowed, because they separate the name of an instance from
+    // its kind and its period.
     let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     (1..=INSTANCE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_fit)
 }

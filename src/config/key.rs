@@ -1,6 +1,6 @@
-//! The keys of the configuration. The name of a key, its meaning, the values that it accepts and
-//! its place in the settings are stated in one place only. Parser, printer, reference and reload
-//! follow from these.
+//! The keys of the configuration. The name, meaning, accepted values and settings field of a key
+//! are stated in one place only. The parser, the printer, the reference and the reload use this
+//! definition.
 
 use std::any::Any;
 
@@ -15,7 +15,7 @@ use super::value_error::ValueError;
 pub(super) enum Effect {
     /// At a reload.
     Reload,
-    /// At the next start.
+    /// The value takes effect at the next start.
     Restart,
 }
 
@@ -25,26 +25,27 @@ pub(super) struct Key<S: 'static> {
     access: &'static dyn Access<S>,
 }
 
-/// The properties of a key, except its place in the settings.
+/// The properties of a key, except the location of its value in the settings.
 pub(super) struct KeySpec {
     pub(super) name: &'static str,
-    /// Lines that describe the key for operators. The limits are added from `expected`.
+    /// Lines that describe the key for operators. The limits from `expected` are added to these
+    /// lines.
     about: &'static [&'static str],
     pub(super) expected: fn() -> ExpectedValue,
     pub(super) effect: Effect,
     /// Whether the key must be present in its table.
     pub(super) is_required: bool,
-    /// The condition under which this key has an effect; `None` if it always has one.
+    /// The condition under which this key has an effect; `None` if it always has an effect.
     pub(super) condition: Option<Condition>,
 }
 
-/// A condition on another key of the same table. Unless that key has this value, the key with the
-/// condition has no effect.
+/// A condition on another key of the same table. If that key does not have this value, the key with
+/// the condition has no effect.
 #[derive(Clone, Copy)]
 pub(super) struct Condition {
     pub(super) key: &'static str,
     pub(super) value: &'static str,
-    /// The default, as TOML, that applies if the other key has that value.
+    /// The default, as TOML, that applies if the other key has the required value.
     pub(super) default: Option<&'static str>,
 }
 
@@ -67,8 +68,8 @@ pub(super) trait Keyed: Any + Sized {
 }
 
 /// The settings of any table, accessed by the names of its keys. Most methods need exclusive
-/// access, because a key has only one function that returns its place, and this function returns a
-/// mutable reference.
+/// access. A key has only one function that finds its value, and this function returns a mutable
+/// reference.
 pub(super) trait Table: Any {
     /// Returns the keys, in the order of the reference.
     fn specs(&self) -> Vec<&'static KeySpec>;
@@ -76,17 +77,17 @@ pub(super) trait Table: Any {
     /// Parses, checks and sets the value of a key.
     ///
     /// # Errors
-    /// The error is a message that names the mistake and says what to write. The setting is
-    /// unchanged.
+    /// The error is a message that names the mistake and says what to write. In this case, the
+    /// setting is unchanged.
     fn read(&mut self, key: &str, value: DeValue<'_>) -> Result<(), String>;
 
     /// Returns the value of a key as TOML; `None` if other settings leave it without effect.
     fn write(&mut self, key: &str) -> Option<String>;
 
-    /// Returns whether another table of this kind sets the key to the same value.
+    /// Returns whether another table of the same type sets the key to the same value.
     fn is_same(&mut self, key: &str, other: &mut dyn Table) -> bool;
 
-    /// Sets a key to its value in the settings of another table of this kind.
+    /// Sets a key to the value that it has in another table of the same type.
     fn copy(&mut self, key: &str, from: &mut dyn Table);
 }
 
@@ -103,14 +104,14 @@ impl<S: 'static> Key<S> {
         Self { spec, access: place }
     }
 
-    /// Makes the key required, that is, its table must contain it.
+    /// Makes the key required, which means that its table must contain it.
     pub(super) const fn required(mut self) -> Self {
         self.spec.is_required = true;
         self
     }
 
-    /// Gives the key an effect only if another key has a certain value. `default` is the default of
-    /// this key in that case.
+    /// Specifies that the key has an effect only if another key has a certain value. `default` is
+    /// the default of this key in that case.
     pub(super) const fn only_with(
         mut self,
         key: &'static str,
@@ -203,7 +204,8 @@ fn find<S: Keyed>(settings: &S, name: &str) -> Option<&'static Key<S>> {
 }
 
 /// Defines one key of the settings `$settings`. Its doc comment is the description for operators.
-/// It has plain sentences without the limits, because the limits follow from the expected values.
+/// The doc comment has plain sentences without the limits, because the limits follow from the
+/// expected values.
 macro_rules! key {
     (
         $settings:ty;
@@ -221,7 +223,7 @@ macro_rules! key {
     };
 }
 
-/// Defines a list of keys of the settings `$settings`, each as in `key!`.
+/// Defines a list of keys for the settings `$settings`. Each key is written as in `key!`.
 macro_rules! keys {
     (
         $visibility:vis const $list:ident of $settings:ty;
@@ -242,7 +244,7 @@ macro_rules! keys {
 }
 
 /// Defines the settings of a table, which are a struct, defaults and keys. Each line is a field
-/// with its default, the expected values and the effect of a change; `also` adds the key of a part
+/// with its default, the expected values and the effect of a change. `also` adds a key for a part
 /// of that field.
 macro_rules! settings {
     (

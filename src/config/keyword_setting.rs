@@ -5,7 +5,7 @@ use flatcap_os::keyword::Keyword;
 use flatcap_sampling::{BatchMode, GroupName, PerfEvent, ProcessRank, Timing};
 
 /// A type of settings whose values are keywords. The trait belongs to this module, because rustc
-/// rejects a blanket implementation for all types with a trait of another crate. That crate could
+/// rejects a blanket implementation that is bounded by a trait of another crate. That crate could
 /// later implement its trait for `bool`.
 pub(super) trait KeywordSetting: Keyword {}
 

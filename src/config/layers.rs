@@ -1,6 +1,6 @@
-//! Reads a configuration from its layers, which are a file, its drop-ins and environment variables,
-//! and records which layer set each value. Crates for layered configuration are not used, because
-//! they stop at the first error and lose its line.
+//! Reads a configuration from its layers, and records the layer that set each value. The layers are
+//! a file, its drop-ins and environment variables. Crates for layered configuration are not used,
+//! because they stop at the first error and lose its line.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,10 +22,10 @@ pub const DROP_IN_DIRECTORY: &str = "conf.d";
 /// Name of the configuration file in a configuration directory.
 pub const FILE_NAME: &str = "flatcap.toml";
 
-/// The layers of a configuration, each of which overrides the layers before. The first layer is a
-/// file. Then come the files in [`DROP_IN_DIRECTORY`] next to it whose names end in `.toml`, sorted
-/// by the bytes of their names. The environment variables are the last layer. Tables are merged key
-/// by key, all other values are replaced.
+/// The layers of a configuration. Each layer overrides the layers before it. The first layer is a
+/// file. The next layers are the files in [`DROP_IN_DIRECTORY`] next to it whose names end in
+/// `.toml`, sorted by the bytes of their names. The environment variables are the last layer.
+/// Tables are merged key by key, all other values are replaced.
 ///
 /// ```
 /// use flatcap::config::Layers;
@@ -45,13 +45,13 @@ pub struct Layers {
     scope: CheckScope,
 }
 
-/// A validated configuration and the locations that its values come from. Two configurations are
-/// equal if they have the same effect, whatever the locations.
+/// A validated configuration, with the location that set each value. Two configurations are equal
+/// if they have the same effect, even if the locations differ.
 #[derive(Debug)]
 pub struct LoadedConfig {
     /// The settings.
     pub config: Config,
-    /// The files that were read; each file overrides the files before.
+    /// The files that were read. Each file overrides the files before it.
     pub files: Vec<PathBuf>,
     /// The names of the variables that were read, sorted.
     pub variables: Vec<String>,
@@ -65,34 +65,35 @@ pub struct LoadedConfig {
 pub(super) struct ValueLocations(BTreeMap<String, ConfigLocation>);
 
 impl Layers {
-    /// Uses the built-in defaults alone.
+    /// Creates layers that contain only the built-in defaults.
     pub fn defaults() -> Self {
         Self::default()
     }
 
-    /// Uses a file, which must exist, and its drop-ins, if there are any.
+    /// Creates layers from a file, which must exist, and its drop-ins, if there are any.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self { file: Some(path.into()), ..Self::default() }
     }
 
-    /// Uses [`FILE_NAME`] in a directory and its drop-ins; all of them may be missing.
+    /// Creates layers from [`FILE_NAME`] in a directory and its drop-ins. All of these files may be
+    /// missing.
     pub fn directory(path: &Path) -> Self {
         Self { file: Some(path.join(FILE_NAME)), file_is_optional: true, ..Self::default() }
     }
 
-    /// Uses a file, which must exist, without drop-ins.
+    /// Creates layers from a file, which must exist, without drop-ins.
     pub fn file_alone(path: impl Into<PathBuf>) -> Self {
         Self { file: Some(path.into()), without_drop_ins: true, ..Self::default() }
     }
 
-    /// Adds the settings among these variables as the last layer. Other variables are ignored.
+    /// Adds the variables that are settings as the last layer. Other variables are ignored.
     #[must_use]
     pub fn with_variables(mut self, variables: Vec<(OsString, OsString)>) -> Self {
         self.variables = variables;
         self
     }
 
-    /// Adds the check whether all buffers fit into `recorder.memory_max`.
+    /// Adds a check that all buffers fit into `recorder.memory_max`.
     #[must_use]
     pub fn with_memory_rule(mut self, rule: MemoryRule) -> Self {
         self.scope.memory_rule = Some(rule);
@@ -107,22 +108,22 @@ impl Layers {
         self
     }
 
-    /// Reads all layers, and validates each layer by itself and then all layers together. Has no
-    /// side effects.
+    /// Reads all layers. Validates each layer separately, and then all layers together. Has no side
+    /// effects.
     ///
     /// # Errors
-    /// A file is an error if it cannot be read, exceeds [`FILE_BYTES_MAX`], is not UTF-8 or is not
-    /// TOML. A directory is an error if it cannot be read or contains more than
-    /// [`DROP_INS_MAX`](super::DROP_INS_MAX) drop-ins. A variable that names no setting is an
-    /// error, and so is every invalid setting. All errors are returned together, each with its file
-    /// and line or its variable.
+    /// An error is reported for a file that cannot be read, exceeds [`FILE_BYTES_MAX`], is not
+    /// UTF-8 or is not TOML. An error is also reported for a directory that cannot be read or
+    /// contains more than [`DROP_INS_MAX`](super::DROP_INS_MAX) drop-ins. A variable that names no
+    /// setting is an error, and so is every invalid setting. All errors are returned together. Each
+    /// error has its file and line, or its variable.
     pub fn read(&self) -> Result<LoadedConfig, ConfigErrors> {
         let mut unread = Vec::new();
-        // One limit applies to all inputs together, so that many drop-ins do not multiply the
+        // One limit applies to all inputs together, so that many drop-ins cannot multiply the
         // limit.
         let mut bytes_left = FILE_BYTES_MAX;
         let (files, passed_over) = self.read_files(&mut bytes_left, &mut unread);
-        // The inputs are in the order of their precedence, the highest precedence last.
+        // The inputs are sorted by increasing precedence.
         let mut texts = InputTexts::default();
         for file in &files {
             texts.add_file(&file.path.display().to_string(), &file.text);
@@ -131,7 +132,7 @@ impl Layers {
             unread.extend(errors);
         }
         let ResolvedConfig { mut config, value_offsets } = resolve(&texts, unread, self.scope)?;
-        // A command from a variable has no file whose owner and mode could be checked.
+        // A command from a variable has no file, so there is no owner and mode to check.
         set_command_files(&mut config, |key| {
             let at = texts.file_at(*value_offsets.get(key)?)?;
             files.get(at).map(|file| file.provenance.clone())
@@ -155,8 +156,8 @@ impl Layers {
             unread.push(error);
             DropIns::default()
         });
-        // The check is on the link itself, because a link that leads nowhere is a mistake and not a
-        // missing file.
+        // The check examines the link without following it, because a dangling link is a mistake
+        // and not a missing file.
         let is_skipped =
             self.file_is_optional && file.symlink_metadata().is_err_and(|error| is_absent(&error));
         let first = (!is_skipped).then_some(file);
@@ -205,8 +206,8 @@ impl ValueLocations {
     }
 }
 
-/// Sets the file that defines each command. If several files have keys of an instance, this is the
-/// file that sets `command`. For a rule, it is the file that sets `run`.
+/// Sets, for each command, the file that defines it. If several files have keys of an instance,
+/// this is the file that sets `command`. For a rule, it is the file that sets `run`.
 fn set_command_files(config: &mut Config, named_in: impl Fn(&str) -> Option<Provenance>) {
     for source in &mut config.sources {
         let key = format!("source.{}.command", source.full_name());
@@ -260,7 +261,7 @@ mod tests {
             self.layers().read().unwrap()
         }
 
-        /// Returns the errors, without the path of the directory.
+        /// Returns the error text, without the path of the directory.
         fn errors(&self, layers: &Layers) -> String {
             match layers.read() {
                 Ok(_) => "no error".to_owned(),
@@ -391,8 +392,8 @@ mod tests {
 
     #[test]
     fn a_broken_file_hides_no_mistake_of_the_others() {
-        // Proves that errors which the broken file cannot fix are reported, and that errors which
-        // the broken file might fix are not reported.
+        // Proves that errors in other layers are reported only if the broken file could not fix
+        // them.
         let folder = ConfigDir::new(&[
             ("flatcap.toml", "[source.file.a]\nperiod = \"1\"\n"),
             ("conf.d/1.toml", "[source.file.a]\npath = /a\n"),
@@ -440,8 +441,8 @@ mod tests {
 
     #[test]
     fn only_named_files_must_exist() {
-        // Proves that a missing file is an error only if the user named it, and not if it is a
-        // drop-in or is in a configuration directory.
+        // Proves that a missing file is an error only if the user named it. A missing drop-in or a
+        // missing file in a configuration directory is no error.
         let folder = ConfigDir::new(&[("conf.d/1.toml", "[source.cpu]\nperiod = \"1ms\"\n")]);
         assert_eq!(
             folder.errors(&folder.layers()),
@@ -563,8 +564,8 @@ mod tests {
 
     #[test]
     fn commands_belong_to_the_file_that_sets_them() {
-        // Proves that the file that sets `command` decides whether a program may run, and not a
-        // file that only changes the period.
+        // Proves that only the file that sets `command` determines whether a program may run. A
+        // file that changes only the period has no influence.
         let folder = ConfigDir::new(&[
             (
                 "flatcap.toml",
@@ -588,8 +589,8 @@ mod tests {
 
     #[test]
     fn a_hostile_tree_ends_in_errors() {
-        // Proves that the deepest nesting that fits into a file neither overflows the stack nor
-        // takes long.
+        // Proves that the deepest nesting that fits into a file does not overflow the stack and
+        // does not take long.
         let folder = ConfigDir::new(&[]);
         for text in [
             format!("{}b = 1\n", "a.".repeat(400_000)),
@@ -618,8 +619,8 @@ mod tests {
         fn layers_are_the_merged_text(
             choices in prop::collection::vec(prop::array::uniform6(prop::option::of(0..2_usize)), 1..4),
         ) {
-            // Proves that layered files, the last of which may be variables, equal one file that
-            // has the last value of each key.
+            // Proves that layered files are equal to one file that has the last value of each key.
+            // The last layer may consist of variables.
             let folder = ConfigDir::new(&[("flatcap.toml", "")]);
             let given = |choice: &[Option<usize>; 6]| -> Vec<_> {
                 let given = SETTINGS.iter().zip(choice);

@@ -11,25 +11,26 @@ pub(super) fn merge_over<'t>(under: &mut DeTable<'t>, over: DeTable<'t>) {
         let below = under.get_mut(name).map(Spanned::get_mut);
         let span = value.span();
         let value = match (below, value.into_inner()) {
-            // Lists are replaced like single values, because otherwise a later text could not
-            // remove an item.
+            // Lists are replaced like single values. Otherwise, a later text could not remove an
+            // item from a list.
             (Some(DeValue::Table(below)), DeValue::Table(above)) => {
                 merge_over(below, above);
                 continue;
             }
             (_, value) => Spanned::new(span, value),
         };
-        // The key is replaced together with its value, so that both have the same location.
+        // The key is replaced together with its value, so that the key and the value have locations
+        // in the same input.
         under.remove(name);
         under.insert(key, value);
     }
 }
 
-/// Adds `by` to all spans of a tree, which turns spans within one input into spans of the
+/// Adds `by` to all spans of a tree. This converts spans within one input to spans within the
 /// concatenated inputs. Items of lists keep their old spans, since these are never used.
 pub(super) fn shifted(tree: DeTable<'_>, by: usize) -> DeTable<'_> {
-    // The sums do not overflow, because all inputs together have little more than `FILE_BYTES_MAX`
-    // bytes.
+    // The sums cannot overflow, because the size of all inputs together is little more than
+    // `FILE_BYTES_MAX` bytes.
     let entries = tree.into_iter().map(|(key, value)| {
         let span = value.span();
         let value = match value.into_inner() {
@@ -96,8 +97,8 @@ mod tests {
         }
     }
 
-    // Proves that all spans are shifted by the same amount, and that overriding values keep their
-    // own spans.
+    // Proves that all spans are shifted by the same amount, and that each overriding value keeps
+    // its own span.
     #[test]
     fn spans_follow_their_text() {
         let (first, second) = ("[a]\nb = 1\nc = 2\n", "a.b = 3\n");

@@ -1,13 +1,13 @@
-//! Turns a TOML file, its drop-ins and environment variables, all of which are optional, into a
-//! validated [`Config`].
+//! Converts a TOML file, its drop-ins and environment variables into a validated [`Config`]. All of
+//! these inputs are optional.
 //!
-//! Each key is stated in one place only, in `settings` or `source_table`, with its name, meaning,
-//! accepted values, default, effect and place in the settings. Everything else follows from these
-//! properties.
+//! Each key is defined in one place only, in `settings` or `source_table`. The definition has its
+//! name, meaning, accepted values, default, effect and settings field. Everything else is derived
+//! from these properties.
 //!
 //! This module never starts anything, never checks whether this host has a source, never changes a
-//! file, and never keeps an unchecked value. All problems of all files are reported together, each
-//! with its location, its value and the valid values.
+//! file, and never keeps an unchecked value. All problems in all files are reported together. Each
+//! problem has its location, its value and the valid values.
 
 mod argument;
 mod compress;

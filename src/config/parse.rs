@@ -1,5 +1,5 @@
-//! Parses TOML inputs into a [`Config`]. Each input is checked by itself, then the tree that
-//! results from merging all inputs.
+//! Parses TOML inputs into a [`Config`]. Each input is checked separately. The tree that results
+//! from merging all inputs is checked after that.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ use super::unknown;
 use super::validate::{self, CheckScope};
 
 impl Config {
-    /// Parses and checks a text; `file_name` is used in messages only. Whether all buffers fit into
-    /// `recorder.memory_max` is checked by [`Layers`](super::Layers) alone.
+    /// Parses and checks a text. `file_name` is used only in messages. Only
+    /// [`Layers`](super::Layers) checks whether all buffers fit into `recorder.memory_max`.
     ///
     /// # Errors
     /// The same errors as [`Layers::read`](super::Layers::read), except errors of the file system.
@@ -64,9 +64,9 @@ pub(super) fn resolve(
         let mut walk = Diagnostics::new(texts);
         match syntax::parse(&mut walk, start, text) {
             Some(tree) => {
-                // Each text is read for its errors alone, including errors of values that a later
-                // text overrides. Otherwise, removing a drop-in could bring an old mistake to
-                // light.
+                // Each text is read separately to find its errors, including errors in values that
+                // a later text overrides. Otherwise, an old mistake could appear after the operator
+                // removes a drop-in.
                 read(&mut walk, tree.clone());
                 merge_over(&mut merged, tree);
             }
@@ -81,8 +81,8 @@ pub(super) fn resolve(
     read(&mut walk, tree.clone());
     merge_over(&mut merged, tree);
     findings.add(walk.into_local());
-    // The errors of each text were found before. The merged tree can only add conflicts between
-    // inputs.
+    // The errors in each single text were already found above. The merged tree can only add
+    // conflicts between inputs.
     let mut walk = Diagnostics::new(texts);
     let mut config = read(&mut walk, merged);
     validate::derive_defaults(&mut config, &walk);
@@ -116,13 +116,14 @@ fn read(walk: &mut Diagnostics<'_>, mut tree: DeTable<'_>) -> Config {
     config
 }
 
-/// Takes the keys of one table from the document.
+/// Takes the keys of one table out of the document, and sets their values in `table`.
 fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, table: &mut dyn Table) {
     let Some(entries) = table_at(tree, name) else { return };
     for spec in table.specs() {
         let Some(value) = entries.remove(spec.name) else { continue };
         let (key, span) = (joined(name, spec.name), value.span());
-        // After an error the default remains, so that everything else is still checked.
+        // After an error, the setting keeps its default, so that all other settings are still
+        // checked.
         let result = table.read(spec.name, value.into_inner());
         walk.note(key.clone(), span.clone(), result.is_ok());
         if let Err(problem) = result {
@@ -131,8 +132,8 @@ fn read_table(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, name: &str, ta
     }
 }
 
-/// Returns the names of the tables inside the table at `path`. The operator chooses these names.
-/// Removes names that are not valid from the document.
+/// Returns the names of the tables that the table at `path` contains. The operator chooses these
+/// names. Removes names that are not valid from the document.
 fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, limit: usize) -> Vec<String> {
     let Some(entries) = table_at(tree, path) else { return Vec::new() };
     let mut instances = Vec::new();
@@ -147,8 +148,8 @@ fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, lim
             let form = format!("write 1 to {INSTANCE_NAME_BYTES_MAX} of the letters a to z, digits, _ and -");
             walk.reject(At::Name(key.span()), format!("not a valid name; {form}"));
         } else if instances.len() == limit {
-            // The limit is checked before the table is read, so that the limit bounds the work and
-            // the errors.
+            // The number of instances is checked before the table is read, so that the limit also
+            // bounds the work and the number of errors.
             let problem = format!("more than {limit} instances; merge or remove some");
             walk.conflict(At::Name(key.span()), problem);
             break;
@@ -161,7 +162,7 @@ fn instances(walk: &mut Diagnostics<'_>, tree: &mut DeTable<'_>, path: &str, lim
     instances
 }
 
-/// Rejects patterns for a source that has no filters, because such a source is always recorded as a
+/// Rejects patterns for a source without filters, because such a source is always recorded as a
 /// whole.
 fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig) {
     if source.spec.has_filters() {
@@ -169,7 +170,7 @@ fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig)
     }
     let table = format!("source.{}", source.full_name());
     for (key, patterns) in [("include", &mut source.include), ("exclude", &mut source.exclude)] {
-        // Empty lists are accepted, because every source has such lists in config/flatcap.toml.
+        // Empty lists are accepted, because config/flatcap.toml has such lists for every source.
         if !patterns.is_empty() {
             patterns.clear();
             let problem = "has no effect: this source has no items to include or exclude; remove it";
@@ -178,7 +179,7 @@ fn reject_useless_filters(walk: &mut Diagnostics<'_>, source: &mut SourceConfig)
     }
 }
 
-/// Returns the table at a path of names.
+/// Returns the table at a path that consists of table names.
 fn table_at<'a, 't>(tree: &'a mut DeTable<'t>, path: &str) -> Option<&'a mut DeTable<'t>> {
     path.split('.').try_fold(tree, |table, name| match table.get_mut(name)?.get_mut() {
         DeValue::Table(inner) => Some(inner),
@@ -210,7 +211,7 @@ mod tests {
     const FILE: &str = include_str!("../../config/flatcap.toml");
     const MINIMAL: &str = include_str!("../../config/minimal.toml");
 
-    /// Returns all messages of a text, one per line.
+    /// Returns all error messages for a text, one per line.
     fn errors(text: &str) -> String {
         Config::parse("f.toml", text).map_or_else(|errors| errors.to_string(), |_| "no error".to_owned())
     }
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn minimal_example_parses() {
-        // Proves that the example is valid and does what its comment says.
+        // Proves that the example is valid and has the effect that its comment describes.
         let config = Config::parse("minimal.toml", MINIMAL).unwrap();
         let enabled: Vec<&str> = config.enabled_sources().map(|source| source.spec.name).collect();
         assert_eq!(enabled, ["cpu", "memory", "disk", "pressure", "process", "cgroup"]);
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn every_key_sets_its_field() {
-        // Proves that each key sets its own field, since each key gets a different value.
+        // Proves that each key sets its own field. Each key gets a different value in this test.
         let text = "[recorder]\ndata_dir = \"/d\"\nhost_root = \"/h\"\nlabels = { site = \"fra\", role = \"db\" }\nmemory_max = \"128MiB\"\n\
             lock_memory = true\ncpu_budget = \"250.5%\"\n\
             [buffering]\nslab_size = \"128KiB\"\nflush_interval = \"6ms\"\npoll_interval = \"7ms\"\n\
@@ -383,7 +384,7 @@ mod tests {
 
     #[test]
     fn invalid_compression_settings() {
-        // Proves that each wrong value of [compress] is reported with its location and the valid
+        // Proves that each invalid value in [compress] is reported with its location and the valid
         // values.
         let codecs =
             "write \"none\", \"lz4\", \"snappy\", \"zstd:1\" to \"zstd:19\" or \"brotli:0\" to \"brotli:11\"";
@@ -435,8 +436,8 @@ mod tests {
 
     #[test]
     fn dotted_and_inline_tables_are_tables() {
-        // Proves that every TOML syntax of a table is accepted, and that messages have the right
-        // location.
+        // Proves that every TOML syntax for a table is accepted, and that error messages have the
+        // right location.
         assert_eq!(errors("source.cpu.period = \"1ms\"\n"), "no error");
         assert_eq!(errors("source = { cpu = { enabled = false } }\n"), "no error");
         assert_eq!(
@@ -473,7 +474,8 @@ mod tests {
 
     #[test]
     fn invalid_instances() {
-        // Proves the message of each mistake, and the limit on the number of instances.
+        // Proves the message for each mistake in instances, and the limit on the number of
+        // instances.
         let name = "1 to 32 of the letters a to z, digits, _ and -";
         assert_errors(&[
             (
@@ -549,8 +551,8 @@ mod tests {
 
     #[test]
     fn commands_know_the_file_that_names_them() {
-        // Proves that a command has the owner and mode of the file that was read and of its
-        // directory, since these decide whether the command may run.
+        // Proves that a command has the owner and mode of the file that was read and of the file's
+        // directory. These determine whether the command may run.
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("f.toml");
@@ -570,7 +572,7 @@ mod tests {
 
     #[test]
     fn a_small_segment_lowers_the_default_reservation() {
-        // Proves that shorter segments can be configured without a second key.
+        // Proves that shorter segments can be configured without changing another key.
         let config = Config::parse("f.toml", "[storage]\nsegment_size = \"1MiB\"\n").unwrap();
         assert_eq!(config.storage.preallocate, 1 << 20);
         let config = Config::parse("f.toml", "[storage]\npreallocate = \"0\"\n").unwrap();
@@ -606,7 +608,7 @@ mod tests {
 
     #[test]
     fn unknown_names() {
-        // Proves the message for a name that is misspelt, in the wrong table, or unknown.
+        // Proves the message for a name that is misspelt, unknown, or in the wrong table.
         assert_errors(&[
             (
                 "[recorder]\ndatadir = \"x\"",
@@ -648,8 +650,8 @@ mod tests {
 
     #[test]
     fn given_twice() {
-        // Proves that the second of two equal keys or tables is the error, and that the rest is
-        // still checked.
+        // Proves that the second of two keys or tables with the same name is the error, and that
+        // the rest is still checked.
         assert_errors(&[
             (
                 "[recorder]\ndata_dir = \"a\"\ndata_dir = \"b\"\nx = 1",
@@ -663,7 +665,7 @@ mod tests {
 
     #[test]
     fn wrong_types() {
-        // Proves that each wrong type is named in the message.
+        // Proves that the message names the type of each value that has the wrong type.
         let duration = "write a number with ns, us, ms, s, m, h or d, from 50us to 1h";
         for (value, found) in [
             ("10", "a number without quotes"),
@@ -880,8 +882,8 @@ mod tests {
 
     #[test]
     fn conflicting_settings() {
-        // Proves each rule between two keys, and that the default of another key never makes a key
-        // of the file an error.
+        // Proves each constraint between two keys, and that the default of another key never makes
+        // a key in the file an error.
         let off = |spec: &SourceSpec| format!("[source.{}]\nenabled = false\n", spec.name);
         let all_off = single_sources().map(off).collect::<Vec<_>>().concat();
         let (last_line, last) = (all_off.lines().count(), single_sources().last().unwrap().name);
@@ -972,8 +974,9 @@ mod tests {
 
     #[test]
     fn a_hostile_file_takes_no_time() {
-        // Proves that no simple text takes quadratic time. A text of a quarter of the size limit is
-        // parsed in a moment even without optimization, whereas quadratic time would be hours.
+        // Proves that parsing a simple text never takes quadratic time. A text of a quarter of the
+        // size limit is parsed in a moment even without optimization. A quadratic algorithm would
+        // take hours.
         for piece in
             ["a\n", "[a]\n", "[a\n", "a=[\n", "a=1\n", "\"a\"=", "[", "a.", "a={", "x='''\n", "\u{e4}\n"]
         {
@@ -992,7 +995,7 @@ mod tests {
             lines in prop::collection::vec((0..200_usize, "[\\[\\]a-z_.=\"{}#0-9 ]{0,12}"), 0..8),
         ) {
             // Proves that random text, and the full file with random insertions, gives either a
-            // value or errors and no panic.
+            // configuration or errors, and never causes a panic.
             let mut full: Vec<String> = FILE.lines().map(str::to_owned).collect();
             for (at, piece) in lines {
                 full.insert(at.min(full.len()), piece);

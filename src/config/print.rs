@@ -11,8 +11,8 @@ use super::tables::joined;
 const SECRET_WORDS: [&str; 6] = ["password", "passphrase", "secret", "token", "credential", "private"];
 
 impl Config {
-    /// Returns the whole configuration as TOML with all defaults, which [`Config::parse`] parses to
-    /// an equal configuration. Keys without effect are comments.
+    /// Returns the whole configuration as TOML with all defaults. [`Config::parse`] parses this
+    /// text to an equal configuration. Keys without effect are comments.
     ///
     /// Bytes of a path that are not UTF-8 become U+FFFD. Only a command line can contain such
     /// bytes.
@@ -46,7 +46,7 @@ impl Config {
                     let comment = origin.map(|origin| format!(" # {origin}")).unwrap_or_default();
                     lines.push(format!("{key} = {}{comment}", shown(key, value)));
                 } else if let Some(default) = spec.condition.and_then(|condition| condition.default) {
-                    // The key is printed as a comment, because without an effect it would be an
+                    // The key is printed as a comment, because a key that has no effect would be an
                     // error.
                     lines.push(format!("# {key} = {default}"));
                 }
@@ -134,13 +134,13 @@ mod tests {
         known.into_iter().find(|known| known.table == table && known.key == key).unwrap().expected
     }
 
-    /// Any duration that a key accepts.
+    /// Generates any duration that a key accepts.
     fn duration(table: &str, key: &str) -> impl Strategy<Value = Duration> + use<> {
         let ExpectedValue::Duration(range) = expected(table, key) else { panic!("{table}.{key}") };
         range.prop_map(Duration::from_nanos)
     }
 
-    /// All sizes or numbers that a key accepts.
+    /// Returns the range of all sizes or numbers that a key accepts.
     fn numbers(table: &str, key: &str) -> std::ops::RangeInclusive<u64> {
         match expected(table, key) {
             ExpectedValue::Size(range) | ExpectedValue::Number(range) => range,
@@ -274,7 +274,7 @@ mod tests {
         ]
     }
 
-    /// Instances of both kinds, sorted by name.
+    /// Generates instances of both kinds, sorted by name.
     fn instances() -> impl Strategy<Value = Vec<SourceConfig>> {
         let name = || "[a-z0-9_-]{1,32}";
         let path = || "/[a-z \"\\\\\u{e4}]{1,20}";
@@ -400,7 +400,7 @@ mod tests {
         )
     }
 
-    /// Rules that need no source, sorted by name.
+    /// Generates rules that need no source, sorted by name.
     fn triggers() -> impl Strategy<Value = Vec<TriggerConfig>> {
         let condition = "[a-z \u{e4}]{1,9}".prop_map(|text| format!("mark(\"{text}\")").parse().unwrap());
         let time = |key| duration("trigger.name", key);

@@ -7,7 +7,7 @@ use super::key::{KeySpec, Table};
 use super::source_table::COMMON;
 use super::tables::{ANY_INSTANCE, with_every_key};
 
-/// The prose between the keys.
+/// The text between the descriptions of the keys.
 const PROSE: &str = include_str!("reference.md");
 
 /// Placeholder in the prose for the names of the sources that may block.
@@ -18,16 +18,16 @@ const BLOCKING_SOURCES: &str = "{blocking}";
 pub enum ReferencePart {
     /// A paragraph.
     Text(String),
-    /// Lines to be kept as they are.
+    /// Lines that are printed unchanged.
     Example(&'static str),
-    /// The head of a table.
+    /// The heading of a table.
     Table {
         /// The table's name, without brackets.
         name: String,
         /// The table's meaning; empty for tables whose keys already state it.
         about: &'static str,
     },
-    /// Lines of TOML with the keys of this table that [`ReferencePart::Entry`]s describe.
+    /// Lines of TOML with the keys of this table that a [`ReferencePart::Entry`] describes.
     Defaults(Vec<String>),
     /// A key of this table.
     Key(ReferenceKey),
@@ -40,7 +40,7 @@ pub enum ReferencePart {
 pub struct ReferenceKey {
     /// The name.
     pub name: &'static str,
-    /// The meaning, with limits.
+    /// The meaning of the key, including the limits.
     pub description: String,
     /// The default as TOML; `None` if there is no default, or if the default depends on the table.
     pub default: Option<String>,
@@ -143,7 +143,7 @@ mod tests {
     use crate::config::key::Condition;
 
     const FILE: &str = include_str!("../../config/flatcap.toml");
-    /// Maximum width of a line of the file, in columns.
+    /// Maximum width of a line in config/flatcap.toml, in columns.
     const COLUMNS_MAX: usize = 100;
 
     // Proves that every source and key has a description, that the description has the limits, and

@@ -47,8 +47,7 @@ impl Config {
     }
 }
 
-/// If a rule's mistake is a reference to a missing source that `names` contains, returns this
-/// source.
+/// Returns the missing source that a rule refers to, if `names` contains this source.
 pub fn missing_source<'n>(problem: &RuleProblem, names: &'n [String]) -> Option<&'n str> {
     let path = match &problem.error {
         RuleError::NoField { path, .. } => path,

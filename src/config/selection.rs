@@ -35,13 +35,14 @@ struct SourceArgument<'a> {
 }
 
 impl Config {
-    /// Selects sources. `NAME` enables the named sources and disables all others; `+NAME` enables a
-    /// source in addition to the enabled ones, and `-NAME` disables a source. `@PERIOD` may follow
-    /// the name of a source that is not removed. Without arguments, nothing changes.
+    /// Selects sources. `NAME` enables the named source and disables all sources without an
+    /// argument. `+NAME` enables a source in addition to the enabled sources, and `-NAME` disables
+    /// a source. `@PERIOD` may follow the name of a source unless the argument removes the source.
+    /// Without arguments, nothing changes.
     ///
-    /// A source without a period keeps the configured one. A named source becomes `required`: the
-    /// recorder does not start if this host lacks it. Sources that are not named keep their other
-    /// settings.
+    /// A source that is named without a period keeps its configured period. A named source becomes
+    /// `required`: the recorder does not start if this host lacks it. Sources that are not named
+    /// keep their other settings.
     ///
     /// # Errors
     /// It is an error if some names have a sign and others do not. An argument is an error if its
@@ -81,8 +82,8 @@ impl Config {
         if !errors.is_empty() {
             return Err(ConfigErrors::new(errors, 0));
         }
-        // Not checked after a wrong argument, because this check would report the consequences of
-        // that argument.
+        // This check is skipped after an invalid argument, because it would only report the
+        // consequences of that argument.
         check_at(&selected, &ConfigLocation::Argument("--source".to_owned()), memory_rule)?;
         *self = selected;
         Ok(())
@@ -169,8 +170,8 @@ mod tests {
 
     #[test]
     fn replaces_the_configured_set() {
-        // Proves that exactly the named sources are enabled, required, and have the given or
-        // configured period.
+        // Proves that exactly the named sources are enabled. They are required, and have the period
+        // from the argument or the configuration.
         let config = select(&["synthetic@100us", "load"]).unwrap();
         let enabled: Vec<_> = config
             .enabled_sources()
@@ -184,8 +185,8 @@ mod tests {
 
     #[test]
     fn instances_are_selected_by_their_full_names() {
-        // Proves that an instance is selected by its full name, and that its kind alone is not a
-        // source.
+        // Proves that an instance is selected by its full name, and that its kind alone does not
+        // name a source.
         let mut config = Config::parse("f.toml", "[source.file.a-b]\npath = \"/x\"\n").unwrap();
         config.select_sources(&["file.a-b@2s".to_owned()], NO_RULE).unwrap();
         let enabled: Vec<_> = config.enabled_sources().map(|s| (s.full_name(), s.period)).collect();
@@ -293,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_selection_must_fit_the_frame_limit() {
-        // Proves that a setting of a disabled source, which is not checked before, is checked when
-        // the source is selected.
+        // Proves that selecting a disabled source also checks its settings, which are not checked
+        // while it is disabled.
         let text =
             "[storage]\nframe_max = \"64KiB\"\n[source.synthetic]\nshape = \"wide\"\npayload = \"1MiB\"\n";
         let mut config = Config::parse("f.toml", text).unwrap();

@@ -45,7 +45,7 @@ pub(super) const SYNC_INTERVAL_NS: u64 = 1_000_000_000;
 /// configuration is refused.
 const ANY_VALUE: &str = "(.*)";
 
-/// A type of settings.
+/// A type of values that keys can have.
 pub(super) trait Setting: Clone + PartialEq + 'static {
     /// Parses and checks a value. `expected` contains the limits.
     ///
@@ -65,7 +65,7 @@ pub(super) trait Setting: Clone + PartialEq + 'static {
 
 /// Implements [`Setting`] for a type, given the bodies of `read` and `write`, and of `is_same` if
 /// it differs from the default.
-// A macro, because the signatures would be half of this file.
+// This is a macro, because the signatures would take up half of this file.
 macro_rules! setting {
     (
         $type:ty $(where $generic:ident)?:
@@ -100,8 +100,7 @@ setting! {
     |flag, _| flag.to_string()
 }
 
-/// Implements [`Setting`] for types that are numbers, by means of their conversions from and to 64
-/// bits.
+/// Implements [`Setting`] for number types by conversion to and from 64 bits.
 macro_rules! numbers {
     ($($type:ty: |$number:ident| $from:expr, |$value:ident| $into:expr;)+) => {$(
         setting! {
@@ -126,7 +125,7 @@ numbers! {
     u64: |number| Ok(number), |value| *value;
     usize: |number| Self::try_from(number).map_err(|_| ValueError::TooLarge), |value| *value as u64;
     Duration: |number| Ok(Self::from_nanos(number)),
-        // The longest of all limits is ten years.
+        // The longest duration that any key accepts is ten years, which fits into 64 bits.
         |value| u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
     CpuShare: |number| match u32::try_from(number) {
         Ok(points) => Ok(Self::of_basis_points(points)),
@@ -178,10 +177,10 @@ setting! {
     |words, _| list(words.iter().map(|word| quoted(word.keyword())))
 }
 
-/// An enum of another module. A key has the variant as its value. If the variant has parts, the
-/// parts have their own keys.
+/// An enum of another module that is the value of a key. The value of the key selects a variant. If
+/// the variant has fields, each field has its own key.
 pub(super) trait Variants: Sized {
-    /// Returns each variant with its keyword and with the default values of its parts.
+    /// Returns each variant with its keyword and with the default values of its fields.
     fn variants() -> Vec<(&'static str, Self)>;
 }
 
@@ -226,7 +225,8 @@ variants! {
         ("interval", Self::Interval(SYNC_INTERVAL_NS)),
         ("always", Self::Always),
     ];
-    // The default has as many fields as a sample of a typical host, without padding.
+    // By default, the layout `wide` has as many fields as a sample of a typical host, without
+    // padding.
     SyntheticLayout: vec![("point", Self::Point), ("wide", Self::Wide { fields: 64, payload_bytes: 0 })];
     ValueFormat: {
         let regex = Expression::new(ANY_VALUE).map(Self::Regex);
@@ -274,7 +274,7 @@ setting! {
     |path, _| quoted(&path.to_string_lossy())
 }
 
-// An address to listen on. A port alone means the loopback address.
+// An address to listen on. If only a port is given, the address is the loopback address.
 setting! {
     Option<SocketAddr>:
     |value, _| {
@@ -308,7 +308,7 @@ setting! {
     |patterns, _| list(patterns.iter().map(|pattern| quoted(pattern.as_str())))
 }
 
-// Whole numbers without duplicates, sorted.
+// A list of whole numbers without duplicates, sorted.
 setting! {
     Vec<u32>:
     |value, expected| {
@@ -433,14 +433,14 @@ setting! {
     |sources, _| list(sources.iter().map(|source| quoted(&source.to_string())))
 }
 
-/// Returns the text as a basic string of TOML.
+/// Returns the text as a TOML basic string.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            // TOML forbids control characters in strings. They end at U+009F, so four digits
-            // suffice.
+            // TOML forbids control characters in strings. The last control character is U+009F, so
+            // four digits suffice.
             c if c.is_control() => quoted.extend(format!("\\u{:04X}", u32::from(c)).chars()),
             c => quoted.push(c),
         }
@@ -467,7 +467,7 @@ fn strings(value: DeValue<'_>) -> Result<Vec<String>, ValueError> {
     }
 }
 
-/// Parses a number within the expected limits.
+/// Parses a number and checks that it is within the expected limits.
 fn number(value: &DeValue<'_>, expected: &ExpectedValue) -> Result<u64, ValueError> {
     let number = match (expected.quantity(), value) {
         (Some((Quantity::Count, _)), DeValue::Integer(digits)) => {

@@ -9,11 +9,12 @@ use flatcap_sampling::{
 };
 use flatcap_text::quantity::CpuShare;
 
-/// Maximum period of sources of group `fast`. In one group, the slow sample of another source may
+/// Maximum period of sources of group `fast`. A slow sample of another source in the same group may
 /// delay a tick by 10 to 50 us. At periods of up to 10 ms this delay is visible, at longer periods
 /// it is not.
 pub const GROUP_FAST_PERIOD_MAX: Duration = Duration::from_millis(10);
-/// A file server that takes longer is treated as gone. An answer that comes later still counts.
+/// Time after which a blocking source, for example one that waits for a file server, is treated as
+/// unavailable. A later answer is discarded, and the source can then be read again.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of one source.

@@ -79,21 +79,21 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         },
         include: Vec::new(),
         exclude: Vec::new(),
-        // The default is the smallest frame, because it shows the cost per frame. The seed is
-        // fixed, so that two runs produce the same values.
+        // The default layout is the smallest frame, because it shows the cost per frame. The seed
+        // is fixed, so that two runs produce the same values.
         synthetic: (spec.keys == OwnKeys::Synthetic)
             .then_some(SyntheticConfig { shape: SyntheticLayout::Point, seed: 0 }),
         // All processes are recorded, because a recording without the process in question is
         // useless. The rank is CPU time, because operators ask about it first. Command lines are
-        // off, because a command line may hold a password.
+        // not recorded, because a command line may contain a password.
         process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
             users: Vec::new(),
             cgroups: Vec::new(),
-            // After a second, the exits of processes have been reported, and the memory of idle
-            // processes has hardly changed.
+            // Within a second, all exits of processes are reported, and the memory of idle
+            // processes hardly changes.
             full_interval: Duration::from_secs(1),
-            // A few processes of a host do most of its work. Reading 24 of them at 100 ms costs
-            // half a percent.
+            // A few processes of a host do most of its work. Reading 24 processes every 100 ms
+            // costs 0.5 % of a core.
             busiest: 20,
             top: 0,
             by: ProcessRank::Cpu,
@@ -105,12 +105,12 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         cgroup: (spec.keys == OwnKeys::Cgroup).then_some(CgroupConfig { depth: 8 }),
         perf: (spec.keys == OwnKeys::Perf)
             .then(|| PerfConfig { events: PERF_EVENTS.to_vec(), processes: Vec::new() }),
-        // Without wakeups it is not known who waited for a processor after a sleep. The ring of 2
-        // MiB holds 32,000 switches. At 50,000 switches per second on one CPU, a group may be 0.6 s
-        // late before it is full.
+        // Without wakeups, it is not known which threads waited for a processor after a sleep. The
+        // ring of 2 MiB holds 32,000 switches. At 50,000 switches per second on one CPU, the
+        // group's thread may be 0.6 s late before the ring is full.
         sched: (spec.keys == OwnKeys::Sched).then_some(SchedConfig { wakeups: true, ring: 2 << 20 }),
-        // The frequency is not 100, because then an event at each tick of the kernel would be in
-        // every call chain or would never be in one.
+        // The frequency is not 100. At 100, an event that occurs at each tick of the kernel would
+        // be in every call chain or in none.
         profile: (spec.keys == OwnKeys::Profile).then_some(ProfileConfig { frequency: 99 }),
         // Events are always recorded by default, because there may be no ring.
         mode: matches!(spec.keys, OwnKeys::Sched | OwnKeys::Profile | OwnKeys::Batches)
@@ -123,7 +123,7 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
     }
 }
 
-/// Returns an instance without its required keys.
+/// Returns an instance whose required keys are not yet set.
 pub(super) fn instance(spec: &'static SourceSpec, name: String) -> SourceConfig {
     SourceConfig { instance: Some(name), ..by_default(spec) }
 }
@@ -135,8 +135,9 @@ keys! {
     enabled: Flag, Reload, |source| Some(&mut source.enabled);
 
     /// Time from one sample to the next.
-    // A sample of a few microseconds allows 20,000 samples per second. For a period of more than an
-    // hour, use cron. All sources have the same range, because all sources share one scheduler.
+    // If a sample takes a few microseconds, 20,000 samples per second are possible. For a period of
+    // more than an hour, use cron. All sources have the same range, because all sources share one
+    // scheduler.
     period: Time(50 * US..=60 * 60 * SECOND), Reload,
         |source| Some(&mut source.period);
 
@@ -250,7 +251,8 @@ keys! {
 
     /// Memory in which the kernel collects the events of one processor, rounded up to a power of
     /// two.
-    // The longest event takes 64 KiB. A ring of more than 64 MiB outlasts any stall of a group.
+    // The longest event takes 64 KiB, so the ring must be larger. A ring of more than 64 MiB
+    // outlasts any stall of a group.
     ring: Size(128 * KIB..=64 * MIB), Reload, |source| Some(&mut source.sched.as_mut()?.ring);
 }
 
@@ -258,8 +260,8 @@ keys! {
     const PROFILE of SourceConfig;
 
     /// Call chains per second of processor time.
-    // Each call chain costs some microseconds, and a thousand a second are as informative as ten
-    // thousand.
+    // Each call chain costs some microseconds, and a thousand call chains a second are as
+    // informative as ten thousand.
     frequency: Number(1..=999), Reload, |source| Some(&mut source.profile.as_mut()?.frequency);
 }
 

@@ -16,8 +16,9 @@ pub(super) const GIVEN_TWICE: &str = "given twice; keep one";
 /// After an error with one of these messages, the parser skips the values that follow, so errors in
 /// them stay hidden.
 const HIDING_ERRORS: [&str; 2] = ["key with no value", "unclosed table"];
-/// Maximum number of parses. Each parse blanks the lines that hid errors from the previous parse.
-/// Errors that five parses miss are reported by the next call of the program.
+/// Maximum number of times that a text is parsed. Before each further parse, the lines that hid
+/// errors are blanked. If errors are still hidden after five parses, the next call of the program
+/// reports them.
 const PARSES_MAX: usize = 5;
 
 /// Parses an input that starts at offset `start` of the concatenated inputs. The spans of the tree

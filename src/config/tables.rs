@@ -13,7 +13,7 @@ use super::trigger::TriggerConfig;
 
 /// Placeholder for the name of an instance if no particular instance is meant.
 pub(super) const ANY_INSTANCE: &str = "name";
-/// The table that contains the tables of rules.
+/// Name of the table that contains one table per rule.
 pub(super) const TRIGGER_TABLE: &str = "trigger";
 
 /// A key that a table accepts.
@@ -83,8 +83,8 @@ impl Config {
     }
 }
 
-/// Returns a configuration that has every key. It is the default configuration with a rule named
-/// [`ANY_INSTANCE`], and with an instance of that name of each source that has instances.
+/// Returns a configuration that has every key. It is the default configuration with a rule and one
+/// instance of each source that has instances. All of them are named [`ANY_INSTANCE`].
 pub(super) fn with_every_key() -> Config {
     let mut config = Config::default();
     let specs = CATALOG.iter().filter(|spec| spec.has_instances());

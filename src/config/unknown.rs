@@ -1,5 +1,4 @@
-//! Finds unknown keys and tables in the rest of a document, and suggests the keys and tables that
-//! were probably meant.
+//! Finds unknown keys and tables in a document, and suggests the names that were probably meant.
 
 use flatcap_format::schema::nearest_name;
 use toml::de::{DeTable, DeValue};
@@ -31,7 +30,8 @@ pub(super) fn report(walk: &mut Diagnostics<'_>, rest: &DeTable<'_>, config: &mu
         return;
     }
     // Suggestions are made only for errors that are kept, because this bounds the cost of a hostile
-    // file. The errors are sorted before the cut, so that the first errors of the file are kept.
+    // file. The errors are sorted before the list is truncated, so that the first errors of the
+    // file are kept.
     unknown.sort_by_key(|unknown| unknown.offset);
     walk.reject_more(unknown.len().saturating_sub(ERRORS_MAX));
     unknown.truncate(ERRORS_MAX);
@@ -101,7 +101,7 @@ impl UnknownName {
         format!("no such key here; {}", name_hint(near, &known, "the keys are"))
     }
 
-    /// Returns the names of the tables that could be in the same outer table as this one.
+    /// Returns the names of the tables that can be in the same outer table as this name.
     fn sibling_tables<'n>(&self, tables: &'n [String]) -> Vec<&'n str> {
         let mut names: Vec<&str> = Vec::new();
         for table in tables {

@@ -10,31 +10,33 @@ use super::setting::quoted;
 use super::settings::Config;
 use super::tables::{TRIGGER_TABLE, joined};
 
-/// Size of one value of the wide shape, in bytes.
+/// Size of one value in the layout `wide`, in bytes.
 const FIELD_BYTES: u64 = 8;
 /// Size of a synthetic frame without values and padding, in bytes. It covers the envelope, offsets
 /// and alignment, rounded up.
 const SYNTHETIC_EXTRA_BYTES: u64 = 4 << 10;
-/// Minimum number of segments, because one segment grows while the previous one is synced to disk.
+/// Minimum number of segments that `retain_bytes` must hold. One segment grows while the previous
+/// segment is synced to disk.
 const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// The default of `retain_bytes` is raised to hold at least this many segments.
 const RETAIN_SEGMENTS: u64 = 4;
-/// Divisor of `retain_bytes` that gives the default of `retain_min`, the part that is kept even if
-/// other programs fill the file system.
+/// The default of `retain_min` is at most `retain_bytes` divided by this number. The recorder keeps
+/// `retain_min` even if other programs fill the file system.
 const RETAIN_MIN_SHARE: u64 = 10;
 
-/// Checks whether the buffers of a configuration fit into `recorder.memory_max`. The function is
-/// defined outside this module, because only the modules that own the buffers know the sizes of the
-/// buffers.
+/// A function that checks whether the buffers of a configuration fit into `recorder.memory_max`.
+/// The function is defined outside this module, because only the modules that own the buffers know
+/// the sizes of the buffers.
 ///
 /// # Errors
-/// The error states the sum and the smallest sufficient limit.
+/// The error states the total size and the smallest sufficient limit.
 pub type MemoryRule = fn(&Config) -> Result<(), String>;
 
 /// Selects which constraints between settings are checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CheckScope {
-    /// Whether all buffers fit into `recorder.memory_max`.
+    /// The function that checks whether all buffers fit into `recorder.memory_max`; `None` to skip
+    /// this check.
     pub(super) memory_rule: Option<MemoryRule>,
     /// Whether the set of enabled sources is final, because no argument will select other sources.
     /// If the set is not final, the constraints that depend on the enabled sources are checked
@@ -129,7 +131,8 @@ fn check_conditions(config: &mut Config, walk: &mut Diagnostics<'_>) {
             });
             if let Some((condition, found)) = unmet {
                 let by = joined(&name, condition.key);
-                // A rejected value was replaced by its default. No error follows from that default.
+                // A rejected value was replaced by its default. This default must not cause further
+                // errors.
                 if walk.is_set(&key) && walk.is_sound(&by) && !walk.is_overridden(&key, &by) {
                     let (by, needed) = (condition.key, condition.value);
                     let advice = format!("remove it or write {by} = \"{needed}\"");
@@ -191,8 +194,8 @@ fn conflicts(config: &Config, scope: CheckScope) -> Vec<Conflict> {
         }
     }
     if config.enabled_sources().next().is_none() {
-        // Most sources are on by default, so the operator turned sources off. The error is at the
-        // last of them.
+        // Most sources are on by default, so the operator turned sources off. The error is reported
+        // at the last of these settings.
         let problem = "no source is enabled; enable at least one";
         add(of_sources("enabled"), &[], problem.to_owned());
     } else if let Some(Err(problem)) = scope.memory_rule.map(|rule| rule(config)) {
@@ -210,7 +213,7 @@ fn synthetic_frame(config: &Config) -> Result<(), String> {
     else {
         return Ok(());
     };
-    // Both numbers have 32 bits, so neither the product nor the sum exceeds 64 bits.
+    // Both numbers have 32 bits, so the product and the sum fit into 64 bits.
     let frame = u64::from(fields) * FIELD_BYTES + u64::from(payload_bytes) + SYNTHETIC_EXTRA_BYTES;
     let frame_max = u64::from(config.storage.frame_max);
     if frame <= frame_max {

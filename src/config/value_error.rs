@@ -6,8 +6,8 @@ use toml::de::DeValue;
 use super::expected_value::ExpectedValue;
 use super::name_hint::name_hint;
 
-/// The reason why a key does not accept a value. The advice on what to write instead follows from
-/// the key.
+/// The reason why a key does not accept a value. The advice on what to write instead depends on the
+/// key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
@@ -17,7 +17,7 @@ pub enum ValueError {
         /// The type of the value.
         found: &'static str,
     },
-    /// A variable that is set to an empty value.
+    /// An environment variable that is set to an empty value.
     #[error("an empty value, which is not the same as an unset variable")]
     EmptyVariable,
     /// A value that is not a duration, size or percentage.
@@ -29,7 +29,7 @@ pub enum ValueError {
     /// A duration, a size, a number or a list above its range.
     #[error("too large")]
     TooLarge,
-    /// A size that is not a multiple of the required unit.
+    /// A size that is not a multiple of a required number of bytes.
     #[error("not a multiple of {}", format_size(*of))]
     NotMultiple {
         /// The size must be a multiple of this many bytes.

@@ -13,8 +13,9 @@ use flatcap_recorder::compress::{CompressWorker, CompressWorkerHandle, new_worke
 use super::settings::compression_plan;
 use crate::config::Config;
 
-/// Maximum time that the end of a run waits for the thread. A block of a slow codec may take
-/// longer. The thread is then abandoned, and the next start removes its temporary file.
+/// Maximum time for which the end of a run waits for the compression thread. Compressing a block
+/// with a slow codec may take longer. The thread is then abandoned, and the next start removes its
+/// temporary file.
 const STOP_MAX_NS: u64 = 1_000_000_000;
 
 /// The compressor and the link that notifies it of new segments.
@@ -57,21 +58,22 @@ impl CompressionThread {
     /// Notifies the compressor of segments sealed since the previous call, and of low disk space.
     pub(super) fn update(&mut self, metrics: &Metrics) {
         self.notify(metrics);
-        // Sealed segments are compressed before old ones are removed for lack of space.
+        // If disk space is low, sealed segments are compressed before old segments are removed.
         self.link.set_urgent(metrics.directory.is_space_low.get() == 1);
     }
 
-    /// Requests the thread to end.
+    /// Asks the thread to end.
     pub(super) fn stop(&self) {
         self.link.stop();
     }
 
-    /// Waits for the thread, up to a limit. While waiting, calls `meanwhile` with the current time.
+    /// Waits until the thread ends, up to a time limit. While waiting, calls `meanwhile` with the
+    /// current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop();
         if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
-            // If the thread panicked, the panic hook has reported it. Its segment stays
-            // uncompressed.
+            // If the thread panicked, the panic hook has reported it. The segment that the thread
+            // was compressing stays uncompressed.
             let _panicked = self.thread.join();
         }
     }

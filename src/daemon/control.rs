@@ -1,5 +1,5 @@
-//! The control server's thread, which starts and ends with a run. If it cannot be started, the run
-//! continues without it.
+//! The control server's thread, which starts and ends with a run. If the server cannot be started,
+//! the run continues without it.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,7 +30,8 @@ pub(super) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Starts the server as configured. If a part cannot be started, a warning is logged.
+    /// Starts the server as configured. If a part of the server cannot be started, a warning is
+    /// logged.
     pub(super) fn start(config: &Config, run_id: u64, caller: Caller, metrics: &Arc<Metrics>) -> Self {
         let cpu_budget = config.recorder.cpu_budget;
         let config = &config.control;
@@ -68,8 +69,8 @@ impl ControlThread {
         }
     }
 
-    /// Returns the handle that changes the CPU time allowed to the listeners. Returns `None` if
-    /// there is no server.
+    /// Returns a handle that changes the CPU budget of the listeners. Returns `None` if there is no
+    /// server.
     pub(super) fn listener_budget(&self) -> Option<ListenerBudget> {
         self.budget.clone()
     }

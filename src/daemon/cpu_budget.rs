@@ -41,9 +41,9 @@ impl UsageTotals {
         usage
     }
 
-    /// Returns the pushes' share of the common CPU time since `before`. Common time, such as for
-    /// syncing and compressing, is caused by neither sources nor pushes alone. The time is
-    /// proportional to the bytes written.
+    /// Returns the share of pushed frames in the common CPU time since `before`. Common CPU time,
+    /// for example for syncing and compressing, is not caused by sources or pushes alone. It is
+    /// divided in proportion to the bytes that were written.
     fn pushes_part_ns(&self, before: &Self) -> u64 {
         let since = |value: fn(&Self) -> u64| value(self).saturating_sub(value(before));
         let (pushed, host) = (since(|usage| usage.pushed_bytes), since(|usage| usage.host_bytes));
@@ -55,7 +55,7 @@ impl UsageTotals {
 }
 
 impl CpuBudgetWatch {
-    /// Creates a watch over these sources.
+    /// Creates a watch with the CPU budget of the configuration.
     pub(super) fn new(recorder: &RecorderConfig, metrics: &Metrics) -> Self {
         let budget = recorder.cpu_budget;
         let governor = CpuGovernor::new(budget.basis_points(), metrics.sources.len());
@@ -81,10 +81,11 @@ impl CpuBudgetWatch {
         is_another
     }
 
-    /// Updates the cap if one second has passed. CPU time of pushes does not count. Pushes have
-    /// their own budget, so that applications cannot slow down the host's sources. While
-    /// `is_recovering` is true, or while a snapshot is copied, CPU time does not count either. Both
-    /// are temporary, and they are no reason to record less after a crash or an incident.
+    /// Updates the cap if one second has passed since the last update. CPU time of pushes does not
+    /// count. Pushes have their own budget, so that applications cannot slow down the host's
+    /// sources. While `is_recovering` is true, or while a snapshot is copied, CPU time does not
+    /// count either. Both are temporary, and they are no reason to record less after a crash or an
+    /// incident.
     pub(super) fn update(&mut self, now_ns: u64, metrics: &Metrics, is_recovering: bool) {
         if now_ns < self.next_ns {
             return;

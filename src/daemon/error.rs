@@ -15,8 +15,7 @@ pub enum DaemonError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDirectory(#[from] DataDirectoryError),
-    /// The data directory is not one of the directories that the service manager lets the service
-    /// write to.
+    /// The service manager does not allow the service to write to the data directory.
     #[error("{error}; {}", state_directory_only(path, state))]
     OutsideTheService {
         /// The kernel's error.
@@ -40,8 +39,8 @@ pub enum DaemonError {
         #[source]
         error: io::Error,
     },
-    /// A thread panicked, which is a bug. The panic hook has reported the panic. Samples taken
-    /// before it are recorded.
+    /// A thread panicked, which is a bug. The panic hook has reported the panic. Samples that were
+    /// taken before the panic are recorded.
     #[error("thread {name} panicked; samples taken before are recorded")]
     ThreadEnded {
         /// The name of the thread.
@@ -90,7 +89,7 @@ fn is_denied(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
-/// Names the part that could not be started.
+/// Returns a function that adds the name of the part that could not be started to an error.
 pub(super) fn cannot_start(what: &'static str) -> impl FnOnce(io::Error) -> DaemonError {
     move |error| DaemonError::Start { what, error }
 }

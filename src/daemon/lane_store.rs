@@ -52,7 +52,7 @@ impl LaneStore {
         }
     }
 
-    /// Removes a lane that was read completely.
+    /// Removes from the store a lane that was read completely.
     pub(super) fn forget(&self, lane: StoredLane) {
         self.forget_name(&lane.to_string());
     }
@@ -65,8 +65,8 @@ impl LaneStore {
         }
     }
 
-    /// Passes to the rescue the lanes that earlier runs stored. `own` is the header of this run's
-    /// lanes, or `None` if applications may not push.
+    /// Passes the lanes that earlier runs stored to the rescue thread. `own` is the header of this
+    /// run's lanes, or `None` if applications may not push.
     pub(super) fn pass_on(
         &self,
         stored: StoredLanes,
@@ -99,7 +99,8 @@ impl LaneStore {
 fn open(name: &str, memory: &OwnedFd, own: (&LaneHeader, i64)) -> Result<LeftLane, String> {
     let StoredLane { run_id, lane, uid } =
         StoredLane::parse(name).ok_or_else(|| "it is no lane".to_owned())?;
-    // The lane is not final, because its client may be alive and then hands over the rest itself.
+    // The lane is not final. If its client is still alive, the client hands over the remaining
+    // frames.
     let resumption = LaneResumption { run_id, lane, is_final: false };
     LeftLane::open(memory.as_fd(), resumption, uid, own)
 }

@@ -16,7 +16,7 @@ use flatcap_sampling::TextOrigin;
 use super::reconfigure::RunningConfig;
 use crate::config::{Config, SourceConfig};
 
-/// The first lines of the file.
+/// The first lines of the file, which are comments.
 const HEADER: &str = "\
 # The last configuration that flatcap recorded with. Written after each successful start and reload; used by a start whose
 # configuration is refused. Changes made here are lost: correct the configuration itself, then reload.
@@ -65,9 +65,9 @@ impl LastGoodWriter {
     }
 }
 
-/// Returns the text of the file. A command, or the program of a rule, is not run if others may
-/// change the configuration file that names it (`sampling::sources::command`, `rules`). The saved
-/// copy belongs to flatcap alone, so this check would accept every program that the copy names.
+/// Returns the text of the file. A command or the program of a rule is not run if other users may
+/// change the configuration file that defines it (`sampling::sources::command`, `rules`). Only
+/// flatcap can write the saved copy, so this check would accept every program in the copy.
 /// Therefore only entries that are in use, or may be run, are saved.
 fn text(config: &Config, is_read: impl Fn(&SourceConfig) -> bool) -> String {
     let mut config = config.clone();
@@ -104,8 +104,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that the program of a rule is saved only if nobody else could have named it. Otherwise
-    // the saved copy would cause such a program to be run.
+    // Proves that the program of a rule is saved only if no other user could have changed the
+    // configuration file that names it. Otherwise, the recorder would run a program that another
+    // user has named.
     #[test]
     fn a_program_that_others_named_is_not_saved() {
         let folder = tempfile::tempdir().unwrap();

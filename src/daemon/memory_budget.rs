@@ -17,7 +17,8 @@ use flatcap_stream::HEADER_BYTES_MAX;
 
 use crate::config::{Config, format_size};
 
-/// Bytes per write of the recorder. A larger write is not cheaper per byte and stalls longer.
+/// Number of bytes that the recorder writes at a time. A larger write is not cheaper per byte and
+/// stalls longer.
 const WRITE_BATCH_BYTES: u64 = 256 << 10;
 /// Minimum length of a group's queue, in slabs. A shorter queue would be full before the recorder
 /// polls again.
@@ -28,12 +29,12 @@ const QUEUE_SLABS_MAX: u64 = 4096;
 /// Number of slabs for frames that do not fit into a common slab: one being filled, and one being
 /// written.
 // With a ring, the copy of such a frame for the data directory needs one of the two as well. Each
-// further slab would take `frame_max` of `memory_max`.
+// additional slab would take `frame_max` bytes of `memory_max`.
 pub const LARGE_SLABS: u64 = 2;
 /// Number of sources that a reload may add to the enabled ones, as far as `memory_max` allows.
 const SPARE_SOURCES: u64 = 8;
 /// Maximum number of sources over a whole run. Removed sources count too, because ids are never
-/// reused. This is the limit of a segment (docs/FORMAT.md, section 2).
+/// reused. This is the maximum number of sources in a segment (docs/FORMAT.md, section 2).
 pub(super) const RUN_SOURCES_MAX: u64 = 4096;
 /// Number of sampler groups, each of which has a thread. Groups without sources count, because a
 /// reload may add sources to them.
@@ -41,8 +42,8 @@ const GROUPS: u64 = GroupName::ALL.len() as u64;
 /// Memory per possible source of a run, in bytes. It covers one entry per source in each of four
 /// lists: counters, begun samples, losses, and the thinning state of the ring.
 const RUN_SOURCE_BYTES: u64 = 64;
-/// Memory per source in use, in bytes. It covers its counters, its slot in the source `self`, and
-/// its pending loss in all groups that may read it. Rounded up to whole KiB.
+/// Memory per source in use, in bytes. It covers the source's counters, its slot in the source
+/// `self`, and its pending loss in all groups that may read it. Rounded up to whole KiB.
 const SOURCE_BYTES: u64 = (size_of::<SourceMetrics>() as u64
     + GROUPS * (SelfSampler::SOURCE_BYTES + SlabProducer::SOURCE_BYTES) as u64)
     .next_multiple_of(1 << 10);
@@ -77,7 +78,7 @@ pub struct MemoryBudget {
     pub slab_bytes: u64,
     /// Number of slabs that samplers fill, one per group and one for pushed frames.
     pub filling: u64,
-    /// Number of slabs per write of the recorder; at least 1.
+    /// Number of slabs that the recorder writes at a time; at least 1.
     pub writing: u64,
     /// Length of each group's queue, in the order of [`GroupName::ALL`]. Proportional to the slabs
     /// per second that a group can queue, so that all queues bridge a stall of the same length.
@@ -99,7 +100,7 @@ pub struct MemoryBudget {
     pub intervals: u64,
     /// Number of histograms of the run and of the open segment.
     pub totals: u64,
-    /// Kernel rings that are read by the sources in use, and copies of their content.
+    /// Memory of the kernel rings that the sources in use read, and of the copies of their content.
     pub rings: Vec<MemoryTerm>,
 }
 
@@ -114,10 +115,11 @@ pub struct MemoryTerm {
     pub bytes: u64,
 }
 
-/// Checks that the shortest queues and everything else fit into `recorder.memory_max`.
+/// Checks that the queues with their minimum length and all other buffers fit into
+/// `recorder.memory_max`.
 ///
 /// # Errors
-/// The error states the sum and the smallest sufficient limit.
+/// The error states the total size and the smallest sufficient limit.
 pub fn memory_rule(config: &Config) -> Result<(), String> {
     let memory = MemoryBudget::of(config);
     let (sum, memory_max) = (memory.sum_bytes(), config.recorder.memory_max);
@@ -149,7 +151,8 @@ impl MemoryBudget {
         let rest = config.recorder.memory_max.saturating_sub(least.sum_bytes());
         // Each further slab also needs an index.
         let each = least.slab_bytes.saturating_add(slab_index_bytes(least.slab_bytes));
-        // The shortest queues of all groups have 12 slabs together, so this does not underflow.
+        // The shortest queues of all groups have 12 slabs in total, so the subtraction does not
+        // underflow.
         let more = (rest / each).min(QUEUE_SLABS_MAX - least.queued());
         // The recorder of the ring does not wait for the disk, so the samplers' queues stay short.
         let disk = if config.blackbox.is_on() { more / 2 } else { 0 };
@@ -372,14 +375,14 @@ mod tests {
 
     #[test]
     fn queues_bridge_stalls_of_one_length() {
-        // Proves that slabs are divided by the rate at which a group can queue them, with a minimum
-        // for each group. By default the fast group queues at most one slab every 5 ms, and the
-        // slow group 43 slabs a second.
+        // Proves that slabs are divided in proportion to the rate at which each group can queue
+        // them, with a minimum for each group. By default the fast group queues at most one slab
+        // every 5 ms, and the slow group 43 slabs a second.
         let memory = MemoryBudget::of(&Config::default());
         assert_eq!(memory.queued(), 263);
         let rates = [GroupName::Fast, GroupName::Slow].map(|name| slab_rate(&Config::default(), name));
-        // The stalls are in ms, rounded down. They are at least the stall that all slabs beyond the
-        // minimum bridge together.
+        // The stalls are in ms, rounded down. Each is at least as long as the stall that all slabs
+        // beyond the minimum bridge together.
         let stalls = [0, 1].map(|group: usize| memory.queues[group] * 1_000_000 / rates[group]);
         let least = (263 - 3 * QUEUE_SLABS_MIN) * 1_000_000 / rates.iter().sum::<u64>();
         assert!(stalls.iter().all(|stall| *stall >= least - 10), "{stalls:?} {least}");

@@ -1,5 +1,5 @@
-//! Fits the configuration to the control group's memory limit, so that the kernel does not kill the
-//! recorder repeatedly. Has no side effects.
+//! Reduces the configuration to fit the control group's memory limit, so that the kernel does not
+//! kill the recorder repeatedly. Has no side effects.
 
 use flatcap_os::control_group::MemoryLimit;
 
@@ -11,15 +11,15 @@ use crate::config::{COMPRESS_BLOCK_SIZE_RANGE, Config, format_size};
 /// the allocator's reserves. The rest of this memory is for the page cache, without which every
 /// read waits for the disk.
 const OTHER_BYTES: u64 = 16 << 20;
-/// Factor of `block_size` that gives the memory for compressing a segment.
+/// Number of blocks of size `block_size` whose memory is needed to compress a segment.
 const BLOCKS_OF_COMPRESSION: u64 = 6;
-/// Sizes are rounded to multiples of this number.
+/// Sizes are rounded to multiples of this number of bytes.
 const GRAIN_BYTES: u64 = 64 << 10;
 
 /// Returns the configuration reduced to fit the limit, and one line that describes the changes.
 /// Returns `None` if the configuration fits unchanged.
 ///
-/// Buffers are reduced first, down to the shortest length of each queue. Then the block size is
+/// The buffers are reduced first, until each queue has its minimum length. Then the block size is
 /// reduced. If even that does not fit, the line says so.
 pub(super) fn fit(config: &Config, limit: &MemoryLimit) -> Option<(Config, String)> {
     let needed = needed_bytes(config);
@@ -89,9 +89,9 @@ mod tests {
         fit(config, &MemoryLimit { bytes, file: "/sys/fs/cgroup/a/memory.max".into() })
     }
 
-    // Proves that a configuration that fits is unchanged, and that any other is reduced to a valid
-    // one that fits, buffers before blocks. Also proves that the message reports if no reduction
-    // suffices.
+    // Proves that a configuration that fits is unchanged. Any other configuration is reduced to a
+    // valid configuration that fits, first in its buffers and then in its blocks. Also proves that
+    // the message reports if no reduction suffices.
     #[test]
     fn memory_fits_the_limit() {
         let config = Config::default();
@@ -121,7 +121,8 @@ mod tests {
         );
     }
 
-    // Proves that a ring in memory counts, and a ring on disk does not.
+    // Proves that a ring in memory counts towards the limit, and that a ring on disk does not
+    // count.
     #[test]
     fn a_ring_counts_where_it_is() {
         let mut config = Config::default();

@@ -13,12 +13,12 @@ use flatcap_os::service_manager::{ServiceManager, ServiceState};
 use super::status_line::{RecordingState, StatusLine};
 use super::watchdog::{RecorderActivity, Watchdog, WatchdogAction};
 
-/// Minimum watchdog interval. With a shorter interval, a recorder that only sleeps may be killed,
-/// because `poll_interval` can be one second.
+/// Minimum watchdog interval. With a shorter interval, the watchdog might kill a recorder that only
+/// sleeps, because `poll_interval` can be one second.
 const WATCHDOG_MIN: Duration = Duration::from_secs(3);
 /// Extension of the stop timeout that is requested repeatedly while the run is stopping.
 const END_TIME: Duration = Duration::from_secs(10);
-/// Interval between two requests for this extension.
+/// Interval between two requests for an extension of the stop timeout.
 const END_INTERVAL_NS: u64 = NS_PER_S;
 
 /// The connection to the service manager.
@@ -134,8 +134,8 @@ impl ServiceNotifier {
                 None
             }
             WatchdogAction::Withhold(ns) => {
-                // A short time may be a sleep of `poll_interval`. The recorder is reported as stuck
-                // only after a time that is longer than any such sleep.
+                // A recorder that is inactive for a short time may be sleeping for `poll_interval`.
+                // It is reported as stuck only after a time that is longer than any such sleep.
                 let is_stuck = ns > u64::try_from(WATCHDOG_MIN.as_nanos()).unwrap_or(u64::MAX);
                 if is_stuck && !self.is_stuck_logged {
                     self.is_stuck_logged = true;

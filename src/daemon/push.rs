@@ -1,5 +1,5 @@
-//! The thread of pushed frames, which starts and ends with a run. If it cannot be started, the run
-//! continues without it.
+//! The thread of pushed frames, which starts and ends with a run. If the thread cannot be started,
+//! the run continues without it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const SOCKET_NAME: &str = "push.sock";
 /// Divisor of the segment size that gives the space for the descriptors of pushed sources. They may
 /// take at most 1/4 of a segment, because header and footer repeat all of them.
 const DESCRIPTION_SHARE: u64 = 4;
-/// How many of a run's sources are reserved for the host and for reloads.
+/// Number of a run's sources that are reserved for the host and for reloads.
 const HOST_SOURCES: u64 = 512;
 
 /// The running thread.
@@ -80,8 +80,8 @@ impl PushThread {
         };
         let started = PushWorker::new(settings).and_then(|(worker, stop)| {
             let run = move || {
-                // If the process has a raised priority, that priority is meant for the samplers,
-                // which must run first.
+                // A raised priority of the process is meant for the samplers, which must run first.
+                // This thread therefore uses batch priority.
                 if let Err(error) = thread::set_batch_priority() {
                     tracing::debug!(%error, "the thread of pushed frames keeps its priority");
                 }

@@ -27,9 +27,9 @@ pub(super) struct RunTarget {
     /// Length of the ring's window.
     pub(super) window: Duration,
     pub(super) wall_offset: Arc<WallOffset>,
-    /// Receives the lanes of killed runs.
+    /// The queue for the lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
-    /// Stores the memory of lanes with the service manager.
+    /// The service manager's store for the memory of lanes.
     pub(super) lane_store: Arc<LaneStore>,
 }
 
@@ -60,8 +60,8 @@ impl PushTarget for RunTarget {
             let window = OrderedWindow { last: self.window, after: Duration::ZERO, user: Some(uid) };
             snapshots::order(self.snapshots.as_ref(), window, &text, move |result| match result {
                 Ok(done) => tracing::info!(uid, "{done}"),
-                // This is not an error of the recorder, because the mark is written and the
-                // snapshot is refused only since too many requests are queued.
+                // This is not an error of the recorder. The mark is written, and the snapshot is
+                // refused only because too many requests are queued.
                 Err(refusal) => {
                     tracing::warn!(uid, "no snapshot for the trigger of an application: {}", refusal.message);
                 }

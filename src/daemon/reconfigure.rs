@@ -1,8 +1,8 @@
 //! Reconfiguration of a running recorder.
 //!
-//! A reload has three steps. First, everything is opened and checked. Second, the recorder
-//! continues in a new segment that describes the new configuration. Third, the groups are updated.
-//! A failure before the last step changes nothing.
+//! A reload has three steps. First, the new sources are opened and the new configuration is
+//! checked. Second, the recorder continues in a new segment that describes the new configuration.
+//! Third, the groups are updated. A failure before the last step changes nothing.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(super) enum ReloadError {
     Ending,
 }
 
-/// A source of the new configuration.
+/// A source of the new configuration, with the action that a reload takes for it.
 enum PlannedSource {
     Keep { id: u16, budget: Option<u32> },
     Open { id: u16, is_new: bool, candidate: Box<Candidate> },
@@ -231,11 +231,11 @@ impl RunningConfig {
         Ok(plan)
     }
 
-    /// Returns whether a source keeps its open files. A source that has its own thread is reopened
-    /// if the CPUs of its group change.
+    /// Returns whether a source keeps its open files during the reload. A source that has its own
+    /// thread is reopened if the CPUs of its group change.
     fn stays(&self, before: &RunningSource, source: &SourceConfig, config: &Config) -> bool {
-        // The sampler itself applies the budget of context switches, so a change of this budget
-        // reopens the source.
+        // The sampler applies the budget of the source `sched`, so a change of this budget reopens
+        // the source.
         let budget = if source.sched.is_some() { source.budget } else { before.config.budget };
         let required = before.config.required;
         let group = source.group();
@@ -341,7 +341,8 @@ impl RunningConfig {
         Ok((changes, latencies, added.into_iter().map(|(_, counters)| counters).collect()))
     }
 
-    /// Makes the recorder continue with the new configuration in a new segment, and waits for it.
+    /// Makes the recorder continue with the new configuration in a new segment, and waits until it
+    /// has done so.
     fn update_recorder(
         &self,
         config: &Config,
@@ -372,7 +373,7 @@ impl RunningConfig {
     }
 }
 
-/// Makes a recorder continue with another plan, and waits for it.
+/// Makes a recorder continue with another plan, and waits until it has done so.
 fn update_plan(recorder: &RecorderHandle, update: PlanUpdate) -> Result<(), ReloadError> {
     let (reply, answer) = bounded(1);
     // The receiver may have given up waiting.

@@ -33,8 +33,8 @@ pub(super) struct RecoveryThread {
 }
 
 impl RecoveryThread {
-    /// Starts the recovery of the segments of all runs except `own_run`, using their memory in
-    /// `run_dir`.
+    /// Starts the recovery of the segments of all runs except `own_run`. The recovery uses the
+    /// memory of these runs in `run_dir`.
     pub(super) fn start(
         storage: Arc<QuotaStorage>,
         ring: Option<Arc<QuotaStorage>>,
@@ -68,24 +68,25 @@ impl RecoveryThread {
         !self.thread.is_finished()
     }
 
-    /// Waits for the recovery until a deadline.
+    /// Waits until the recovery has ended or a deadline has passed.
     pub(super) fn wait_until(&self, deadline_ns: u64) {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits for the recovery, up to a limit. While waiting, calls `meanwhile` with the current
-    /// time.
+    /// Waits until the recovery has ended, up to a time limit. While waiting, calls `meanwhile`
+    /// with the current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");
             return;
         }
-        // If the thread panicked, the panic hook has reported it. Its segments stay unrecovered.
+        // If the thread panicked, the panic hook has reported it. The segments that the thread was
+        // to recover stay unrecovered.
         let _panicked = self.thread.join();
     }
 }
 
-/// Recovers the runs before `own_run` in the directory, using the memory that these runs left in
+/// Recovers all runs except `own_run` in the directory. Uses the memory that these runs left in
 /// `run_dir`. Returns the runs that have left an open segment in the ring.
 fn recover(
     storage: &QuotaStorage,
@@ -180,8 +181,8 @@ fn add_ring_frames(ring: &dyn Storage, run_id: u64, leftovers: &mut Leftovers) -
 }
 
 /// Returns the memory that crashed runs, except `spare_run`, left for a data directory. The data
-/// directory is identified by device and inode. Returns nothing if others may have written to
-/// `run_dir`, because flatcap keeps no memory in such a directory.
+/// directory is identified by device and inode. Returns an empty list if other users may have
+/// written to `run_dir`, because flatcap keeps no memory in such a directory.
 ///
 /// # Errors
 /// `run_dir` cannot be read.
@@ -279,8 +280,8 @@ fn remove_if_counted(
     Ok(())
 }
 
-/// Reads the memory of a run for its segments in the data directory. If a source has two notes, the
-/// first note is for the recording in the data directory.
+/// Reads the memory of a run to recover its segments in the data directory. If a source has two
+/// notes, the first note describes it in the data directory.
 fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     Ok(Leftovers {
         frames: memory.frames()?,
@@ -290,8 +291,8 @@ fn read(memory: &CrashedRun) -> io::Result<Leftovers> {
     })
 }
 
-/// Reads the memory of a run for its segments in the ring. If a source has two notes, the last note
-/// is for the ring.
+/// Reads the memory of a run to recover its segments in the ring. If a source has two notes, the
+/// last note describes it in the ring.
 fn read_for_ring(memory: &CrashedRun) -> io::Result<Leftovers> {
     let mut leftovers = read(memory)?;
     leftovers.sources.reverse();

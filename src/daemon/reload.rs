@@ -1,7 +1,7 @@
 //! Reloads the configuration on a separate thread. Queues requests, decides when the next reload
 //! may begin, and runs it.
 //!
-//! Requests are merged. While a reload is running, or the last one is less than a second old, all
+//! Requests are merged. While a reload is running, and until one second after a reload, all
 //! requests wait for the next reload. That reload reads the configuration as it is then.
 
 use std::sync::Arc;
@@ -68,7 +68,7 @@ pub(super) struct Reloader {
     is_slow_logged: bool,
     /// Start of the current reload, in monotonic nanoseconds; `None` between reloads.
     pub(super) since_ns: Option<u64>,
-    /// The result of the last reload.
+    /// The result of the last reload; `None` before the first reload.
     pub(super) last: Option<ReloadResult>,
     /// The CPU budget of the current configuration.
     pub(super) cpu_budget: CpuShare,
@@ -76,8 +76,8 @@ pub(super) struct Reloader {
 
 impl Reloader {
     /// Starts the thread, which reads the configuration and applies the changes. The thread sets
-    /// `wake` after each reload. `writer` saves the current configuration, now and after each
-    /// change.
+    /// `wake` after each reload. `writer` saves the current configuration at the start and after
+    /// each change.
     pub(super) fn start(
         in_force: RunningConfig,
         reread: ConfigReader,
@@ -227,7 +227,7 @@ fn work(
             }
             ReloadJob::Flush(call) => {
                 let handles = in_force.handles();
-                // A group that has ended has already queued its open slab.
+                // A group that has ended has already queued the slab that it was filling.
                 for (_, handle) in &handles.groups {
                     let _has_ended = handle.flush();
                 }
@@ -286,7 +286,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a request and waits. Returns the reply, and the call as the daemon receives it.
+    /// Sends a request, and waits for the call. Returns the thread that waits for the reply, and
+    /// the call as the daemon receives it.
     fn ask(
         caller: &Caller,
         calls: &Calls,
@@ -320,8 +321,8 @@ mod tests {
         let (caller, calls) = calls(Arc::new(WakeEvent::new()));
         let panics = |jobs: Receiver<ReloadJob>, _outcomes: Sender<ReloadOutcome>| {
             drop(jobs.recv());
-            // `jobs` is dropped before `_outcomes`, because the test waits for the end of
-            // `_outcomes`.
+            // `jobs` is dropped before `_outcomes`, because the test waits until `_outcomes` is
+            // disconnected.
             drop(jobs);
             panic!("as the test wants it");
         };

@@ -24,23 +24,23 @@ use flatcap_recorder::ingest::{
 
 use super::lane_store::{LaneStore, StoredLane};
 
-/// Maximum time between two lanes that are rescued together. Lanes are collected because each
-/// rescue writes a segment.
+/// Maximum time between the arrival of two lanes that are rescued together. Lanes are collected
+/// because each rescue writes a segment.
 const COLLECT_TIME: Duration = Duration::from_millis(500);
 /// Maximum time for collecting lanes. Without it, lanes that arrive one by one could make the
 /// others wait forever.
 const COLLECT_NS_MAX: u64 = 1_000_000_000;
-/// Maximum size in bytes of lanes that are rescued together. It is limited, because their frames
-/// are in memory during the rescue.
+/// Maximum total size of the lanes that are rescued together, in bytes. It is limited, because
+/// their frames are in memory during the rescue.
 const TOGETHER_BYTES_MAX: u64 = 64 << 20;
-/// Maximum number of rescues of an earlier run for one user. Each rescue writes a segment, and a
+/// Maximum number of rescues per user for one earlier run. Each rescue writes a segment, and a
 /// client must not be able to keep this recorder busy.
 const RESCUES_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = 20_000_000;
 /// Maximum time that the end of a run waits for the last rescue.
 const STOP_MAX_NS: u64 = 10_000_000_000;
 
-/// Creates the queue of handed-over lanes.
+/// Creates the queue for lanes that clients hand over.
 pub(super) fn left_lanes() -> (Sender<LeftLane>, Receiver<LeftLane>) {
     bounded(LEFT_LANES_MAX)
 }
@@ -103,7 +103,8 @@ impl RescueThread {
         thread::spawn("rescue", run).map(Self)
     }
 
-    /// Waits for the thread, up to a limit. While waiting, calls `meanwhile` with the current time.
+    /// Waits until the thread ends, up to a time limit. While waiting, calls `meanwhile` with the
+    /// current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
             // If the thread panicked, the panic hook has reported it.
@@ -137,8 +138,8 @@ impl RescueCounts {
     }
 }
 
-/// Waits for the recovery of earlier runs without a time limit. A run has only one writer at a
-/// time, and the samples in its own memory precede the frames in its lanes.
+/// Waits without a time limit until earlier runs are recovered. The files of a run have only one
+/// writer at a time, and the samples in the memory of the run precede the frames in its lanes.
 fn wait_until_recovered(recovered: &OnceLock<Vec<u64>>) {
     let never = WakeEvent::new();
     while recovered.get().is_none() {

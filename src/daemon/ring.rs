@@ -26,15 +26,15 @@ use crate::config::Config;
 /// uncompressed and only whole segments are removed from the ring. 5 s of six sources at 1 kHz are
 /// a few megabytes.
 const SEGMENT_AGE_NS: u64 = 5_000_000_000;
-/// Time limit for the recovery of earlier runs. After this time, the snapshots of these runs are
-/// completed from the ring.
+/// Time from the start of a run until the age of the segments of earlier runs begins to count. In
+/// this time, earlier runs are recovered and their snapshots are completed from the ring.
 const COMPLETION_NS: u64 = 60_000_000_000;
 /// Divisor of the ring's memory that gives the maximum size of a segment. Two segments are
 /// uncompressed at a time, the open one and the one that is being compressed.
 const SEGMENT_SHARE: u64 = 16;
 /// Uncompressed size of a block, in bytes. A block of this size holds about 0.3 s of six sources at
-/// 1 kHz, or a few seconds of the default sources. The size matters because a snapshot decompresses
-/// whole blocks at its ends.
+/// 1 kHz, or a few seconds of the default sources. The size matters, because a snapshot
+/// decompresses whole blocks at the start and the end of its window.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Share of one core that the compression of the ring may use, in basis points. This is several
 /// times the need of six sources at 1 kHz. Without compression no samples are lost, but the window
@@ -57,8 +57,8 @@ pub(super) struct Ring {
     compressor: (CompressWorkerHandle, CompressWorker),
 }
 
-/// Returns the directory of the ring of a data directory. The name contains device and inode of the
-/// data directory, because recorders of one user share `run_dir`.
+/// Returns the directory of the ring of a data directory. The name of the ring's directory contains
+/// the device and inode of the data directory, because all recorders of a user share `run_dir`.
 fn ring_path(run_dir: &Path, (device, inode): (u64, u64)) -> PathBuf {
     run_dir.join(format!("ring-{device:x}-{inode:x}"))
 }
@@ -122,8 +122,8 @@ impl Ring {
     /// Starts the thread that compresses the ring's sealed segments.
     pub(super) fn start_compression(self) -> io::Result<CompressionThread> {
         let (link, worker) = self.compressor;
-        // On a busy host, an idle-priority thread gets no CPU time for minutes, during which the
-        // ring would hold only a fraction of its window.
+        // On a busy host, an idle-priority thread may get no CPU time for minutes. In that time,
+        // the ring would hold only a fraction of its window.
         link.set_urgent(true);
         CompressionThread::start("compress-ring", link, worker)
     }
@@ -139,7 +139,8 @@ fn open_in_memory(config: &Config, directory: &DataDirectory) -> OpenedRing {
     (path, opened)
 }
 
-/// Opens the ring that a run has left in `run_dir` or in the data directory, if there is one.
+/// Opens the ring that an earlier run left in `run_dir` or in the data directory, if there is such
+/// a ring.
 ///
 /// # Errors
 /// The ring is in use, or cannot be opened. This is an error because, without the ring, the samples
@@ -200,7 +201,7 @@ pub(super) fn ring_plan(config: &Config, plan: &RunPlan) -> RunPlan {
     RunPlan {
         segment_bytes: ring_segment_bytes(config),
         segment_age_ns: SEGMENT_AGE_NS,
-        // In memory there is nothing to sync.
+        // A ring in memory needs no sync.
         sync: if config.blackbox.window_on_disk { plan.sync } else { SyncPolicy::Never },
         preallocate: 0,
         compression: None,

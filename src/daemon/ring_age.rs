@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 /// segment's age.
 #[derive(Debug, Default)]
 pub(super) struct RingAge {
-    /// The wall time in the name, and the monotonic time, in seconds. The oldest comes first.
+    /// For each segment, the wall time in its name and the monotonic time of its start, in seconds.
+    /// The oldest comes first.
     begun: VecDeque<(u64, u64)>,
 }
 
@@ -19,9 +20,9 @@ pub(super) struct ClockSeconds {
 }
 
 impl RingAge {
-    /// Returns the age of the oldest segment in seconds, and 0 without one. The segments are
+    /// Returns the age of the oldest segment in seconds; 0 if there is no segment. The segments are
     /// identified by the wall times in their names; 0 means no segment. This function must be
-    /// called at least once for each open segment.
+    /// called at least once while each segment is open.
     pub(super) fn update(&mut self, oldest_s: u64, open_s: u64, now: ClockSeconds) -> u64 {
         if open_s != 0 && self.begun.back().is_none_or(|(name, _)| *name != open_s) {
             self.begun.push_back((open_s, now.mono));
@@ -31,7 +32,7 @@ impl RingAge {
             return 0;
         }
         let Some(at) = self.begun.iter().position(|(name, _)| *name == oldest_s) else {
-            // The segment belongs to an earlier run, whose clock is not known here.
+            // The segment belongs to an earlier run, so its monotonic start time is not known.
             return now.wall.saturating_sub(oldest_s);
         };
         self.begun.drain(..at);

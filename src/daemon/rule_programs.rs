@@ -73,7 +73,7 @@ impl ProgramStarter {
     }
 
     /// Starts a program on its own thread, and returns at once. Errors are logged. `snapshot` is
-    /// the future name of the snapshot.
+    /// the name that the snapshot will have.
     pub(super) fn start(&self, program: RuleProgram, report: FiringReport, snapshot: Option<&str>) {
         let snapshot = snapshot.map(|name| self.data_dir.join(SNAPSHOTS_NAME).join(name));
         let rule = report.rule.clone();

@@ -77,8 +77,8 @@ struct RuleCompilation {
 }
 
 impl RuleCompilation {
-    /// Compiles the rules about sources of the host. Rules about pushed sources remain to be
-    /// compiled.
+    /// Compiles the rules that name only sources of the host. Rules that name pushed sources are
+    /// compiled later.
     fn compile_own(&mut self, sources: &[SourceInfo]) -> ScopedEngine {
         let seen = self.seen(sources, RuleScope::Own);
         let (mut fitting, mut waiting) = (Vec::new(), Vec::new());
@@ -105,7 +105,7 @@ impl RuleCompilation {
         let own = std::slice::from_ref(&pushed.name);
         let (without, seen) = (self.seen(sources, RuleScope::Own), self.seen(sources, RuleScope::With(id)));
         let names_own = |rule: &&TriggerRule| {
-            // A rule names this source if the rule compiles with the source and lacks something
+            // A rule names this source if it compiles with the source and reports a missing source
             // without it.
             let problems = without.compile(std::slice::from_ref(*rule)).err().unwrap_or_default();
             problems.iter().any(|problem| missing_source(problem, own).is_some())
@@ -192,8 +192,8 @@ fn firing_listener(actions: BTreeMap<Arc<str>, RuleAction>, targets: FiringTarge
         } else {
             let capture = action.map(|action| action.capture.clone()).unwrap_or_default();
             let order = snapshot_order(event, &marker.text, capture);
-            // The program is started even if the snapshot is refused, because the program reports
-            // that a rule fired, with or without a snapshot.
+            // The program is started even if the snapshot is refused, because it must report the
+            // firing in any case.
             let reply = move |begun: Result<String, _>| {
                 if let Some(start) = start {
                     start(begun.as_deref().ok());
@@ -236,7 +236,7 @@ fn snapshot_order(event: &TriggerEvent, reason: &str, capture: Vec<HostLog>) -> 
     }
 }
 
-/// Returns the expressions that the condition compares and their values, as strings.
+/// Returns the expressions that the condition compares, each with its value as a string.
 fn compared_values(event: &TriggerEvent) -> Vec<(String, String)> {
     let value = |compared: &ComparedQuantity| {
         let element = compared.element.as_deref().map(str::to_owned);

@@ -38,8 +38,8 @@ use super::settings::{
 use super::sources::OpenedSource;
 use crate::config::Config;
 
-/// Maximum time for the samplers to end. To stop, a sampler needs the time of one read. If a read
-/// hangs in the kernel, its sampler is abandoned after this time.
+/// Maximum time for the samplers to end. A sampler that is stopped first completes its current
+/// read. If a read hangs in the kernel, its sampler is abandoned after this time.
 const SAMPLERS_STOP_MAX_NS: u64 = 5_000_000_000;
 /// Maximum time for the recorder to write and sync the queued slabs. The recorder is abandoned
 /// after this time.
@@ -56,9 +56,9 @@ pub(super) struct RunStorage {
     pub(super) ring: Option<(Arc<QuotaStorage>, Arc<Metrics>)>,
     /// Requests snapshots of the ring; `None` without a ring.
     pub(super) snapshots: Option<SnapshotHandle>,
-    /// Receives the lanes of killed runs.
+    /// The queue for the lanes of killed runs.
     pub(super) left_lanes: Sender<LeftLane>,
-    /// Stores the memory of lanes with the service manager.
+    /// The service manager's store for the memory of lanes.
     pub(super) lane_store: Arc<LaneStore>,
 }
 
@@ -139,7 +139,7 @@ impl PassedOn {
     }
 }
 
-/// Those inputs of the recorders that the groups do not share.
+/// Inputs of the recorders that are not shared with the groups.
 struct RecorderInputs<'a> {
     header: &'a SegmentHeader,
     wall_offset: &'a Arc<WallOffset>,
@@ -190,13 +190,13 @@ impl Recorders {
             recorder_settings(thinned_plan, &place.storage, shared, passed_on, (metrics, wall_offset))?;
         let recorder = start_recorder("recorder", RecorderSettings { latencies, ..settings })?;
         firings.disk = Some(commands.clone());
-        // Samplers use the wall offset of the recorder of the data directory, so this recorder gets
-        // its own.
+        // Samplers use the wall offset from the recorder of the data directory, so the ring's
+        // recorder gets its own offset.
         let own_offset = Arc::new(WallOffset::new(&header.clocks));
         let (settings, ring_commands) =
             recorder_settings(ring_plan, &storage, shared, of_groups, (&ring_metrics, &own_offset))?;
         let settings = RecorderSettings {
-            // Rules run in this recorder, because it sees every sample.
+            // The ring's recorder evaluates the rules, because it receives every sample.
             rules: compile_rules(config, &header.sources, |_| true, firings.clone()),
             ring: Some(RingSettings { thinner, sampled: Arc::clone(metrics) }),
             ..settings
@@ -427,9 +427,9 @@ impl RunThreads {
         }
         let mut ended = match ended {
             Err(error) if is_stuck => {
-                // The thread keeps its end of the queue, so the recorder does not end by itself.
-                // The queued slabs are written. The next start recovers the open slab of the thread
-                // from the memory of the run.
+                // The thread was abandoned and keeps its end of the queue, so the recorder does not
+                // end when the queue is empty. The recorder still writes the queued slabs. The next
+                // start recovers the slab that the thread was filling from the memory of the run.
                 let deadline_ns = monotonic_ns() + RECORDER_STOP_MAX_NS;
                 let (recorder, ring) = (&self.handles.commands, self.handles.ring.as_ref());
                 if !flush_until(recorder, ring, deadline_ns, meanwhile) {
@@ -471,7 +471,7 @@ struct OpenedGroup {
     latencies: flatcap_metrics::Producer<GroupLatencies>,
 }
 
-/// Prepares a source for its group.
+/// Converts an opened source to a source of a group.
 pub(super) fn group_source(source: OpenedSource, metrics: Arc<SourceMetrics>) -> GroupSource {
     let offloaded = (source.config.group() == GroupName::Blocking)
         .then(|| (format!("read-{}", source.info.name), nanoseconds(source.config.read_timeout())));
@@ -485,7 +485,7 @@ pub(super) fn group_source(source: OpenedSource, metrics: Arc<SourceMetrics>) ->
     }
 }
 
-/// Sorts the sources into their groups. Groups without sources get a thread too, because a reload
+/// Assigns the sources to their groups. Groups without sources get a thread too, because a reload
 /// may add some.
 fn groups(
     sources: Vec<OpenedSource>,

@@ -14,8 +14,8 @@ use super::settings::{anonymous_arena, kept_arena, run_dir};
 use crate::config::Config;
 
 /// Maximum time that a start waits until the memory of a killed run is recovered and removed. A
-/// start waits only if there is not enough space for both memories. After this time, sampling
-/// starts in any case. Recovering the memory usually takes tens of milliseconds.
+/// start waits only if there is not enough space for the memory of both runs. After this time,
+/// sampling starts in any case. Recovering the memory usually takes tens of milliseconds.
 const SPACE_WAIT_MAX_NS: u64 = 1_000_000_000;
 
 /// The memory of a run that is about to start.

@@ -9,8 +9,8 @@ use flatcap_slab::RunNotes;
 
 use super::memory_budget::RUN_SOURCES_MAX;
 
-/// Space of a source in each segment in addition to schema and names, in bytes. It is for the
-/// source's counts and histograms in the footer.
+/// Space that a source needs in each segment in addition to its schema and names, in bytes. It is
+/// for the source's counts and histograms in the footer.
 const FOOTER_BYTES: u64 = 4 << 10;
 
 /// All sources of the run so far. Ids are assigned in order and never reused. Therefore a thread
@@ -21,8 +21,8 @@ pub(super) struct RunSources {
     ring_metrics: Option<Arc<Metrics>>,
     recorders: Vec<SourceReceiver>, // the ring's recorder first, because it has the samples first
     /// The notes. `None` if the memory of the run ends with the process.
-    // A lock of its own, because a caller of `note` already holds the lock of the list, which
-    // `lock` has returned to a reload. So no thread waits for this lock.
+    // The notes have their own lock, because a caller of `note` already holds the lock of the list,
+    // which `lock` has returned to a reload. So no thread waits for this lock.
     notes: Mutex<Option<RunNotes>>,
 }
 
@@ -54,13 +54,13 @@ impl RunSources {
         Self { infos: Mutex::new(infos), metrics, ring_metrics, recorders, notes: Mutex::new(notes) }
     }
 
-    /// Returns the descriptors, ordered by id, for a reload. While the list is locked, no other
-    /// thread adds sources.
+    /// Locks the list for a reload, and returns the descriptors, ordered by id. While the list is
+    /// locked, no other thread adds sources.
     pub(super) fn lock(&self) -> MutexGuard<'_, Vec<SourceInfo>> {
         self.infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the counters of the next source. The caller must hold the lock.
+    /// Adds the counters of the source that is added next. The caller must hold the lock.
     pub(super) fn add_counters(&self, counters: Arc<SourceMetrics>) {
         // There is space in the list, because the number of ids was checked before.
         if let Some(ring) = &self.ring_metrics {
@@ -74,8 +74,8 @@ impl RunSources {
         drop(self.metrics.sources.push(counters));
     }
 
-    /// Adds a source that an application pushes, and replaces the id in `info`. The recorders
-    /// describe it before its first sample. Never waits.
+    /// Adds a source that an application pushes under a new id, which replaces the id in `info`.
+    /// The recorders describe it before its first sample. Never waits.
     pub(super) fn add_pushed(
         &self,
         mut info: SourceInfo,
@@ -104,9 +104,9 @@ impl RunSources {
         Ok((id, counters))
     }
 
-    /// Stores notes about sources in memory that outlives this process. This is done before the
-    /// sources have samples, because a recorder may be killed before it has described the sources.
-    /// The caller must hold the lock of the list.
+    /// Stores notes about sources in memory that outlives this process. The notes are stored before
+    /// the sources have samples, because a recorder may be killed before it has described the
+    /// sources. The caller must hold the lock of the list.
     // A note is a whole descriptor, even if another source has the same schema. A recovery writes
     // it into the segment as it is, so notes need no format of their own.
     pub(super) fn note(&self, sources: &[SourceInfo]) {
@@ -129,7 +129,7 @@ impl RunSources {
 
 /// Returns the notes of a source. The first is its description in the recording on disk. The second
 /// is its description in the ring, if that differs. `period_mins` contains the minimum period of
-/// each recorder, the ring's first.
+/// each recorder. The period of the ring's recorder comes first.
 fn notes_of(source: &SourceInfo, period_mins: &[u64]) -> Vec<SourceInfo> {
     let mut notes: Vec<SourceInfo> =
         period_mins.iter().rev().map(|period_min_ns| with_period_min(source, *period_min_ns)).collect();
@@ -144,8 +144,8 @@ fn with_period_min(source: &SourceInfo, period_min_ns: u64) -> SourceInfo {
     SourceInfo { period_ns, ..source.clone() }
 }
 
-/// Returns the space of a source in each segment, in bytes. It is needed because header and footer
-/// describe the source.
+/// Returns the space that a source needs in each segment, in bytes. It is needed because header and
+/// footer describe the source.
 pub(super) fn description_bytes(source: &SourceInfo) -> u64 {
     source.schema.len() as u64 * 2 + FOOTER_BYTES
 }
@@ -158,7 +158,7 @@ mod tests {
 
     // Proves that a source has a note for each recording, and that the first note has the period of
     // the thinned recording. Also proves that there is only one note if there is no ring, or if the
-    // source's period is the longer one.
+    // period of the source is longer than the minimum period.
     #[test]
     fn notes_have_the_period_of_each_store() {
         let source = |period_ns| SourceInfo {

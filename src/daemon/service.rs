@@ -43,8 +43,8 @@ use super::sources::{OpenedSources, open_sources};
 use super::status::StatusTracker;
 use crate::config::Config;
 
-/// The two modules do not depend on each other. This check ensures that the recorder accepts every
-/// mark that the control server accepts.
+/// The control server and the recorder do not depend on each other. This check ensures that the
+/// recorder accepts every mark that the control server accepts.
 const _: () = assert!(flatcap_control::MARK_BYTES_MAX == flatcap_recorder::MARK_BYTES_MAX);
 
 /// Interval at which the main loop polls for events that do not wake it, in nanoseconds.
@@ -59,7 +59,7 @@ pub struct RunProgress<'a> {
     pub metrics: &'a Metrics,
 }
 
-/// A run that has begun, for the caller.
+/// Information about a run that has begun, for the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct RunStart<'a> {
     /// The configuration in effect, which may use less memory than was configured.
@@ -71,7 +71,8 @@ pub struct RunStart<'a> {
 }
 
 #[allow(missing_debug_implementations, reason = "closures: nothing to print")]
-/// Callbacks of the daemon into the program. Only the program knows its arguments and its log.
+/// Functions of the program that the daemon calls. Only the program knows its arguments and its
+/// log.
 pub struct Callbacks<'a> {
     /// The time to record; `None` records until a signal.
     pub duration: Option<Duration>,
@@ -216,8 +217,8 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
     service.run();
     let (report, elapsed_ns) = finish(service, control, start_ns)?;
     if report.metrics.recorder.storage_errors.get() == 0 {
-        // All samples are in the files. After a storage error they may not be in the files, so the
-        // memory stays and the next run checks it.
+        // All samples are in the files. After a storage error, some samples may be missing in the
+        // files. The memory is then kept, and the next run checks it.
         remove_memory(config, run_id);
     }
     Ok(RunSummary { data_dir: now.path().to_owned(), elapsed_ns, report })
@@ -402,7 +403,8 @@ impl MainLoop<'_> {
         });
     }
 
-    /// Requests a snapshot of everything in the ring. A signal causes this.
+    /// Requests a snapshot of everything in the ring. This function is called when a signal asks
+    /// for a snapshot.
     fn keep_window(&self) {
         let window = OrderedWindow { last: self.blackbox_window, after: Duration::ZERO, user: None };
         snapshots::order(self.run.handles.snapshots.as_ref(), window, "signal", |result| match result {
@@ -437,7 +439,8 @@ impl MainLoop<'_> {
             }
         };
         if let (RecorderCommand::Mark(text), Some(ring)) = (&order, &self.run.handles.ring) {
-            // The recorder of the data directory answers the caller, so this result is dropped.
+            // The recorder of the data directory answers the caller, so the result of the ring's
+            // recorder is dropped.
             ring.send(RecorderCommand::Mark(text.clone()), drop);
         }
         self.run.handles.commands.send(order, answer_of(call));

@@ -97,11 +97,11 @@ pub(super) fn assert_slabs(pool: &SlabPool, queues: &[QueueReceiver<Box<Slab>>],
 
 pub(super) fn header(config: &Config, run_id: u64, sources: Vec<SourceInfo>) -> SegmentHeader {
     // A slab waits for its flush interval and for the next poll of the recorder. During a backlog,
-    // it also waits for the slabs before it. In a healthy run, a slab waits for less than twice the
-    // sum of the two intervals. The footer has the actual maximum.
+    // it also waits until the slabs before it are written. In a healthy run, a slab waits for less
+    // than twice the sum of the two intervals. The footer has the actual maximum.
     let mut reorder_window = (config.buffering.flush_interval + config.buffering.poll_interval) * 2;
     if config.push.enabled {
-        // Before that, a pushed frame has waited in its lane.
+        // A pushed frame first waits in its lane.
         reorder_window += config.push.drain_interval.max(Duration::from_nanos(IDLE_INTERVAL_NS));
     }
     let clocks = read_clocks();
@@ -146,7 +146,7 @@ pub(super) fn run_plan(config: &Config, memory: &MemoryBudget, header: SegmentHe
     }
 }
 
-/// Locks memory against swapping, if configured. Returns whether the lock succeeded.
+/// Locks memory against swapping, if configured. Returns whether the memory is locked.
 pub(super) fn lock_memory(config: &Config, lock: fn() -> io::Result<()>) -> bool {
     if !config.recorder.lock_memory {
         return false;
@@ -193,7 +193,7 @@ fn compress_while_recording(config: &Config, header: &SegmentHeader) -> Option<L
     }
     let mut options = compression_plan(config).compression.for_segment(header);
     options.general.codec = codec;
-    // Sources that are later left uncompressed are not compressed here either.
+    // Sources that are not compressed in sealed segments are also not compressed here.
     options
         .sources
         .iter_mut()
@@ -230,8 +230,8 @@ pub(super) fn compression_plan(config: &Config) -> compress::CompressSettings {
     }
 }
 
-/// Converts a size or count. The conversion cannot fail, because the platform has 64 bits, and the
-/// configuration limits the values.
+/// Converts a size or a count to `usize`. The conversion cannot fail, because the platform has 64
+/// bits, and the configuration limits the values.
 pub(super) fn count(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

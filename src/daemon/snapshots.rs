@@ -1,4 +1,4 @@
-//! The thread that takes snapshots, and the requests of people and signals for them.
+//! The thread that takes snapshots, and the requests for snapshots by people and signals.
 
 use std::io;
 use std::sync::Arc;
@@ -52,7 +52,8 @@ pub(super) struct SnapshotPlace<'a> {
 }
 
 impl SnapshotThread {
-    /// Starts the thread. If that fails, recording continues and snapshot requests are refused.
+    /// Starts the thread. If the thread cannot be started, recording continues and snapshot
+    /// requests are refused.
     pub(super) fn start(
         config: &Config,
         place: SnapshotPlace<'_>,
@@ -128,9 +129,9 @@ fn settle(ring: &RecorderHandle) -> bool {
 /// The window of a requested snapshot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OrderedWindow {
-    /// The length of the window before now.
+    /// Length of the part of the window before the request.
     pub(super) last: Duration,
-    /// The length of the window after now.
+    /// Length of the part of the window after the request.
     pub(super) after: Duration,
     /// The user whose application requests the snapshot, or `None` if a person or a signal requests
     /// it.

@@ -1,4 +1,4 @@
-//! Opens the configured sources. Finds the sources that this host has, and creates their
+//! Opens the configured sources. Finds out which of them this host has, and creates their
 //! descriptors.
 
 use std::io;
@@ -40,7 +40,7 @@ pub struct SkippedSource {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The host's root directory does not exist.
+    /// The directory that is configured as the root of the host does not exist.
     #[error("host_root = \"{}\": {error}; set it to the directory that contains the host's proc and sys", path.display())]
     NoHost {
         /// The configured path.
@@ -98,7 +98,7 @@ impl Candidate {
         }
     }
 
-    /// Opens the source under this id. `metrics` belong to the run.
+    /// Opens the source under this id. `metrics` contains the metrics of the run.
     pub(super) fn open_as(self, id: u16, metrics: &Arc<Metrics>) -> OpenedSource {
         let info = self.info(id);
         let sampler = match self.origin {

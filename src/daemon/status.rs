@@ -25,7 +25,7 @@ const MEASUREMENTS_MAX: usize = 60;
 const LAG_MAX_NS: u64 = 600 * NS_PER_S;
 /// Maximum number of applications that are listed.
 const SENDERS_MAX: usize = 64;
-/// Number of periods over which the rate of a slow source is measured.
+/// Number of periods over which the rate of a source with a long period is measured.
 const PERIODS: u64 = 2;
 
 /// The measurements for the status of a run.
@@ -157,7 +157,7 @@ impl StatusTracker {
                 .ring
                 .as_ref()
                 .map(|(window, path)| RingStatus::new(&metrics.ring, path.display().to_string(), *window)),
-            // Applications may push only if their frames may use memory.
+            // Applications can push only if there is memory for their frames.
             push: (metrics.push.memory_bytes_max.get() > 0)
                 .then(|| PushStatus::new(&metrics.push, senders(metrics))),
             queues: QueueStatus::new(
@@ -210,14 +210,14 @@ impl SourceRates {
     }
 }
 
-/// Returns the sources that this program has read before and that are no longer current.
+/// Returns the sources that this process has read earlier and no longer reads.
 fn former<'a>(current: &[(u16, &SourceMetrics)], metrics: &'a Metrics) -> Vec<&'a SourceMetrics> {
     let is_current = |id: u16| current.iter().any(|(current, _)| *current == id);
     let read = (0..).zip(metrics.sources.iter()).filter(|(_, source)| !source.is_pushed());
     read.filter(|(id, _)| !is_current(*id)).map(|(_, source)| source.as_ref()).collect()
 }
 
-/// Returns the applications that push, sorted by their number of frames, the largest first.
+/// Returns the applications that push, sorted by number of frames in descending order.
 fn senders(metrics: &Metrics) -> Vec<SenderStatus> {
     let mut pushed: BTreeMap<&SourceSender, Vec<&SourceMetrics>> = BTreeMap::new();
     for source in metrics.sources.iter() {
@@ -296,8 +296,8 @@ mod tests {
         );
     }
 
-    // Proves that the limit that is reached first decides, and that without growth there is no
-    // forecast.
+    // Proves that the forecast uses the limit that is reached first, and that there is no forecast
+    // without growth.
     #[test]
     fn the_first_limit_counts() {
         let directory = DirectoryMetrics::default();
@@ -314,7 +314,8 @@ mod tests {
     }
 
     // Proves that the forecast includes compression while compression keeps up. Also proves that
-    // every byte counts if compression is off, lags or left segments uncompressed.
+    // the forecast uses the uncompressed size if compression is off, lags or has left segments
+    // uncompressed.
     #[test]
     fn the_forecast_knows_of_compression() {
         let metrics = metrics();

@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(over, Some("recording 2 sources, 0 samples/s, 4,000 lost, 0 B/s"));
     }
 
-    // Proves that numbers are grouped and that sizes have a suitable unit.
+    // Proves that numbers have digit separators, and that sizes have a suitable unit.
     #[test]
     fn numbers_are_for_people() {
         assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);

@@ -75,7 +75,7 @@ mod tests {
         RecorderActivity { iterations: turns, in_storage_since_ns }
     }
 
-    // Proves that the watchdog of a loop that iterates is fed, three times within the limit.
+    // Proves that the watchdog is fed three times within the limit if the loop iterates.
     #[test]
     fn a_loop_that_turns_is_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(30), 0);
@@ -84,8 +84,8 @@ mod tests {
         assert_eq!(fed.count(), 6);
     }
 
-    // Proves that the watchdog is fed as long as a storage call takes, and that the duration of the
-    // call is known.
+    // Proves that the watchdog is fed for the whole duration of a storage call, and that the
+    // duration of the call is known.
     #[test]
     fn a_loop_that_waits_for_the_storage_is_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(30), 0);
@@ -95,8 +95,8 @@ mod tests {
         }
     }
 
-    // Proves that the watchdog is not fed while the loop is stuck elsewhere, and that one iteration
-    // makes it fed again at once.
+    // Proves that the watchdog is not fed while the loop is stuck outside of storage calls, and
+    // that one iteration makes it fed again immediately.
     #[test]
     fn a_stuck_loop_is_not_fed() {
         let mut watchdog = Watchdog::new(Duration::from_secs(30), 0);

@@ -13,7 +13,7 @@ pub enum ExportError {
     /// A recording cannot be read.
     #[error(transparent)]
     Segment(#[from] SegmentError),
-    /// A file with that name exists. Nothing was written.
+    /// A file with the name of an exported file already exists. Nothing was written.
     #[error("{} exists already, nothing was exported; export into another directory or replace it with --force", path.display())]
     Exists {
         /// The file.

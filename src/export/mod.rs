@@ -1,8 +1,8 @@
 //! Exports a recording to foreign formats. The payloads of selected sources and times are written
 //! with another framing.
 //!
-//! Never changes a recording, never shows a file under its name before it is complete, and never
-//! replaces a file unless asked to.
+//! This module never changes a recording. A file gets its final name only when it is complete, and
+//! replaces an existing file only if the user requests it.
 
 mod error;
 mod stream;

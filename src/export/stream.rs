@@ -25,9 +25,10 @@ const STEP_FRAMES: u64 = 1024;
 /// length, checksum and payload, in the order of the recording. All files get their final names at
 /// the end.
 ///
-/// A file is named after its source, with the suffix `.bin`. In the name, `_` replaces characters
-/// other than letters, digits, `.`, `_` and `-`. A source that a header names and that has no frame
-/// in the selected time becomes an empty file. The export stops if `watch` returns false.
+/// A file is named after its source, with the suffix `.bin`. In the name of the file, `_` replaces
+/// characters other than letters, digits, `.`, `_` and `-`. If a header names a source that has no
+/// frame in the selected time, the source gets an empty file. The export stops if `watch` returns
+/// false.
 ///
 /// # Errors
 /// Any [`ExportError`].

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Stdio};
 
-use crate::rig::{Rig, eventually, finish, signal};
+use crate::rig::{CallResult, Rig, eventually, finish, signal};
 
 const CONFIG: &str = "[recorder]\nlock_memory = true\n\
     [group.fast]\ntiming = \"spin\"\npriority = 3\ncpus = [CPU]\n\
@@ -57,6 +57,12 @@ fn locked(child: &Child) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+/// Returns whether a recorder has ended as it should. On a busy machine, a read of the blocking
+/// source may time out, and the recorder then reports the lost sample by its status.
+fn is_recorded(called: &CallResult) -> bool {
+    matches!(called.status, Some(0 | 3))
+}
+
 // Proves that each request takes effect for its threads only. Method: policy, priority, CPUs and
 // locked memory in /proc while root records; a reader of a blocking source has its group's CPUs
 // alone.
@@ -87,7 +93,8 @@ fn requests_of_root_take_effect() {
     );
     signal(&child, "TERM");
     let called = finish(child);
-    assert_eq!((called.status, called.err.contains("priority = ")), (Some(0), !may_run_first), "{called:?}");
+    assert!(is_recorded(&called), "{called:?}");
+    assert_eq!(called.err.contains("priority = "), !may_run_first, "{called:?}");
     assert!(!called.err.contains("lock_memory") && !called.err.contains("cpus = "), "{called:?}");
 }
 
@@ -107,7 +114,7 @@ fn missing_privileges_are_reported() {
     assert!(threads.iter().all(|thread| thread.1 == "0" && !is_real_time(&thread.2)), "{threads:?}");
     signal(&child, "TERM");
     let called = finish(child);
-    assert_eq!(called.status, Some(0), "{called:?}");
+    assert!(is_recorded(&called), "{called:?}");
     for (words, advice) in [
         ("[recorder] lock_memory = true: the kernel refuses", "LimitMEMLOCK=infinity"),
         ("[group.fast] priority = 3: the kernel refuses", "LimitRTPRIO=3"),

@@ -17,7 +17,7 @@ pub enum IntegerTypes {
     /// INT64, which is the only integer type that every reader of Parquet supports. UINT64 for
     /// fields in which all 64 bits are significant.
     Signed,
-    /// The same types as `Signed`, but UINT64 for `ulong`.
+    /// The same types as `Signed`, except that `ulong` columns have the type UINT64.
     Unsigned,
     /// The integer types of the schema.
     Exact,
@@ -26,14 +26,14 @@ pub enum IntegerTypes {
 /// Values that the type of their column cannot hold. The cells of these values become null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLarge {
-    /// The row of the first value that the type cannot hold, and this value.
+    /// The row of the first value that the type of the column cannot hold, followed by this value.
     pub(crate) row: usize,
     pub(crate) value: u64,
-    /// Number of such values.
+    /// Number of values that the type of the column cannot hold.
     pub(crate) count: u64,
 }
 
-/// Returns the type of a column.
+/// Returns the Arrow type of a column.
 pub(crate) fn data_type(info: &ColumnInfo, integers: IntegerTypes, uses_all_bits: bool) -> DataType {
     match info.column_type {
         ColumnType::Bool => DataType::Boolean,
@@ -63,9 +63,9 @@ fn integer_type(info: &ColumnInfo, integers: IntegerTypes) -> DataType {
     }
 }
 
-/// Returns the values of a column as an array. `data_type` is the type that [`data_type`] returned
-/// for the column. Values of 64 bits are moved and not copied. Also returns the values that the
-/// type cannot hold.
+/// Returns the values of a column as an Arrow array. `data_type` is the type that [`data_type`]
+/// returned for the column. Values of 64 bits are moved and not copied. Also returns the values
+/// that the type cannot hold.
 pub(crate) fn array(column: ValueColumn, data_type: &DataType) -> (ArrayRef, Option<TooLarge>) {
     let ValueColumn { values, valid } = column;
     let nulls = nulls(&valid, rows_of(&values));
@@ -119,8 +119,8 @@ fn unsigned(
         DataType::UInt8 => u8::MAX.into(),
         _ => i64::MAX.cast_unsigned(),
     };
-    // The lowest bits of a limit are all set, so a value beyond the limit has a higher bit. Rows
-    // without a value contain 0.
+    // The set bits of a limit are its lowest bits, so a value above the limit has a higher bit set.
+    // Rows without a value contain 0.
     let mut too_large = None;
     if values.iter().fold(0, |bits, value| bits | value) > limit {
         let large = |(row, value): (usize, &u64)| (*value > limit).then_some((row, *value));

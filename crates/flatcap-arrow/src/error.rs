@@ -13,7 +13,7 @@ pub enum BatchError {
     /// An integer that the type of its column cannot hold.
     #[error("{place}, sample {seq} at {wall_ns} ns, is {value}: larger than {limit}, the limit of INT64")]
     TooLarge {
-        /// The source and the field.
+        /// The names of the source and the field.
         place: String,
         /// The sample's number.
         seq: u64,
@@ -27,27 +27,27 @@ pub enum BatchError {
     /// The columns belong to one source, but the samples belong to several sources.
     #[error("the samples are of several sources, among them {one} and {other}; choose one")]
     SeveralSources {
-        /// The source of the columns.
+        /// The name of the source to which the columns belong.
         one: String,
-        /// The source of other samples.
+        /// The name of the other source, to which some samples belong.
         other: String,
     },
-    /// The source has other columns in a later run.
+    /// The columns of the source change in a later run.
     #[error(
         "{source_name} has another schema from run {run} on: choose a time before or after, or fields that both have"
     )]
     OtherSchema {
         /// The source.
         source_name: String,
-        /// The first run with another schema.
+        /// The first run in which the schema is different.
         run: String,
     },
-    /// A field has another type in a later run.
+    /// The type of a field changes in a later run.
     #[error("{field} has another type from run {run} on: choose a time before or after")]
     OtherType {
         /// The field.
         field: String,
-        /// The first run with another type.
+        /// The first run in which the type is different.
         run: String,
     },
     /// Values that cannot be converted to a column. This is a defect of this library.

@@ -1,4 +1,4 @@
-//! The columns of rows of selected fields.
+//! Lays out Arrow columns for rows of selected fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use flatcap_query::{Aggregate, ColumnValues, CommonUnit, RowColumn, RowOptions};
 
 use crate::layout::{Descriptions, SEPARATOR, ZONE, time_type};
 
-/// The columns of rows, in the order of the query.
+/// The Arrow columns of selected fields, in the order of the query.
 #[derive(Debug)]
 pub(crate) struct FieldColumns {
     pub(crate) schema: SchemaRef,
@@ -21,18 +21,18 @@ pub(crate) struct FieldColumns {
     pub(crate) has_element: bool,
 }
 
-/// A column of values.
+/// An Arrow column that contains the values of a column of the reader.
 #[derive(Debug)]
 pub(crate) struct FieldColumn {
     pub(crate) name: String,
-    /// The position of the column in the columns of the reader.
+    /// The index of the column among the columns of the reader.
     pub(crate) place: usize,
     pub(crate) data_type: DataType,
 }
 
 impl FieldColumns {
-    /// Lays out the columns of a reader with these options. If the rows belong to several hosts,
-    /// there is a column for the host.
+    /// Lays out the columns of a reader that was opened with these options. If the rows belong to
+    /// several hosts, there is a column for the host.
     pub(crate) fn new(
         columns: &[RowColumn],
         options: &RowOptions,
@@ -91,17 +91,17 @@ impl FieldColumn {
     }
 }
 
-/// Returns two columns with the wall times at which rows begin, in nanoseconds. The first column
-/// contains timestamps, and the second one contains the same values as integers. The arrays share
-/// their memory.
+/// Returns two columns that contain the wall time at the start of each row, in nanoseconds. The
+/// first column contains timestamps, and the second one contains the same values as integers. The
+/// arrays share their memory.
 pub(crate) fn time_arrays(wall_ns: Vec<i64>) -> [ArrayRef; 2] {
     let values = ScalarBuffer::from(wall_ns);
     let times = TimestampNanosecondArray::new(values.clone(), None).with_timezone(ZONE);
     [Arc::new(times), Arc::new(Int64Array::new(values, None))]
 }
 
-/// Returns the type of a column. Integers are 64 bits wide, because a field may have another width
-/// in another run.
+/// Returns the Arrow type of a column. Integers are 64 bits wide, because the width of a field may
+/// differ between runs.
 fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
     let own = match column.column_type {
         ColumnType::Unsigned => DataType::UInt64,
@@ -116,8 +116,7 @@ fn data_type(column: &RowColumn, options: &RowOptions) -> DataType {
     match (aggregate, column.kind) {
         (Some(Some(Aggregate::Count)), _) => DataType::UInt64,
         _ if column.is_rate => DataType::Float64,
-        // This is the same rule as for the steps of a query, in which states and counters have
-        // their last value.
+        // The steps of a query follow the same rule: states and counters have their last value.
         (None | Some(Some(Aggregate::Last)), _)
         | (Some(None), MetricKind::Counter)
         | (Some(_), MetricKind::State | MetricKind::Text) => own,
@@ -172,8 +171,8 @@ mod tests {
         assert_eq!(laid.schema.field(3).metadata()["meaning"], "counter");
     }
 
-    // Proves that means are floats, counts are integers, and that all other aggregates have the
-    // type of the values.
+    // Proves that means are floats, that counts are integers, and that all other aggregates have
+    // the type of the values.
     #[test]
     fn types_follow_the_steps() {
         let of = |column_type, kind, aggregate: Option<&str>| {

@@ -1,4 +1,4 @@
-//! Reads rows of selected fields. They are the rows that `flatcap dump --fields` prints.
+//! Reads rows of selected fields. These rows are the rows that `flatcap dump --fields` prints.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,12 +23,13 @@ const ROWS_MAX: usize = 1 << 13;
 /// Maximum number of values in a batch that is built row by row. These values take about 2 MiB. A
 /// batch with only one row may have more values.
 const VALUES_MAX: usize = 1 << 18;
-/// Number of rows between two calls of `goes_on`, while the columns are being determined.
+/// Number of rows between two calls of `goes_on` during the first reading, which determines the
+/// columns.
 const ROWS_BETWEEN_CALLS: u64 = 1 << 12;
 
-/// Reads rows of selected fields. There is a column for the time and one for each field. If there
-/// are several hosts, there is one for the host. If rows are elements, there is one for the
-/// element.
+/// Reads rows of selected fields. The columns contain the time and the value of each field. If
+/// there are several hosts, an additional column contains the host. If rows are elements, an
+/// additional column contains the element.
 #[derive(Debug)]
 pub struct FieldsReader {
     rows: FieldRows,
@@ -44,7 +45,8 @@ pub struct FieldsReader {
 enum FieldRows {
     /// Batches of columns.
     Plain(Box<PlainRows>),
-    /// Rows that are joined one by one, and a notice that is returned after the last batch.
+    /// Reads rows that are joined one by one, and holds a notice that is returned after the last
+    /// batch.
     Joined(Box<RowReader>, Option<Notice>),
 }
 
@@ -63,7 +65,7 @@ impl FieldsReader {
     /// `None`.
     ///
     /// # Errors
-    /// The errors of the query.
+    /// Returns the errors of the query.
     pub fn open(
         recording: &Recording,
         query: &Query,

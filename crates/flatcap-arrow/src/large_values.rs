@@ -10,7 +10,7 @@ pub struct LargeValues {
 }
 
 impl LargeValues {
-    /// Adds values of a field. `first` describes the first of these values.
+    /// Adds the number of left-out values of a field. `first` describes the first of these values.
     pub(crate) fn add(&mut self, (source, path): (&str, &str), count: u64, first: &str) {
         let key = (source.to_owned(), path.to_owned());
         let (all, _) = self.fields.entry(key).or_insert_with(|| (0, first.to_owned()));
@@ -42,8 +42,8 @@ impl LargeValues {
 mod tests {
     use super::*;
 
-    // Proves that there is a line for each field. The line has the number of values and the first
-    // value.
+    // Proves that there is a line for each field. The line contains the number of values and the
+    // first value.
     #[test]
     fn each_field_has_a_line() {
         let mut large = LargeValues::default();

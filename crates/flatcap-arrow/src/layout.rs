@@ -309,8 +309,8 @@ impl<'d> SchemaBuilder<'d> {
     }
 
     /// Returns the columns of a list's elements. If no field contains the name of an element, there
-    /// is an additional column for the name. There is such a column for a list of values, and for a
-    /// list inside another list.
+    /// is an additional column for the name. The elements of a list of values, and of a list inside
+    /// another list, have this column.
     fn element_columns(
         &self,
         number: usize,
@@ -367,7 +367,7 @@ fn is_nested(list: &str) -> bool {
     list.matches('[').count() > 1
 }
 
-/// Returns the name of a list without brackets that select all elements, such as `zones.free`.
+/// Returns the name of a list, such as `zones.free`, without the brackets that select all elements.
 fn list_name(list: &str) -> String {
     list.replace("[*]", "")
 }

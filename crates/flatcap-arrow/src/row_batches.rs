@@ -1,4 +1,4 @@
-//! The rows of a recording in memory, for programs that do not store them in files.
+//! Returns the rows of a recording in memory, for programs that do not store them in files.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::large_values::LargeValues;
 use crate::layout::{Descriptions, FileLayout, LayoutOptions};
 use crate::sample_reader::{RecordedItem, SampleReader};
 
-/// Reads samples of any number of sources as rows. They are the same rows as in the Parquet files
+/// Reads samples of any number of sources as rows. The rows are the same as in the Parquet files
 /// that `flatcap export` writes without options.
 #[derive(Debug)]
 pub struct RowBatches {
@@ -43,7 +43,7 @@ pub enum RowBatchItem {
         /// The times of the samples.
         times: BatchTimes,
     },
-    /// Samples that were lost, with the source's name.
+    /// The name of a source, and a gap that describes its lost samples.
     Gap(String, Gap),
     /// A note at a point in time.
     Marker(Marker),
@@ -52,8 +52,7 @@ pub enum RowBatchItem {
 }
 
 impl RowBatches {
-    /// Opens the segments at `paths` to read some of their sources and times. The filter selects
-    /// them.
+    /// Opens the segments at `paths`. `filter` selects the sources and the times to read.
     ///
     /// # Errors
     /// Returns `Query` if a path is missing or unreadable.

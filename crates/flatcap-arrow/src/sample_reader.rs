@@ -22,7 +22,7 @@ pub enum RecordedItem {
     Run(RunInfo),
     /// Samples of one source.
     Samples(SampleBatch),
-    /// Samples that were lost, with the source's name.
+    /// The name of a source, and a gap that describes its lost samples.
     Gap(String, Gap),
     /// A note at a point in time.
     Marker(Marker),
@@ -34,9 +34,9 @@ pub enum RecordedItem {
 #[derive(Debug)]
 pub struct SampleReader {
     results: QueryResults,
-    /// The tables of the current samples that have been read so far. Further tables may follow.
+    /// The tables that have been read so far for the current samples. Further tables may follow.
     open: Option<SampleBatch>,
-    /// The item that is returned after the last samples.
+    /// The item that follows the open samples and is returned after them.
     held: Option<RecordedItem>,
 }
 
@@ -60,7 +60,8 @@ impl SampleBatch {
 }
 
 impl SampleReader {
-    /// Creates a reader of the results of a query. Sources with the same name have the same tables.
+    /// Creates a reader of the results of a query. Sources with the same name share the same
+    /// tables.
     pub fn new(results: QueryResults) -> Self {
         Self::by_source(results.by_name())
     }
@@ -94,7 +95,7 @@ impl SampleReader {
     /// Returns the next part, or `None` at the end.
     ///
     /// # Errors
-    /// The same errors as [`QueryResults::next`].
+    /// Returns the same errors as [`QueryResults::next`].
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<RecordedItem>, QueryError> {
         if let Some(item) = self.held.take() {
@@ -124,8 +125,8 @@ impl SampleReader {
     }
 
     /// Adds a table to the open samples. If the table belongs to other samples, the open samples
-    /// are complete, because a query returns the tables of the same samples one after the other. In
-    /// this case, returns the open samples.
+    /// are complete, because a query returns all tables of the same samples in succession. In this
+    /// case, returns the open samples.
     fn add(&mut self, batch: ColumnBatch) -> Option<SampleBatch> {
         let source = |number: usize| self.results.tables().get(number).map(|table| &table.source);
         if let Some(open) = &mut self.open

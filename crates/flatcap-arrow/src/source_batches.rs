@@ -31,9 +31,9 @@ pub struct SourceBatches {
 }
 
 impl SourceBatches {
-    /// Creates a converter for the source to which these tables of a reader belong. With `step_ns`,
-    /// the batches contain only the first sample of each step of this length, in nanoseconds. With
-    /// `hosts`, there is a column with the host of each sample.
+    /// Creates a converter for one source, to which the given tables of a reader belong. With
+    /// `step_ns`, the batches contain only the first sample of each step of this length, in
+    /// nanoseconds. With `hosts`, there is a column with the host of each sample.
     ///
     /// # Errors
     /// Returns `Encode` if there is no table.

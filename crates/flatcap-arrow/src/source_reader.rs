@@ -48,7 +48,7 @@ impl SourceReader {
                 RecordedItem::Run(info) => {
                     run = Some(info);
                     if tables.is_empty() {
-                        // If the run has no samples, at least its columns are known.
+                        // A run without samples still determines the columns.
                         tables = (0..reader.tables().len()).collect();
                     }
                 }

@@ -24,8 +24,8 @@ impl StepFilter {
         }
     }
 
-    /// Begins a run of this host, to which the following samples belong. The filter continues with
-    /// the steps of this host from its earlier runs.
+    /// Begins a run of this host. The following samples belong to this run. The filter continues
+    /// with the steps of this host from its earlier runs.
     pub fn begin_run(&mut self, host: &str, machine_id: Option<&str>) {
         let host = (host.to_owned(), machine_id.map(str::to_owned));
         let next = self.others.remove(&host).unwrap_or_default();

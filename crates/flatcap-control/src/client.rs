@@ -20,10 +20,10 @@ use super::route::SnapshotBody;
 use super::socket_path::candidates;
 use super::status::Status;
 
-/// Maximum wait for a status. Only a stopped or stuck recorder needs longer.
+/// Maximum time that the client waits for a status. Only a stopped or stuck recorder needs longer.
 const STATUS_WAIT: Duration = Duration::from_secs(5);
-/// Maximum wait for the answer to a command. It is a little longer than the time limit of the
-/// recorder itself.
+/// Maximum time that the client waits for the answer to a command. It is a little longer than the
+/// recorder's own time limit for an answer.
 const COMMAND_WAIT: Duration = Duration::from_secs(35);
 /// The group's permission bits in a file mode.
 const GROUP_PERMISSIONS: u32 = 0o070;
@@ -150,7 +150,7 @@ impl Client {
     /// Returns the status as the recorder's JSON text.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn status_json(&self) -> Result<String, ClientError> {
         self.ask(Method::GET, "/status", String::new(), STATUS_WAIT)
     }
@@ -158,7 +158,7 @@ impl Client {
     /// Seals the open segment and begins the next one. Returns the recorder's message.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn rotate(&self) -> Result<String, ClientError> {
         self.ask(Method::POST, "/rotate", String::new(), COMMAND_WAIT)
     }
@@ -166,7 +166,7 @@ impl Client {
     /// Writes a mark into the recording. Returns the recorder's message.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn mark(&self, text: &str) -> Result<String, ClientError> {
         self.ask(Method::POST, "/mark", text.to_owned(), COMMAND_WAIT)
     }
@@ -175,7 +175,7 @@ impl Client {
     /// the recorder's message.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn snapshot(&self, last: Duration, after: Duration, reason: &str) -> Result<String, ClientError> {
         let body = SnapshotBody {
             last: format_duration(last),
@@ -190,7 +190,7 @@ impl Client {
     /// Reloads the configuration. Returns the recorder's message.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn reload(&self) -> Result<String, ClientError> {
         self.ask(Method::POST, "/reload", String::new(), COMMAND_WAIT)
     }
@@ -198,7 +198,7 @@ impl Client {
     /// Writes and syncs all samples taken so far. Returns the recorder's message.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn flush(&self) -> Result<String, ClientError> {
         self.ask(Method::POST, "/flush", String::new(), COMMAND_WAIT)
     }
@@ -206,7 +206,7 @@ impl Client {
     /// Sets the log filter. Returns the recorder's message.
     ///
     /// # Errors
-    /// The same errors as [`status`](Self::status).
+    /// Returns the same errors as [`status`](Self::status).
     pub fn set_log(&self, filter: &str) -> Result<String, ClientError> {
         self.ask(Method::PUT, "/log-level", filter.to_owned(), COMMAND_WAIT)
     }
@@ -256,7 +256,7 @@ impl Client {
     }
 }
 
-/// Returns the output of `asked`. Polls `background` during the wait.
+/// Returns the output of `asked`. Polls `background` while it waits for `asked`.
 async fn drive<A: Future, B: Future>(asked: A, background: B) -> A::Output {
     let (mut asked, mut course) = (std::pin::pin!(asked), std::pin::pin!(background));
     let mut is_over = false;

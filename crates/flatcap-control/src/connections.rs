@@ -1,5 +1,5 @@
-//! The connections of an HTTP listener. Limits their number and their CPU time, and decides which
-//! connection is displaced.
+//! The connections of an HTTP listener. Limits the number and the CPU time of connections, and
+//! decides which connection is displaced.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -46,7 +46,7 @@ impl SilentConnection {
 }
 
 impl ListenerState {
-    /// Creates the state. Requests wait while `throttle`, which limits CPU time, is exhausted.
+    /// Creates the state. `throttle` limits CPU time. Requests wait while it is exhausted.
     pub fn new(throttle: Arc<Throttle>) -> Self {
         Self { slots: Arc::new(Semaphore::new(CONNECTIONS_MAX)), silent: RefCell::default(), throttle }
     }
@@ -67,8 +67,8 @@ impl ListenerState {
     /// request, and calls `displaced`.
     ///
     /// # Errors
-    /// The semaphore of the slots is closed. This error does not happen, because nothing closes the
-    /// semaphore.
+    /// Fails if the semaphore of the slots is closed. This error does not happen, because nothing
+    /// closes the semaphore.
     pub async fn acquire_slot(&self, displaced: impl Fn()) -> Result<OwnedSemaphorePermit, AcquireError> {
         loop {
             let oldest = self.silent.borrow().front().cloned();

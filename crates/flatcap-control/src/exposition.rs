@@ -59,7 +59,7 @@ impl Exposition {
         Self { metrics, run }
     }
 
-    /// Returns all metrics as they are now.
+    /// Returns the current values of all metrics as text.
     pub(super) fn text(&self, format: ExpositionFormat) -> String {
         let mut out = ExpositionWriter { text: String::new(), format };
         // Writing to memory does not fail.
@@ -127,7 +127,7 @@ struct ExpositionWriter {
 }
 
 impl ExpositionWriter {
-    /// Writes all metrics of a type. Each metric has one value per item in `each`.
+    /// Writes all metrics of the table `T`. Each metric has one value per item in `each`.
     fn table<T: MetricTable>(&mut self, each: &[(Option<Label<'_>>, &T)]) -> fmt::Result {
         for metric in T::METRICS {
             match metric.reading {
@@ -284,8 +284,8 @@ mod tests {
         assert!(text.contains("flatcap_build_info{version=") && text.ends_with("# EOF\n"));
     }
 
-    // Proves that the older format has the same metrics, and nothing that this format does not
-    // support.
+    // Proves that the text in the older format contains the same metrics, and nothing that the
+    // older format does not support.
     #[test]
     fn the_older_format_has_the_same_lines() {
         let (exposition, _metrics) = exposition();

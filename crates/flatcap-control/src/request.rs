@@ -35,11 +35,11 @@ pub enum ControlRequest {
 /// The part of the ring to keep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotWindow {
-    /// The length of the kept time before the request.
+    /// The length of the time before the request that the snapshot covers.
     pub last: Duration,
-    /// The length of the kept time after the request.
+    /// The length of the time after the request that the snapshot covers.
     pub after: Duration,
-    /// The reason that the user has given; empty without a reason.
+    /// The user's reason for the snapshot. It is empty if the user gave no reason.
     pub reason: String,
 }
 
@@ -58,7 +58,7 @@ pub enum Answer {
 pub struct Refusal {
     /// The kind of the refusal.
     pub kind: RefusalKind,
-    /// One line, or one line per mistake, that says what to do.
+    /// One line that says what to do, or one line per mistake.
     pub message: String,
 }
 
@@ -89,14 +89,15 @@ impl Call {
     }
 }
 
-/// The sending side of the queue of requests to the daemon. Each connection has one.
+/// The sending side of the queue of requests to the daemon. Each connection has a clone.
 #[derive(Debug, Clone)]
 pub struct Caller {
     sender: Sender<Call>,
     wake: Arc<WakeEvent>,
 }
 
-/// The receiving side of this queue, which also answers the requests. The daemon has it.
+/// The receiving side of the queue of requests to the daemon. It also answers the requests. The
+/// daemon owns it.
 #[derive(Debug)]
 pub struct Calls {
     receiver: Receiver<Call>,

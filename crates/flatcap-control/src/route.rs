@@ -137,8 +137,9 @@ impl Route {
     }
 }
 
-/// Maximum time after the request that a snapshot can cover. Until then the snapshot is not
-/// complete, and other requests join it. It equals the length of the longest episode of a rule.
+/// Maximum length of the time after the request that a snapshot can cover. Until this time has
+/// passed, the snapshot is incomplete, and further requests join it. It equals the length of the
+/// longest episode of a rule.
 const SNAPSHOT_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// The body of a request for a snapshot.
@@ -190,8 +191,8 @@ fn text_line(what: &str, body: &[u8], bytes_max: usize) -> Result<String, Reject
     Ok(text.to_owned())
 }
 
-/// Checks whether a client may change something. Root, the account of the recorder, and members of
-/// its group may do so.
+/// Checks whether a client may change something. Root, the recorder's account and members of the
+/// recorder's group may change something.
 pub(super) fn may_change(origin: &ClientOrigin, (user, group): (u32, u32)) -> Result<(), Rejection> {
     match origin {
         ClientOrigin::Local(peer)
@@ -214,8 +215,8 @@ mod tests {
         ClientOrigin::Local(PeerCredentials { user, group, groups: groups.to_vec(), process: Some(1) })
     }
 
-    // Proves that each path accepts its methods, that the answer to any other method names them,
-    // and that TCP serves only metrics.
+    // Proves that each path accepts its methods, that the answer to any other method lists the
+    // accepted methods, and that TCP serves only metrics.
     #[test]
     fn paths_take_their_methods() {
         let local = peer(0, 0, &[]);

@@ -41,8 +41,8 @@ const HEADERS_WAIT: Duration = Duration::from_secs(3);
 const BODY_WAIT: Duration = Duration::from_secs(3);
 /// Time limit for the client to receive the answer. After this time the connection is closed.
 const READ_WAIT: Duration = Duration::from_secs(5);
-/// Maximum size of the request line and headers together, in bytes. It also limits data that is
-/// read ahead.
+/// Maximum size of the request line and headers together, in bytes. The limit also applies to data
+/// that is read ahead.
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
@@ -56,8 +56,8 @@ const BUDGET_PART: u64 = 10;
 const BURST_NS: u64 = 8 * NS_PER_S;
 /// Time limit for unfinished answers when the server ends.
 const END_WAIT: Duration = Duration::from_millis(300);
-/// Delay before connections are accepted again after a failure, for example after too many open
-/// files.
+/// Delay before connections are accepted again after a failure, for example because too many files
+/// are open.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A server that is ready to run on a separate thread.
@@ -73,8 +73,8 @@ pub struct Server {
 }
 
 /// The budgets that limit the CPU time of the listeners. Each listener gets a tenth of
-/// `cpu_budget`. Clients that send too many requests wait, so that the sources keep their share.
-/// Clones share the same budget.
+/// `cpu_budget`. Clients that send too many requests wait, so that the sources keep their share of
+/// CPU time. Clones share the same budget.
 #[derive(Debug, Clone)]
 pub struct ListenerBudget {
     socket: Arc<Throttle>,
@@ -291,7 +291,7 @@ async fn serve<I>(
                 context.metrics.control.refused.add(1);
             }
             if let Some(answered) = answered.take() {
-                // The time limit for reading the answer begins with this.
+                // The time limit for the client to read the answer begins now.
                 let _taken = answered.send(());
             }
             Ok::<_, Infallible>(response)

@@ -1,4 +1,4 @@
-//! The path of the control socket. The recorder and its clients use the same rule.
+//! The path of the control socket. The recorder and its clients find it by the same rule.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ const SERVICE_SOCKET: &str = "/run/flatcap/control.sock";
 /// The socket's name in the runtime directory of a service.
 const NAME: &str = "control.sock";
 /// Prefix of the socket's name in a user's own directory. Several recordings of a user share this
-/// directory, so each name also has the run id.
+/// directory, so each name also contains the run id.
 const PREFIX: &str = "control-";
 const SUFFIX: &str = ".sock";
 
@@ -26,8 +26,8 @@ pub struct SocketPath {
 
 impl SocketPath {
     /// Returns the configured path. If it is empty, returns a path in the service's runtime
-    /// directory. If that directory does not exist, returns a path in the user's own directory,
-    /// with the run id in its name.
+    /// directory. If that directory does not exist, returns a path in the user's own directory. The
+    /// file name then contains the run id.
     pub fn of(configured: &Path, run_id: u64) -> Self {
         if !configured.as_os_str().is_empty() {
             return Self { path: configured.to_owned(), own_directory: None };
@@ -41,7 +41,7 @@ impl SocketPath {
     }
 }
 
-/// Returns whether this is the name of a run's socket in a user's own directory.
+/// Returns whether `name` is the name of a run's socket in a user's own directory.
 pub fn is_socket_of_a_run(name: &str) -> bool {
     let run = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX));
     run.is_some_and(|run| run.len() == 16 && run.bytes().all(|byte| byte.is_ascii_hexdigit()))

@@ -171,16 +171,17 @@ status! {
         source: period_ns;
         /// The configured rate.
         requested_hz: f64 = requested_hz(source);
-        /// Samples recorded per second; `None` until it is known.
+        /// Samples recorded per second; `None` until the rate is known.
         achieved_hz: Option<f64> = rates.map(|(samples, _)| samples);
-        /// Mean recorded samples per second over the run. This is the configured rate times the
-        /// share of ticks whose samples are in the files.
+        /// Mean number of samples recorded per second over the run. This is the configured rate
+        /// times the share of ticks whose samples are in the files.
         achieved_hz_run: Option<f64> = share_in_files(source).map(|share| share * requested_hz(source));
         source: begun, recorded, lost, thinned;
         /// The causes of all losses; `None` without losses.
         lost_causes: Option<String> = causes;
         source: missed, incomplete;
-        /// The latest reason why samples are incomplete, in words. Only new reasons replace it.
+        /// The latest reason why samples are incomplete, in words. Only a new reason replaces the
+        /// previous one.
         #[serde(skip_serializing_if = "Option::is_none")]
         incomplete_reasons: Option<String> = source.incomplete_explanation();
         source: failed;
@@ -190,9 +191,10 @@ status! {
         stride: u64 = pace.0;
         /// The limiting budget, `source` or `recorder`; `None` if the stride is 1.
         limited_by: Option<String> = limited_by(pace).map(str::to_owned);
-        /// The lateness over the last second. All values are 0 if this second had no sample.
+        /// Distribution of the lateness of samples over the last second. All values are 0 if this
+        /// second had no sample.
         lateness_ns: LatencyStatus = source.lateness.get().into();
-        /// Over the same second.
+        /// Distribution of the duration of reads over the last second.
         read_duration_ns: LatencyStatus = source.read_duration.get().into();
         /// Mean CPU time of a sample over the run, including its share of the overhead; `None`
         /// before the first sample.
@@ -236,14 +238,14 @@ impl From<LatencySummary> for LatencyStatus {
 }
 
 status! {
-    /// The open segment. If none is open, samples are being lost.
+    /// The open segment. If no segment is open, samples are being lost.
     SegmentStatus(recorder: &RecorderMetrics, file: String, now_ns: u64) {
         open: bool = recorder.segment_open.get() == 1;
         name: String = file;
         number: u64 = recorder.segment_number.get();
         bytes: u64 = recorder.segment_bytes.get();
         frames: u64 = recorder.segment_frames.get();
-        /// Time since its creation.
+        /// Time since the creation of the segment.
         age_ns: u64 = now_ns.saturating_sub(recorder.segment_begun_ns.get());
         sealed: u64 = recorder.segments_sealed.get();
     }
@@ -283,12 +285,13 @@ pub struct Forecast {
     /// Bytes written per second over the last minute.
     pub bytes_per_s: Option<f64>,
     /// Time in nanoseconds until the nearest limit is reached, at the current rate after
-    /// compression. The oldest segments are then removed. 0 if segments are already being removed.
-    /// `None` if nothing is being written.
+    /// compression. At this time, the oldest segments are removed. The value is 0 if segments are
+    /// already being removed. `None` if nothing is being written.
     pub time_to_full_ns: Option<u64>,
     /// Compressed bytes per written byte, as measured over the segments that this run has
     /// compressed. `time_to_full_ns` uses this ratio. `None` before the first compressed segment,
-    /// and if compression is off or lags. `time_to_full_ns` then assumes uncompressed data.
+    /// and if compression is off or lags. If this field is `None`, `time_to_full_ns` assumes
+    /// uncompressed data.
     pub compression_ratio: Option<f64>,
 }
 
@@ -310,7 +313,7 @@ status! {
         count: u64 = daemon.reloads.get();
         failed: u64 = daemon.reloads_failed.get();
         current: bool = daemon.config_current.get() == 1;
-        /// `last` has the reason.
+        /// `last` contains the reason for the refusal.
         fallback: bool = daemon.config_fallback.get() == 1;
         read_s: u64 = daemon.config_read_s.get();
         /// The result of the last reload, or the reason why the configuration was refused at the
@@ -405,7 +408,7 @@ impl Status {
     /// Parses the status from JSON.
     ///
     /// # Errors
-    /// The text is not JSON, or its structure is different.
+    /// Fails if the text is not JSON, or if its structure is different.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

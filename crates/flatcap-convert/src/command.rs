@@ -14,11 +14,11 @@ use crate::symbolize::{SymbolizeArguments, symbolize};
 
 /// Exit status if everything was done.
 const DONE: u8 = 0;
-/// Exit status of an error.
+/// Exit status after an error.
 const FAILED: u8 = 1;
-/// Exit status of wrong usage.
+/// Exit status after wrong usage.
 const USAGE: u8 = 2;
-/// Exit status of a result that lacks data that it should contain.
+/// Exit status if the result lacks data that it should contain.
 const DATA_LOSS: u8 = 3;
 
 /// Convert recordings from and to other formats. flatcap calls this program; use flatcap import,
@@ -38,10 +38,11 @@ enum Verb {
     Symbolize(SymbolizeArguments),
 }
 
-/// Runs the program with the process's own arguments and streams.
+/// Runs the program with the arguments and the standard streams of the process.
 pub(crate) fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    // This is checked first, because a caller of another version may have other arguments.
+    // The caller's version is checked first, because a caller of another version may pass other
+    // arguments.
     match arguments.get(1).and_then(|first| first.to_str()).map_or(Ok(false), convert_program::is_caller) {
         Ok(true) => drop(arguments.remove(1)),
         Ok(false) => {}
@@ -90,14 +91,14 @@ fn status_of(result: Result<u8, ColumnarError>) -> u8 {
     match result {
         Ok(status) => status,
         Err(ColumnarError::Output(error)) if is_closed_pipe(&error) => DONE,
-        // Notices have stated the reasons.
+        // The reasons have already been printed as notices.
         Err(ColumnarError::NothingRead) => FAILED,
         Err(error @ (ColumnarError::Usage(_) | ColumnarError::Fields(_))) => fail(&error.to_string(), USAGE),
         Err(error) => fail(&error.to_string(), FAILED),
     }
 }
 
-/// Returns whether the reader of the output has closed it, because it does not want more.
+/// Returns whether the error means that the reader of the output has closed the pipe.
 fn is_closed_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }

@@ -1,5 +1,5 @@
-//! The program `flatcap-convert`. flatcap executes it for the verbs whose libraries a build of the
-//! recorder does not need: `import`, `export` and `flame`, and to name functions.
+//! The program `flatcap-convert`. flatcap executes it for the verbs `import`, `export` and `flame`,
+//! and to name functions. A build of the recorder does not need the libraries for these tasks.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
 //! The verb `symbolize`. It names functions for `flatcap explain`, which does not contain the
-//! libraries for this.
+//! libraries for symbolization.
 //!
-//! Each line of standard input is a JSON object that identifies a place in code. Each output line
-//! is a JSON object with the names of the functions at one place. The output lines have the order
-//! of the input lines.
+//! Each line of standard input is a JSON object that identifies a code location. Each output line
+//! is a JSON object with the names of the functions at one code location. The output lines have the
+//! order of the input lines.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use flatcap_export::ColumnarError;
 
 /// Maximum length of a line, in bytes. A path has at most 4,096 bytes, and JSON may need six
-/// characters for one byte.
+/// characters per byte.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Name functions: read places as JSON lines, and write the names as JSON lines. Called by flatcap.
@@ -26,7 +26,7 @@ pub(crate) struct SymbolizeArguments {
     directories: Vec<PathBuf>,
 }
 
-/// A place in the code.
+/// A code location.
 #[derive(Debug, Deserialize)]
 struct PlaceObject {
     kind: ObjectKind,
@@ -42,7 +42,7 @@ struct PlaceObject {
     boot_id: Option<String>,
 }
 
-/// The function names at a place.
+/// The names of the functions at a code location.
 #[derive(Debug, Serialize)]
 struct NamesObject {
     /// The names of the functions, the innermost function first.
@@ -51,11 +51,11 @@ struct NamesObject {
     is_known: bool,
 }
 
-/// Reads places from `input` and writes the names of their functions to `out`.
+/// Reads code locations from `input` and writes the names of their functions to `out`.
 ///
 /// # Errors
-/// Returns `Usage` if a line is not a place. The message has the number of the line. Returns
-/// `Output` if a write fails.
+/// Returns `Usage` if a line does not identify a code location. The message contains the line
+/// number. Returns `Output` if a write fails.
 pub(crate) fn symbolize(
     arguments: &SymbolizeArguments,
     input: &mut dyn BufRead,

@@ -1,5 +1,5 @@
-//! The answers of `spikes` and `explain`. Their fields, in this order, are the JSON that all
-//! programs print, send and return.
+//! The answers of `spikes` and `explain`. The fields, in this order, are the JSON that all programs
+//! print, send and return.
 //!
 //! A key without a value is absent. An empty string or list means that there is nothing, not that
 //! the information is missing.
@@ -17,20 +17,20 @@ use super::measurement::Measurement;
 /// A value of a field that departs from its usual range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldDeparture {
-    /// Wall time in nanoseconds. For a spike, this is its middle. For a window, it is the time of
-    /// the first sample that differs.
+    /// Wall time in nanoseconds. For a spike, this is the middle of the spike. For a window, it is
+    /// the time of the first sample that differs.
     pub wall_ns: i64,
     /// The source.
     pub source: String,
     /// The id of the source, if the run has several sources with its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_id: Option<u16>,
-    /// Path of the field below the source, with `[*]` after a list, and with the state whose share
-    /// is counted, such as `processes[*].state=D`.
+    /// Path of the field below the source, such as `processes[*].state=D`. It contains `[*]` after
+    /// a list, and the state whose share is counted.
     pub field: String,
-    /// The element of the list.
-    // Outside of lists this key is null, not absent as the other optional keys, so that scripts can
-    // select it for each field.
+    /// The list element to which the field belongs.
+    // Outside of lists this key is null, whereas the other optional keys are absent. Scripts can
+    // therefore select it for each field.
     pub element: Option<String>,
     /// The value, in `unit`, as `dump` prints it.
     pub value: f64,
@@ -64,7 +64,7 @@ pub struct FieldDeparture {
     /// the same path.
     pub name: String,
     /// The path for `--fields` and for a chart. It selects the element, if there is one, in all
-    /// sources with the name.
+    /// sources with this source name.
     pub path: String,
 }
 
@@ -74,10 +74,10 @@ pub struct FieldGroup {
     /// The best departure of the group.
     #[serde(flatten)]
     pub departure: FieldDeparture,
-    /// Wall time of the first sample that differs. The value is the time of the departure, stored
-    /// under the same key as in suspects.
-    // Both lists have the same key, so that a script can sort suspects and fields by time in the
-    // same way.
+    /// Wall time of the first sample that differs. It is the wall time of the departure, under the
+    /// same key as in suspects.
+    // Suspects and field groups have the same key, so that a script can sort both lists by time in
+    // the same way.
     pub first_wall_ns: i64,
     /// The other fields.
     pub together: Vec<FieldName>,
@@ -91,9 +91,9 @@ pub struct FieldName {
     /// The id of the source, if the run has several sources with its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_id: Option<u16>,
-    /// Path of the field below the source, with the state whose share is counted.
+    /// Path of the field below the source, including the state whose share is counted.
     pub field: String,
-    /// The element of the list.
+    /// The list element to which the field belongs.
     pub element: Option<String>,
     /// The name with source and element.
     pub name: String,
@@ -173,7 +173,7 @@ pub struct Suspect {
     pub pid: Option<u64>,
     /// The score of the suspect's activity above the usual level.
     pub score: f64,
-    /// The suspect's activity, for people: `user_time 98.1 % (usually 0.3 %), ...`.
+    /// The suspect's activity as text for people: `user_time 98.1 % (usually 0.3 %), ...`.
     pub what: String,
     /// Departures of the suspect's fields, without its children's fields, best first.
     pub evidence: Vec<FieldDeparture>,
@@ -208,7 +208,7 @@ pub struct ExplainedWindow {
 pub struct ExplainedBaseline {
     /// The recorded length, in nanoseconds.
     pub recorded_ns: u64,
-    /// The shortest length of a baseline that yields a usual level, in nanoseconds.
+    /// The minimum length of a baseline that yields a usual level, in nanoseconds.
     pub least_ns: u64,
     /// Whether the baseline is shorter than `least_ns`, so that nothing is ranked.
     pub is_too_short: bool,

@@ -19,8 +19,8 @@ const SUSPECT_SCORE_MIN: f64 = 0.5;
 /// the recorder's threads. The recorder samples the activity of other processes, and copies the
 /// ring when they trigger a snapshot.
 pub(super) const FOR_OTHERS_PART: f64 = 0.4;
-/// The weight with which the activity of a process's children counts for the process. It is a
-/// little less than the weight for the children themselves.
+/// The weight of the children's activity in the score of their parent process. It is a little less
+/// than the weight of this activity in the children's own scores.
 const CHILDREN_PART: f64 = 0.9;
 /// Share of a control group's score. If one group within it explains at least this share, the outer
 /// group is not a suspect.
@@ -51,7 +51,7 @@ impl SuspectKind {
             Some(Self::Process)
         } else if has("path") {
             Some(Self::Cgroup)
-        // No field of a disk names its kind, and only block devices count in sectors.
+        // No field states that an element is a disk, but only block devices count in sectors.
         } else if has_unit("sectors") {
             Some(Self::Disk)
         } else if list.starts_with("interfaces") {
@@ -81,7 +81,7 @@ pub(super) struct SuspectedElement {
     /// Departures of the element's fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
     /// Departures of the element's new children, by class, best class first. These departures count
-    /// for the element's score, although their values are not its own.
+    /// for the element's score, although the values belong to the children.
     pub(super) children: Vec<Vec<WindowValue>>,
 }
 
@@ -169,7 +169,7 @@ fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
     for (element, suspicion) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {
-            // A child that existed before the window is a suspect itself.
+            // A child that existed before the window is a separate suspect.
             facts.born_ns?;
             set.element_of(facts.parent?)
         });

@@ -89,9 +89,9 @@ impl Baseline {
         })
     }
 
-    /// Returns the baseline of a new element. For each block, `peaks` has the largest value of the
-    /// elements that were new in it, or 0 if there were none. Returns `None` for fewer than
-    /// [`BLOCKS_MIN`] blocks.
+    /// Returns the baseline of a new element. For each block, `peaks` contains the largest value of
+    /// the elements that were new in this block, or 0 if there were none. Returns `None` for fewer
+    /// than [`BLOCKS_MIN`] blocks.
     pub(super) fn of_newcomers(mut peaks: Vec<f32>) -> Option<Self> {
         if peaks.len() < BLOCKS_MIN {
             return None;
@@ -131,7 +131,8 @@ fn quantile(values: &mut [f32], share: f64) -> f64 {
     let below = place.floor() as usize;
     let (_, one, above) = values.select_nth_unstable_by(below, f32::total_cmp);
     let one = f64::from(*one);
-    // `select_nth_unstable_by` does not sort the larger values, so the next one is their smallest.
+    // `select_nth_unstable_by` does not sort the larger values, so the next value in order is the
+    // smallest of them.
     let next = above.iter().copied().min_by(f32::total_cmp).map(f64::from);
     next.map_or(one, |next| one + (next - one) * place.fract())
 }
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(BlockStats::of(&mut []), None);
     }
 
-    // Proves that peaks that recur belong to the usual range, and that a single one does not.
+    // Proves that recurring peaks belong to the usual range, and that a single peak does not.
     #[test]
     fn recurring_peaks_are_usual() {
         let mut windows = vec![1.0; 300];

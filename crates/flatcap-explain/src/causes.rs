@@ -55,7 +55,7 @@ impl Explanation {
     /// object file. Adds nothing if the recording has no such events.
     ///
     /// # Errors
-    /// The recording cannot be read.
+    /// Fails if the recording cannot be read.
     pub fn add_causes<N>(
         &mut self,
         choice: &RecordingChoice,
@@ -166,7 +166,7 @@ struct ComparedTimes {
 }
 
 impl ComparedTimes {
-    /// Returns whether there is any information about the window.
+    /// Returns whether the times contain any information about the window.
     fn are_of_window(&self) -> bool {
         !self.window.cpus().is_empty() || self.holes.holes().next().is_some()
     }
@@ -236,9 +236,9 @@ fn add_tasks(times: &ComparedTimes, faults: RecordingFaults, causes: &mut Kernel
     let recorded_ns = self::recorded_ns(&times.window);
     let before_ns = self::recorded_ns(&times.before);
     let before = times.before.processes();
-    // This is the usual value for the recorded length of the window.
+    // The usual value is the value in the baseline, scaled to the recorded length of the window.
     let usual = |process: u32, ns_of: fn(&ProcessTimes) -> u64| {
-        // A process that did not run in the recorded time before has a usual time of 0.
+        // A process that did not run in the recorded part of the baseline has a usual time of 0.
         let known = before.iter().find(|times| times.process == process).map_or(0, ns_of);
         // The product of two times in nanoseconds can exceed 64 bits.
         let scaled = u128::from(known) * u128::from(recorded_ns) / u128::from(before_ns.max(1));
@@ -387,8 +387,8 @@ fn read_log(events: &mut EventReading, window: (i64, i64)) -> Result<LoggedLines
         let before = lost.replace(batch.lost()).unwrap_or(batch.lost());
         log.lost = log.lost.saturating_add(batch.lost().saturating_sub(before));
         for line in batch.lines() {
-            // The clock of the log deviates from the monotonic clock, but each line was written
-            // between two samples.
+            // The clock of the log deviates from the monotonic clock. However, each line was
+            // written between two samples, whose times are known.
             let first_ns = before_ns.unwrap_or_default();
             let mono_ns = line.time_ns.clamp(first_ns, sample.mono_ns.max(first_ns));
             let wall_ns = wall_offset_ns(sample).wrapping_add_unsigned(mono_ns);

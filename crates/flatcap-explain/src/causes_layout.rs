@@ -13,15 +13,14 @@ use super::layout::TextLayout;
 const UNRECORDED_SHOWN: usize = 4;
 /// Maximum number of processes that ran, and of processes that waited, on the screen.
 const PROCESSES_SHOWN: usize = 5;
-/// Maximum number of places in the code on the screen.
+/// Maximum number of code locations on the screen.
 const PLACES_SHOWN: usize = 5;
 /// Maximum number of lines of the kernel log on the screen.
 const LINES_SHOWN: usize = 5;
-/// Maximum number of processes that are named on the screen as running while another process
-/// waited.
+/// Maximum number of processes that the screen lists as running while another process waited.
 const BLOCKERS_SHOWN: usize = 2;
-/// Widths of the columns for a process, for a place in the code, and for the processes that ran
-/// during a wait. A line has at most 80 columns.
+/// Widths of the columns for a process, for a code location, and for the processes that ran during
+/// a wait. A line has at most 80 columns.
 const PROCESS_WIDTH: usize = 21;
 const PLACE_WIDTH: usize = 48;
 const MEANWHILE_WIDTH: usize = 24;
@@ -96,7 +95,7 @@ impl TextLayout<'_> {
 /// Returns the line for an empty list. The line says "nobody" if the whole window was recorded.
 /// Otherwise it says "unknown".
 fn nobody(list: &str, tasks: &TaskCauses) -> String {
-    // An empty list of an incomplete window proves nothing about who ran.
+    // An empty list of an incomplete window does not prove that no process ran.
     if tasks.is_complete {
         return format!("{list}: nobody");
     }
@@ -176,8 +175,8 @@ fn push_sleeping(sleeps: Option<&[SleepingThread]>, tasks: &TaskCauses, lines: &
 /// affect all waits.
 fn push_faults(tasks: &TaskCauses, lines: &mut Vec<String>) {
     let mut said = Vec::new();
-    // These counts cover all times that were read. If a part of the window is missing, the counts
-    // include this part, and the lines above already report it.
+    // The counts of faults cover all times that were read. If a part of the window is missing, the
+    // counts include this part, and the lines above already report it.
     let are_outside = tasks.unrecorded.is_empty();
     if are_outside && tasks.lost > 0 {
         said.push(format!("the kernel lost {} records", tasks.lost));
@@ -331,7 +330,7 @@ mod tests {
     }
 
     // Proves that an empty list distinguishes "nobody" from "unknown", and that a recording without
-    // such sources gives no lines.
+    // sources of kernel events gives no lines.
     #[test]
     fn what_is_not_known_is_not_nobody() {
         assert!(lines(&KernelCauses::default(), 80).is_empty());

@@ -9,7 +9,7 @@ const STEP_MIN_NS: u64 = 100_000_000;
 /// The offsets of the wall clock during a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunClock {
-    /// Each offset, with the monotonic time since which it is valid.
+    /// Pairs of a monotonic time and the offset that is valid from this time on.
     offsets: Vec<(u64, i64)>,
 }
 
@@ -28,16 +28,16 @@ impl RunClock {
         }
     }
 
-    /// Returns the wall time of a monotonic time. For times before the first sample, uses the
-    /// offset of the first sample.
+    /// Converts a monotonic time to wall time. For times before the first sample, uses the offset
+    /// of the first sample.
     pub(super) fn wall_ns(&self, mono_ns: u64) -> i64 {
         let after = self.offsets.partition_point(|(from_ns, _)| *from_ns <= mono_ns);
         let offset = self.offsets.get(after.saturating_sub(1)).map_or(0, |(_, offset)| *offset);
         offset.wrapping_add_unsigned(mono_ns)
     }
 
-    /// Returns the monotonic time of a wall time. If the clock showed the wall time twice, returns
-    /// the later monotonic time.
+    /// Converts a wall time to monotonic time. If the clock showed the wall time twice, returns the
+    /// later monotonic time.
     pub(super) fn mono_ns(&self, wall_ns: i64) -> Option<u64> {
         let (_, last) = self.offsets.last()?;
         let by = |offset: i64| u64::try_from(wall_ns.checked_sub(offset)?).ok();

@@ -17,10 +17,10 @@ use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// The distance between windows.
+/// The distance between the starts of successive windows, in nanoseconds.
 // A shorter distance would only find the increments of counters in `USER_HZ`, which are 10 ms.
 pub(super) const STEP_NS: u64 = 100_000_000;
-/// Steps of a window.
+/// Number of steps in a window.
 // This is 300 ms, the length that `explain` analyzes.
 const WINDOW_STEPS: usize = 3;
 pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
@@ -33,7 +33,7 @@ const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
 /// Minimum score of a departure. A departure below this score is not kept.
 // The limit is lower than the limit of an event, since departures of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
-/// The series of an element end if the element is missing for this time.
+/// Time after which the series of a missing element end, in nanoseconds.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
@@ -46,10 +46,11 @@ pub(super) struct Departure {
     pub(super) element: Option<u32>,
     pub(super) state: Option<Box<str>>,
     pub(super) class: ValueClass,
-    /// The middle of the window.
+    /// Wall time of the departure. It is the middle of the window, unless a finer source gives a
+    /// more exact time.
     pub(super) wall_ns: i64,
-    /// The middle of the window in which the value was observed. A finer source may give a more
-    /// exact time.
+    /// The middle of the window in which the value was observed. A finer source may change
+    /// `wall_ns`, but not this time.
     pub(super) observed_ns: i64,
     /// The time at which the element began, if it is new.
     pub(super) born_wall_ns: Option<i64>,
@@ -89,7 +90,7 @@ struct Track {
     moved: bool,
     last: f64,
     before: VecDeque<BlockStats>,
-    /// Number of latest blocks in which the series was at rest without interruption.
+    /// Number of most recent blocks in which the series was at rest without interruption.
     resting_blocks: usize,
 }
 
@@ -112,8 +113,8 @@ impl SourcePeriod {
     }
 }
 
-/// The time of an observation, divided into parts at the ends of steps. If the next observation has
-/// the same time, the parts are reused.
+/// The time range of an observation, divided into parts at the ends of steps. If the next
+/// observation has the same time range, the parts are reused.
 #[derive(Debug, Default)]
 struct CutSpan {
     from_ns: u64,
@@ -134,7 +135,7 @@ struct StepPart {
 }
 
 impl CutSpan {
-    /// Divides a time into parts, unless it equals the previous time.
+    /// Divides a time range into parts, unless it equals the previous time range.
     #[inline]
     fn set(&mut self, from_ns: u64, to_ns: u64) {
         if (self.from_ns, self.to_ns) == (from_ns, to_ns) {
@@ -142,7 +143,7 @@ impl CutSpan {
         }
         (self.from_ns, self.to_ns) = (from_ns, to_ns);
         match self.parts.as_mut_slice() {
-            // Most observations are in the same step as the previous one.
+            // Most observations are in the same step as the previous observation.
             [part] if self.step_ns.start <= from_ns && from_ns < to_ns && to_ns <= self.step_ns.end => {
                 part.weight = part_of_step(to_ns - from_ns);
             }
@@ -253,7 +254,7 @@ impl DepartureFinder {
         Self { since_ns, ..Self::default() }
     }
 
-    /// Returns the table and column pairs in which no series has enough blocks for a baseline.
+    /// Returns the pairs of table and column for which no series has enough blocks for a baseline.
     pub(super) fn without_baseline(&self, set: &SeriesSet) -> BTreeSet<(usize, usize)> {
         let (mut short, mut known) = (BTreeSet::new(), BTreeSet::new());
         for (series, track) in self.tracks.iter().enumerate() {
@@ -324,8 +325,8 @@ impl Observer for DepartureFinder {
 
 impl ReadObserver for DepartureFinder {
     fn begin_run(&mut self) {
-        // Monotonic time may start again at a lower value. Baselines stay valid, but the values of
-        // new elements are stored by the time of their block, so they are dropped.
+        // Monotonic time may start again at a lower value. Baselines stay valid. The values of new
+        // elements are dropped, because they are stored by the time of their block.
         self.newcomers = Newcomers::default();
         self.periods.clear();
         for track in &mut self.tracks {
@@ -408,7 +409,8 @@ impl Track {
         for (window, steps) in windows.iter_mut().zip(self.steps.windows(WINDOW_STEPS)) {
             *window = TimedMean::over(steps, is_sparse).unwrap_or(f32::NAN);
         }
-        // This is done before any return, because the next block needs the last steps of this one.
+        // This is done before any return, because the next block needs the last steps of the
+        // current block.
         self.begin_steps();
         let (mut observed, mut count) = ([0.0; BLOCK_STEPS], 0);
         for (place, window) in observed.iter_mut().zip(windows.iter().filter(|window| !window.is_nan())) {
@@ -603,7 +605,8 @@ mod tests {
     }
 
     // Proves that the same departures are found whether equal values come as one observation or as
-    // several ones. The values are 0 and other values, also across a time without observations.
+    // several observations. The test uses the value 0 and other values, and a time without
+    // observations.
     #[test]
     fn rest_hides_nothing() {
         let levels =
@@ -664,7 +667,7 @@ mod tests {
     }
 
     // Proves that a new element is compared with earlier new elements. It departs if it differs
-    // from them, and does not depart if all of them behave the same.
+    // from them, and does not depart if all new elements behave the same.
     #[test]
     fn new_elements_are_compared_with_new_elements() {
         let mut finder = DepartureFinder::default();
@@ -685,8 +688,8 @@ mod tests {
         assert!(found.contains(&0) && found.iter().all(|number| *number < 14), "{found:?}");
     }
 
-    // Proves that a series that begins in an old element, such as a state that the element had not
-    // had before, departs only if the recording before it is long enough for a baseline.
+    // Proves that a series that begins late in an old element departs only if the earlier recording
+    // is long enough for a baseline. An example is a state that the element did not have before.
     #[test]
     fn a_late_series_departs_after_a_baseline() {
         let departs_at = |begin_ns: u64| {

@@ -10,18 +10,18 @@ use super::observation::SeriesInfo;
 /// sample is a hole, not a slow change.
 pub(super) const INTERVAL_MAX_NS: u64 = 300_000_000_000;
 
-/// A row, and the time between the previous sample of its element and this sample.
+/// A row of an element, and the time since the previous sample of this element.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ElementRow {
     pub(super) row: usize,
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
-    /// The time of the previous sample, whether it has the element or not.
+    /// The time of the previous sample, whether or not that sample contains the element.
     pub(super) before_ns: u64,
     /// Whether the element is new and did not exist at `from_ns`.
     pub(super) is_born: bool,
-    /// Whether a complete sample in between lacks the element, so that this is another element with
-    /// the same identity.
+    /// Whether a complete sample after the element's previous row lacks the element. If so, this is
+    /// another element with the same identity.
     pub(super) is_another: bool,
 }
 
@@ -58,20 +58,20 @@ impl ElementRow {
     /// between.
     #[inline]
     pub(super) fn interval_ns(&self) -> Option<u64> {
-        // Two samples at the same time have no rate.
+        // No rate can be computed from two samples with the same time.
         Some(self.to_ns.saturating_sub(self.from_ns)).filter(|ns| (1..=INTERVAL_MAX_NS).contains(ns))
     }
 }
 
-/// Returns the growth of a counter over a time, computed as in all outputs. Returns `None` if the
-/// growth is unknown or negative.
+/// Returns the growth of a counter during a time, computed in the same way as in all outputs.
+/// Returns `None` if the growth is unknown or negative.
 pub(super) fn grown(before: Number, now: Number, wraps_at: Option<Number>, elapsed_ns: u64) -> Option<f64> {
     let wraps_at = wraps_at.map(Number::counted);
     let growth = Growth::between((0, before.counted()), (elapsed_ns, now.counted()), wraps_at);
     Some(growth.amount).filter(|amount| growth.is_known() && *amount >= 0.0)
 }
 
-/// Returns the growth of a counter of integers.
+/// Returns the growth of an integer counter.
 pub(super) fn growth(before: Option<Number>, now: Option<Number>) -> Option<u64> {
     match (before?, now?) {
         (Number::Integer(before), Number::Integer(now)) => now.checked_sub(before),

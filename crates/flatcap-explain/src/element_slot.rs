@@ -11,8 +11,8 @@ use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 /// Maximum number of different string values per element.
 // A field with states has few different values, and free text is not a state.
 const STATES_MAX: usize = 8;
-/// Time after the start of a new element in which its observations are not joined.
-// This is the time of the blocks that the element's baseline needs, and of one more block.
+/// Length of the time after the start of a new element in which its observations are not joined.
+// This time covers the blocks that the element's baseline needs, and one more block.
 const YOUNG_NS: u64 = 10_000_000_000;
 /// The columns of a table that become series.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub(super) struct FollowedColumns<'t> {
 const IDLE_STATES: [&str; 8] = ["S", "I", "Z", "X", "x", "P", "K", "W"];
 /// The states of a process that runs, or waits for a device or a lock.
 pub(super) const BUSY_STATES: [&str; 2] = ["R", "D"];
-/// The name of the series with the combined share of these states.
+/// The name of the series with the combined share of [`BUSY_STATES`].
 pub(super) const BUSY: &str = "R or D";
 /// The last values of an element.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(super) struct ElementSlot {
 pub(super) struct NumberCell {
     pub(super) last: Option<Number>,
     series: Option<u32>,
-    /// The last observation. It is held back until a value differs from it.
+    /// The last observation. It is held back until a different value is observed.
     held: Option<Observation>,
     /// Whether the counts of this process were added to its parent, because the parent has waited
     /// for it.
@@ -74,7 +74,7 @@ pub(super) struct StateCell {
 struct StateSeries {
     text: Box<str>,
     series: Option<usize>,
-    /// Number of samples with the state.
+    /// Number of samples in which the element had the state.
     seen: u64,
 }
 
@@ -208,8 +208,8 @@ impl NumberCell {
     }
 
     /// Adds the observations of the next rows to `observations`. If observations are joined, an
-    /// observation continues while the value stays the same. It is held back until the value
-    /// changes.
+    /// observation continues while the value stays the same. The observation is held back until the
+    /// value changes.
     fn add(
         &mut self,
         (values, ranges): (&ValueColumn, Option<&ValueColumn>),
@@ -282,7 +282,7 @@ impl NumberCell {
         let before = std::mem::replace(&mut self.last, now);
         let Some(value) = value else { return };
         let mut next = Observation { from_ns: row.from_ns, to_ns: row.to_ns, value };
-        // Samples in between left out the element because it did little, so its level was
+        // Intermediate samples left out the element because it did little, so its level was
         // unchanged.
         if !measure.is_counter
             && row.from_ns < row.before_ns
@@ -307,8 +307,8 @@ impl NumberCell {
         }
     }
 
-    /// Returns the value for the time between the previous sample and this one. The counters of a
-    /// new element count as 0 at the previous sample.
+    /// Returns the value for the time between the previous sample and the current sample. The
+    /// counters of a new element count as 0 at the previous sample.
     #[inline]
     fn value(
         &self,
@@ -345,7 +345,7 @@ impl StateCell {
         let Some((before, now)) = self.follow(value, span) else { return };
         let info =
             |state: &str| SeriesInfo { state: Some(state.into()), ..place.info(column, Measure::STATE) };
-        // A state that is new, after other states, had a share of 0 before.
+        // If the element had other states before, the share of a new state was 0 until now.
         let born_ns = place.born_ns.or((self.known.len() > 1).then_some(span.0));
         for (number, state) in self.known.iter_mut().enumerate() {
             if IDLE_STATES.contains(&&*state.text) {
@@ -362,7 +362,7 @@ impl StateCell {
         };
         let busy = (is_busy(before), is_busy(now));
         let count = self.known.iter().filter(|state| BUSY_STATES.contains(&&*state.text)).count();
-        // For a single state, the common share would repeat that state.
+        // For a single state, the combined share would repeat the share of that state.
         if count == BUSY_STATES.len() {
             let begin = || store.begin(info(BUSY));
             let series = *self.away.get_or_insert_with(begin);
@@ -388,7 +388,7 @@ impl StateCell {
         let was_observed = self.known.iter().any(|state| state.series.is_some());
         for (number, state) in self.known.iter_mut().enumerate() {
             let series = *state.series.get_or_insert_with(|| {
-                // A state that is new, after other states, had a share of 0 before.
+                // If the element had other states before, the share of a new state was 0 until now.
                 let born_ns = place.born_ns.or(was_observed.then_some(span.0));
                 store.begin(SeriesInfo { born_ns, ..info(state.text.clone()) })
             });
@@ -400,8 +400,8 @@ impl StateCell {
         store.observe(away, &[state_observation(span, now != usual && before != usual)]);
     }
 
-    /// Stores the state of the next sample. Returns the states at the previous sample and at this
-    /// one. Returns `None` for the first sample and after a hole.
+    /// Stores the state of the next sample. Returns the states at the previous sample and at the
+    /// current sample. Returns `None` for the first sample and after a hole.
     fn follow(
         &mut self,
         value: FieldValue<'_>,
@@ -461,8 +461,8 @@ mod tests {
     use super::super::series::tests::Recorded;
     use super::*;
 
-    /// Observes rows (time, value) in batches of these lengths. Before each row, the batch has the
-    /// given number of rows of other elements.
+    /// Observes rows (time, value) in batches of these lengths. Before each row, the batch contains
+    /// the given number of rows of other elements.
     fn observed<const JOINS: bool>(
         rows: &[(u64, u64)],
         (batches, others): (&[usize], usize),
@@ -528,9 +528,9 @@ mod tests {
         observer
     }
 
-    // Proves that joined observations describe the same values as single ones, and are far fewer.
-    // The values are counters and gauges that change or rest, over holes, in batches of one row and
-    // of many. The numbers are random with fixed seeds.
+    // Proves that joined observations describe the same values as single observations, and are far
+    // fewer. The test uses counters and gauges that change or rest, holes, and batches with one row
+    // or many rows. The numbers are random with fixed seeds.
     #[test]
     fn joined_observations_say_what_single_ones_say() {
         let (mut single_calls, mut joined_calls) = (0, 0);

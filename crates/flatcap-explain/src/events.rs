@@ -17,7 +17,7 @@ const STRONG_PART: f64 = 0.8;
 /// Maximum time between departures that count as simultaneous, namely two windows.
 pub(super) const SAME_TIME_NS: u64 = 2 * WINDOW_NS;
 
-/// Departures at the same time.
+/// An event, which consists of departures at the same time.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Event {
     /// The departure that gives the event its name.
@@ -76,8 +76,8 @@ fn event_of(best: &Departure, departures: &[&Departure], source_of: impl Fn(usiz
     Event { departure, score: best.score + OTHER_SOURCE_WEIGHT * other }
 }
 
-/// Returns the time of a departure of a coarse source: the time of the best departure of a finer
-/// source in the same period.
+/// Returns a more exact time for a departure of a coarse source. This is the time of the best
+/// departure of a finer source in the same period.
 fn finer_moment(coarse: &Departure, departures: &[&Departure]) -> Option<i64> {
     let is_fine = |departure: &Departure| departure.period_ns <= WINDOW_NS;
     if is_fine(coarse) {

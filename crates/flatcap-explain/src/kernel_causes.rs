@@ -16,7 +16,8 @@ pub struct KernelCauses {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits: Option<Vec<WaitingProcess>>,
     /// Of the threads that slept longer than usual, the hundred with the longest sleeps, longest
-    /// first. It is also absent if the recorded time before the window is shorter than the window.
+    /// first. The list is also absent if the recorded time before the window is shorter than the
+    /// window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sleeps: Option<Vec<SleepingThread>>,
     /// The code that ran.
@@ -25,9 +26,9 @@ pub struct KernelCauses {
     /// The lines that the kernel logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<LoggedLines>,
-    /// Whether there was damage, a file that cannot be read, or events that cannot be read.
-    // The exit status of the commands depends on this. In JSON, parts that are absent or incomplete
-    // show it.
+    /// Whether the recording has damage, a file that cannot be read, or events that cannot be read.
+    // The exit status of the commands depends on this field. In JSON, absent or incomplete parts
+    // show such problems.
     #[serde(skip)]
     pub(super) has_findings: bool,
 }
@@ -40,9 +41,10 @@ pub struct TaskCauses {
     /// Number of records that the kernel lost. The count includes times before and after the window
     /// that were read.
     pub lost: u64,
-    /// Number of places at which samples are missing, in the whole time that was read.
+    /// Number of gaps at which samples are missing, in the whole time that was read.
     pub gaps: u64,
-    /// Time in which the switches exceeded the CPU budget, in the whole time that was read.
+    /// Length of the time in which the switches exceeded the CPU budget, in the whole time that was
+    /// read.
     pub stopped_ns: u64,
     /// Whether wakeups were recorded. Without wakeups, waits are lower bounds, and sleeps include
     /// waits.
@@ -50,27 +52,27 @@ pub struct TaskCauses {
     /// Whether the whole window was recorded. Only then is it certain that a process that is not
     /// listed did not run.
     pub is_complete: bool,
-    /// Times in the window in which not all switches were recorded, earliest first.
+    /// Time ranges of the window in which not all switches were recorded, earliest first.
     pub unrecorded: Vec<UnrecordedTime>,
     /// The processes that ran, longest time first.
     #[serde(rename = "processes")]
     pub running: Vec<RunningProcess>,
-    /// Number of further times in which not all switches were recorded. They are not in the list,
-    /// because the length of the list is limited.
+    /// Number of further time ranges in which not all switches were recorded. They are not in the
+    /// list, because the length of the list is limited.
     pub further_unrecorded: u64,
     /// Length of the window, in nanoseconds.
     pub window_ns: u64,
 }
 
-/// A time in which not all switches were recorded. This time ends in the window and may begin
+/// A time range in which not all switches were recorded. The range ends in the window and may begin
 /// before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct UnrecordedTime {
     /// The reason why the switches were not recorded.
     pub cause: UnrecordedCause,
-    /// Wall time of the start in nanoseconds, which may be before the window.
+    /// Wall time at the start of the range in nanoseconds, which may be before the window.
     pub begin_wall_ns: i64,
-    /// Wall time of the end in nanoseconds.
+    /// Wall time at the end of the range in nanoseconds.
     pub end_wall_ns: i64,
     /// Number of lost records.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +91,7 @@ pub enum UnrecordedCause {
     MissingSamples,
 }
 
-/// A process that ran. Times are in nanoseconds, summed over its threads.
+/// A process that ran. Times are in nanoseconds, summed over the threads of the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunningProcess {
     /// Process id.
@@ -98,28 +100,29 @@ pub struct RunningProcess {
     pub name: String,
     /// Time on CPUs.
     pub on_cpu_ns: u64,
-    /// The usual value: the value in the baseline, scaled to the recorded length of the window.
+    /// The usual CPU time: the time in the baseline, scaled to the recorded length of the window.
     /// `None` if the baseline was not recorded.
-    // It is not 0 then, because a process that never ran before differs from one about which
-    // nothing is known.
+    // `None` differs from 0, because a process that never ran before differs from a process about
+    // which nothing is known.
     pub usual_ns: Option<u64>,
-    /// Number of times that its threads stopped running.
+    /// Number of times that threads of the process stopped running.
     pub switches: u64,
 }
 
-/// A process that waited for a CPU. Times are in nanoseconds, summed over its threads.
+/// A process that waited for a CPU. Times are in nanoseconds, summed over the threads of the
+/// process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WaitingProcess {
     /// Process id.
     pub pid: u32,
     /// The process's name.
     pub name: String,
-    /// Time ready to run, waiting for a CPU.
+    /// Time in which threads were ready to run and waited for a CPU.
     pub run_delay_ns: u64,
     /// The longest wait of one thread.
     pub longest_ns: u64,
-    /// The usual value: the value in the baseline, scaled to the recorded length of the window.
-    /// `None` if the baseline was not recorded.
+    /// The usual waiting time: the time in the baseline, scaled to the recorded length of the
+    /// window. `None` if the baseline was not recorded.
     pub usual_ns: Option<u64>,
     /// The processes that ran during the wait, longest time first. They ran on the CPU on which the
     /// waiting thread ran afterwards.
@@ -133,13 +136,13 @@ pub struct BlockingProcess {
     pub pid: u32,
     /// The process's name; `idle` if the CPU was idle.
     pub name: String,
-    /// Time in nanoseconds, summed over the waiting threads.
+    /// Time for which the process ran, in nanoseconds, summed over the waiting threads.
     pub ns: u64,
 }
 
-/// A thread that waited for something other than a CPU, such as a disk, a lock or a timer, for much
-/// longer than usual. If wakeups were not recorded, the sleep includes the time for which the
-/// thread waited for a CPU afterwards.
+/// A thread that slept for much longer than usual. It waited for something other than a CPU, such
+/// as a disk, a lock or a timer. If wakeups were not recorded, the sleep includes the time for
+/// which the thread waited for a CPU afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SleepingThread {
     /// Process id.
@@ -162,7 +165,7 @@ pub struct SleepingThread {
 pub struct StackCauses {
     /// Number of samples of stacks.
     pub samples: u64,
-    /// The time that these samples stand for, in nanoseconds.
+    /// The time that these samples represent, in nanoseconds.
     pub total_ns: u64,
     /// Number of samples that the kernel lost.
     pub lost: u64,
@@ -171,7 +174,7 @@ pub struct StackCauses {
     pub functions: Vec<FunctionTime>,
 }
 
-/// A function, or another place in the code, in a process.
+/// A function, or another code location, in a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FunctionTime {
     /// Process id.

@@ -19,7 +19,7 @@ const USED_WIDTH: usize = 18;
 const FIELD_WIDTH: usize = 34;
 /// Width of the lines about fields, in columns.
 const FIELD_LINE_WIDTH: usize = 77;
-/// Minimum width of a column. Text that is cut to a narrower column cannot be understood.
+/// Minimum width of a column. Text that is shortened to a narrower column cannot be understood.
 const COLUMN_WIDTH_MIN: usize = 6;
 /// Maximum number of parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
@@ -60,8 +60,8 @@ impl TextLayout<'_> {
     pub fn spikes(&self, found: &Spikes) -> Vec<String> {
         let spikes = &found.departures;
         if spikes.is_empty() {
-            // That a recording has no spikes is an answer only if fields were ranked. The reasons
-            // why other fields were not ranked follow.
+            // The text "no spikes" is an answer only if fields were ranked. The reasons why other
+            // fields were not ranked follow.
             let nothing = format!("no spikes: {}", nothing_departed(found.ranked, &found.unranked));
             return std::iter::once(nothing).chain(self.unranked(&found.unranked)).collect();
         }
@@ -71,7 +71,7 @@ impl TextLayout<'_> {
         let width =
             |texts: &[String], least: usize| texts.iter().map(String::len).max().unwrap_or(0).max(least);
         let (time_width, value_width, usual_width) = (width(&times, 4), width(&values, 5), width(&usual, 5));
-        // Names come last. They come after the values if the line has space for them, otherwise on
+        // Names come last. Names come after the values if the line has space for them, otherwise on
         // the next line. The score has five columns, and two blanks separate each pair of columns.
         let taken = time_width + 5 + value_width + usual_width + 4 * 2;
         let beside = self.width.checked_sub(taken).filter(|place| *place >= NAME_WIDTH_MIN);
@@ -88,7 +88,8 @@ impl TextLayout<'_> {
                 "{time:<time_width$}  {:>5.2}  {value:>value_width$}  {usual:>usual_width$}",
                 spike.score
             );
-            // The choice is the same for all spikes, so that the columns of the table stay aligned.
+            // The position of the names is the same for all spikes, so that the columns of the
+            // table stay aligned.
             if let Some(place) = beside {
                 lines.push(format!("{line}  {}", fitting_name(spike, place)));
             } else {
@@ -189,7 +190,7 @@ impl TextLayout<'_> {
     }
 
     /// Adds lines about the use of resources by the new children of a suspect. They are separate
-    /// from the lines about the suspect itself.
+    /// from the lines about the suspect's own use.
     fn push_children(&self, suspect: &Suspect, name: &str, lines: &mut Vec<String>) {
         let (width, used_width) = self.suspect_widths();
         // The number of children takes the columns for the suspect and its score.
@@ -374,8 +375,8 @@ mod tests {
         }
     }
 
-    // Proves that each line of an explanation fits a screen of 59 or more columns, with its values
-    // and the id of the process.
+    // Proves that each line of an explanation fits a screen of 59 or more columns, and still
+    // contains its values and the process id.
     #[test]
     fn lines_fit_the_screen() {
         let nothing = Explanation { suspects: Vec::new(), fields: Vec::new(), ..explanation() };

@@ -126,7 +126,7 @@ impl Measure {
         Some(Self { class, factor, is_counter, ..Self::STATE })
     }
 
-    /// The share of time in which a string has one of its values.
+    /// The measure of the share of time in which a string has a certain value.
     pub(super) const STATE: Self = Self {
         class: ValueClass::StateShare,
         factor: 1.0,
@@ -135,7 +135,7 @@ impl Measure {
         floor: 0.0,
         limit: f64::INFINITY,
     };
-    /// Processes below an element.
+    /// The measure of the number of processes that ended or began below an element.
     pub(super) const OFFSPRING: Self = Self { class: ValueClass::Offspring, is_counter: true, ..Self::STATE };
     /// The number of consecutive samples that repeat a value.
     // A sensor may repeat a value by chance.
@@ -176,7 +176,7 @@ enum BaseUnit {
     None,
 }
 
-/// Returns the base unit of a schema's unit, and the factor to it.
+/// Returns the base unit of a schema's unit, and the factor that converts to the base unit.
 fn base_unit(unit: Option<&str>) -> (BaseUnit, f64) {
     let common = CommonUnit::of(unit, false);
     match &*common.name {
@@ -259,8 +259,8 @@ impl ValueClass {
         matches!(self, Self::ByteRate | Self::CountRate)
     }
 
-    /// Returns the weight of the score for a suspect, from 0 to 1. An element that waits, or has an
-    /// unusual state, is more often a victim than the cause.
+    /// Returns the weight of this class in the score of a suspect, from 0 to 1. An element that
+    /// waits, or has an unusual state, is more often a victim than the cause.
     pub(super) fn suspect_part(self) -> f64 {
         match self {
             Self::WaitShare | Self::StateShare => 0.4,
@@ -268,7 +268,7 @@ impl ValueClass {
         }
     }
 
-    /// Returns the unit of printed values, and the factor to it.
+    /// Returns the unit in which values are printed, and the factor that converts to this unit.
     pub(super) fn unit(self) -> (ValueUnit, f64) {
         match self {
             Self::TimeShare | Self::WaitShare | Self::StateShare => (ValueUnit::Percent, 100.0),

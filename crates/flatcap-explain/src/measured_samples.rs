@@ -51,14 +51,14 @@ pub(super) struct WantedSeries {
     /// If the element is new, wall time of the last sample before the first sample with the
     /// element.
     pub(super) born_wall_ns: Option<i64>,
-    /// Times on the monotonic clock in which the kernel added bytes of other processes to the
+    /// Time ranges on the monotonic clock in which the kernel added bytes of other processes to the
     /// element.
     pub(super) inherited: Vec<Range<u64>>,
     /// The selected recording, for the command that prints the samples.
     pub(super) choice: RecordingChoice,
 }
 
-/// A value, in the unit of its class, and how it was measured.
+/// A value in the unit of its class, and the samples from which it was measured.
 pub(super) type Measured = (f64, Measurement);
 
 /// Returns the path of the field that is read to measure a series of `field`. This is `parent` if
@@ -421,7 +421,7 @@ impl SeriesSamples {
         Some((held / count, self.measurement(wanted, times, ShownValues::Samples)))
     }
 
-    /// Returns the number of consecutive samples that repeat a value, up to the last one in the
+    /// Returns the number of consecutive samples that repeat a value, up to the last sample in the
     /// window.
     fn unchanged(&self, wanted: &WantedSeries) -> Option<Measured> {
         let mut samples = self.own.iter().rev().filter_map(|sample| {
@@ -444,7 +444,8 @@ impl SeriesSamples {
         let within = |sample: &&ElementSample<SampledValue>| {
             sample.mono_ns > begin.mono_ns && sample.mono_ns <= end.mono_ns
         };
-        // If ended elements stay in the list, only elements that no earlier sample had count.
+        // If ended elements stay in the list, an element counts only if no earlier sample contains
+        // it.
         let before: BTreeSet<&str> = self
             .own
             .iter()

@@ -8,12 +8,12 @@ use super::reading::RecordingChoice;
 /// A step of `dump --every` that is longer than any recording.
 const WHOLE_STEP: &str = "36500d";
 
-/// The samples of a value.
+/// The samples from which a value was computed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measurement {
     /// Wall time of the first sample of the value.
     pub from_wall_ns: i64,
-    /// Wall time after the last sample, exclusive.
+    /// Exclusive end of the samples, as wall time.
     pub until_wall_ns: i64,
     /// The way in which `dump` shows the samples.
     pub shown: ShownValues,
@@ -22,8 +22,8 @@ pub struct Measurement {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_since_start: bool,
     /// Whether the counter grew by more than is possible in the time between the samples. This
-    /// happens because a wait that began earlier is counted only when it ends. If so, the value is
-    /// the largest possible value.
+    /// happens because a wait that began earlier is counted only when it ends. In this case, the
+    /// value is the largest possible value.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_limited: bool,
     /// The command that prints the samples, or the value.

@@ -56,8 +56,8 @@ pub(super) struct SeriesStore<'s, O> {
 }
 
 impl Observation {
-    /// Returns whether an observation that begins at `from_ns` with this value may be joined to
-    /// this one.
+    /// Returns whether an observation that begins at `from_ns` with this value may be joined to the
+    /// current observation.
     #[inline]
     pub(super) fn continues(&self, from_ns: u64, value: f64) -> bool {
         self.to_ns == from_ns && self.value.to_bits() == value.to_bits() && self.may_grow(from_ns)

@@ -1,4 +1,5 @@
-//! Processes that ended, with the time between two samples in which each of them ended.
+//! Processes that ended. For each process, the time between the two samples around its end is
+//! known.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -15,12 +16,12 @@ pub(super) struct ProcessExits {
 }
 
 impl ProcessExits {
-    /// Adds the parents of processes that ended between two samples of a list.
+    /// Adds the parents of the processes that ended between two samples of a list.
     pub(super) fn add(&mut self, table: usize, span: &Range<u64>, parents: impl Iterator<Item = u64>) {
         self.lists.entry(table).or_default().extend(parents.map(|parent| (span.clone(), parent)));
     }
 
-    /// Removes the earliest exits of a list that exceed the limit.
+    /// Removes the earliest exits of a list until the number of exits is within the limit.
     pub(super) fn limit(&mut self, table: usize) {
         if let Some(own) = self.lists.get_mut(&table) {
             own.drain(..own.len().saturating_sub(EXITS_MAX));
@@ -30,8 +31,8 @@ impl ProcessExits {
     /// Returns the parents of the processes that may have ended in a range of time.
     pub(super) fn within(&self, span: &Range<u64>) -> impl Iterator<Item = u64> {
         self.lists.values().flat_map(|own| {
-            // Both ends of the times rise, so two binary searches find all times that overlap the
-            // given one.
+            // The starts and the ends of the ranges both rise, so two binary searches find all
+            // ranges that overlap `span`.
             let first = own.partition_point(|(exit, _)| exit.end <= span.start);
             let end = own.partition_point(|(exit, _)| exit.start < span.end);
             own.range(first.min(end)..end).map(|(_, parent)| *parent)
@@ -52,7 +53,7 @@ mod tests {
 
     proptest! {
         // Proves that exactly the exits whose time overlaps the given time are found, in all lists.
-        // The result is compared with a test of each exit.
+        // The result is compared with a linear search over all exits.
         #[test]
         fn exits_are_found_by_their_time(
             lists in prop::collection::vec(prop::collection::vec((1..9_u64, 0..3_u64), 0..20), 1..4),

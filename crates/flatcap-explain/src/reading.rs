@@ -1,4 +1,4 @@
-//! Reads a recording. Its batches become observations, and all other items are collected.
+//! Reads a recording. Batches become observations, and all other items are collected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ pub(super) struct ReadResults {
     pub(super) clock: RunClock,
     pub(super) markers: Vec<Marker>,
     pub(super) gaps: Vec<Gap>,
-    /// The maximum lateness of all sources, at the samples of the recorder's own source.
+    /// The maximum lateness over all sources, for each sample of the recorder's own source.
     pub(super) lateness: Vec<(u64, u64)>,
     pub(super) samples: u64,
     /// Monotonic times of the first and the last sample, in the last run.
@@ -67,7 +67,7 @@ pub(super) struct ReadResults {
     /// The recording, and its sources with the programs that pushed them.
     pub(super) recording: Recording,
     pub(super) sources: Vec<RecordedSource>,
-    /// Whether there was damage, or a file that cannot be read.
+    /// Whether the recording has damage, or a file that cannot be read.
     pub(super) has_findings: bool,
 }
 
@@ -193,7 +193,7 @@ impl ReadResults {
     }
 }
 
-/// Adds the longest lateness that each sample of the recorder's own source states.
+/// Adds the longest lateness that each sample of the recorder's own source contains.
 fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64, u64)>) {
     let Some(column) = table.columns.iter().position(|column| &*column.path == "lateness.max_ns") else {
         return;
@@ -214,8 +214,8 @@ fn add_lateness(batch: &ColumnBatch, table: &TableInfo, lateness: &mut Vec<(u64,
 struct RankedFields {
     fields: Vec<FieldPath>,
     sources: BTreeSet<String>,
-    /// Lists of which only the parents of the elements are used. Such lists have a new element for
-    /// each process that ends.
+    /// Lists from which only the parents of the elements are used. Such lists have a new element
+    /// for each process that ends.
     unnamed_lists: BTreeSet<String>,
     foreign: ForeignSources,
 }
@@ -223,8 +223,8 @@ struct RankedFields {
 /// Root type of the recorder's sources that read values from files of other programs.
 const FILE_ROOT: &str = "flatcap.host.File";
 
-/// Returns the paths to read, and their sources. The paths are the parts of each source that have
-/// values to rank or contain the parents of processes.
+/// Returns the paths to read, and their sources. A path is a part of a source that has values to
+/// rank or contains the parents of processes.
 fn ranked_fields(recording: &Recording, wanted: &BTreeSet<String>) -> RankedFields {
     let (mut values, mut parents, mut sources) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut foreign = ForeignSources::default();

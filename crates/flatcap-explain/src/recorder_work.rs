@@ -46,14 +46,15 @@ pub(super) fn explained(departures: &[Departure], actors: &[DepartureActor]) -> 
     departures.iter().zip(by_bytes).map(|(own, is_by_bytes)| is_by_bytes || is_of_disk(own)).collect()
 }
 
-/// Returns how far the byte rate exceeds the usual level. Returns `None` for a decrease and for
-/// another class.
+/// Returns how far the byte rate exceeds the usual level. Returns `None` for a decrease, and for a
+/// departure that is not a byte rate.
 fn moved(departure: &Departure) -> Option<f64> {
     let more = departure.value - departure.usual.level;
     (departure.class == ValueClass::ByteRate && more > 0.0).then_some(more)
 }
 
-/// Returns the departures at the same time as `departure`. `sorted` has departures in time order.
+/// Returns the departures at the same time as `departure`. `sorted` contains departures in time
+/// order.
 fn near<'s, 'd>(sorted: &'s [&'d Departure], departure: &Departure) -> &'s [&'d Departure] {
     let at_ns = departure.wall_ns;
     let first = sorted.partition_point(|other| other.wall_ns < at_ns.saturating_sub_unsigned(SAME_TIME_NS));
@@ -92,9 +93,9 @@ mod tests {
     }
 
     // Proves that the bytes that the recorder moved explain the bytes of the host and of a disk at
-    // the same time, and the busy time of that disk. They do not explain the bytes of another
-    // process, or more than twice as many bytes. They also do not explain another time, another
-    // disk or another class.
+    // the same time, and the busy time of that disk. These bytes do not explain the bytes of
+    // another process, or more than twice as many bytes. They also do not explain a departure at
+    // another time, of another disk or of another class.
     #[test]
     fn the_work_of_the_recorder_explains_what_the_host_shows_of_it() {
         let (bytes, time) = (ValueClass::ByteRate, ValueClass::TimeShare);

@@ -33,12 +33,12 @@ const GROUPED_MAX: usize = 200;
 // Activity of a device is an incident only if a process takes part in it, because the kernel also
 // discards, flushes and reads ahead by itself.
 const DEVICE_PART: f64 = 0.5;
-/// Maximum number of suspects in an explanation, and maximum number of fields in it.
+/// Maximum number of suspects, and maximum number of fields, in an explanation.
 const LISTED_MAX: usize = 200;
 /// Maximum number of names of unranked fields, for each reason.
 const UNRANKED_MAX: usize = 1000;
 /// Minimum length of the baseline, as a multiple of the length of the window.
-// A shorter baseline has too few parts of the length of the window to show usual values.
+// A shorter baseline contains too few windows of the same length to show usual values.
 const BEFORE_WINDOWS_MIN: u64 = 2;
 /// Minimum correlation of series that move together.
 const TOGETHER: f64 = 0.9;
@@ -47,7 +47,7 @@ const TOGETHER: f64 = 0.9;
 /// selected time.
 ///
 /// # Errors
-/// The recording cannot be read, has several hosts, or has no samples.
+/// Fails if the recording cannot be read, has several hosts, or has no samples.
 pub fn find_spikes(
     choice: &RecordingChoice,
     filter: ReplayFilter,
@@ -71,8 +71,8 @@ pub fn find_spikes(
     };
     let actors: Vec<DepartureActor> = departures.iter().map(actor).collect();
     let explained = explained(&departures, &actors);
-    // This is done before departures are joined, so that a device seldom names an event in which a
-    // process takes part.
+    // The scores are weighted before departures are joined, so that a device seldom names an event
+    // in which a process takes part.
     for (departure, (actor, is_explained)) in departures.iter_mut().zip(actors.iter().zip(explained)) {
         if matches!(actor.kind, Some(SuspectKind::Disk | SuspectKind::Interface)) {
             departure.score *= DEVICE_PART;
@@ -124,7 +124,7 @@ fn wanted_departure(departure: &Departure, read: &ReadResults) -> WantedSeries {
 /// before the window, or twice the length of the window if that is longer.
 ///
 /// # Errors
-/// The recording cannot be read, has several hosts, or has no samples.
+/// Fails if the recording cannot be read, has several hosts, or has no samples.
 pub fn explain(
     choice: &RecordingChoice,
     wall_ns: i64,
@@ -145,7 +145,7 @@ pub fn explain(
     }
     let before_ns = steps.recorded_before_ns();
     let before_least_ns = window.before_least_ns();
-    // If so, no baseline is known, not even for new elements.
+    // In this case, no baseline is known, not even for new elements.
     let is_too_early = before_ns < before_least_ns;
     let mut departures = if is_too_early { Vec::new() } else { steps.departures(&read.set) };
     sort_best_first(&mut departures, &read);
@@ -265,7 +265,7 @@ fn described_suspect(
 ) -> Option<Suspect> {
     let SuspectedElement { element, kind, score, evidence, children } = found;
     // The ranking compares means over time, but `dump` prints samples. A suspect whose samples show
-    // no excess would contradict them.
+    // no excess would contradict the printed samples.
     let is_more = |field: &FieldDeparture| field.measurement.is_some() && field.value > field.usual;
     let all = |departures: &[WindowValue]| -> Vec<FieldDeparture> {
         departures.iter().filter_map(describe).filter(is_more).collect()

@@ -13,7 +13,7 @@ const SCORE_MAX: f64 = 3.0;
 
 /// Assumed ratio of a departure to the usual departure if the usual departure is 0. An example is a
 /// value of unknown scale that differs from a constant.
-// For such a value, there is no scale to compare it with.
+// There is no scale with which such a value can be compared.
 const CONSTANT_TIMES: f64 = 20.0;
 
 /// Maximum order of magnitude of a change from a constant value, relative to this value. With each
@@ -30,9 +30,9 @@ const RANGE_PART: f64 = 1.0 / 3.0;
 // A short time does not show the full range of a value.
 const DOUBT_BLOCKS: f64 = 4.0;
 
-/// Exponent for departures of unknown scale. Their score rises with this power of the ratio to the
-/// usual departure. This score reaches the threshold of an event at four times the usual departure,
-/// while other scores reach the threshold at eight times.
+/// Exponent for departures of unknown scale. The score of such a departure rises with this power of
+/// the ratio to the usual departure. This score reaches the threshold of an event at four times the
+/// usual departure, while other scores reach the threshold at eight times.
 // An unknown scale has no smallest departure that matters. Such a limit would exclude normal noise
 // but could also hide a change.
 const RELATIVE_EXPONENT: f64 = 0.5;
@@ -83,7 +83,7 @@ mod tests {
         Measure { class, ..Measure::STATE }
     }
 
-    /// Returns the score of a departure that is `times` times the usual one.
+    /// Returns the score of a departure that is `times` times the usual departure.
     fn scored(times: f64) -> f64 {
         SCORE_MAX * (1.0 - times.powf(-1.0 / SCORE_MAX))
     }
@@ -121,7 +121,8 @@ mod tests {
         assert!(departure_score(0.0, &busy, Measure::STATE).abs() < 1e-9);
     }
 
-    // Proves that a single outlier of a thousand in the baseline does not hide another one later.
+    // Proves that a single outlier among a thousand values of the baseline does not hide a later
+    // outlier.
     #[test]
     fn a_single_outlier_hides_nothing() {
         let mut windows = vec![0.05_f32; 1000];
@@ -139,9 +140,9 @@ mod tests {
         assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, of_class(ValueClass::Bytes)) > 1.4);
     }
 
-    // Proves that a value of unknown scale is compared with its own earlier values only. An
-    // increase, a decrease and a change of a constant depart. Noise and a peak that occurred before
-    // do not depart.
+    // Proves that a value of unknown scale is compared only with earlier values of the same series.
+    // An increase, a decrease and a change of a constant depart. Noise and a peak that occurred
+    // before do not depart.
     #[test]
     fn an_unknown_scale_is_that_of_the_past() {
         let unknown = Measure { is_relative: true, ..of_class(ValueClass::Count) };

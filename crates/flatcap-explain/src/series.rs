@@ -1,9 +1,9 @@
 //! Turns batches into observations. An observation is the value of a series between two samples.
 //!
-//! A series is one of three: a numeric field of an element, one value of a string of an element, or
-//! the processes below an element. A counter is observed as its rate since the previous sample that
-//! has its element. The previous sample with the element may be much older, because a sample may
-//! leave out elements.
+//! There are three kinds of series: a numeric field of an element, one value of a string of an
+//! element, and the processes below an element. A counter is observed as its rate since the
+//! previous sample that has its element. The previous sample with the element may be much older,
+//! because a sample may leave out elements.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
@@ -22,12 +22,12 @@ use super::table_shape::{
 
 /// The process of which all threads of the kernel are children (kthreadd).
 pub(super) const KERNEL_PARENT: u64 = 2;
-/// Maximum number of stored times in which the growth of an element is left out.
+/// Maximum number of stored time ranges in which the growth of an element is left out.
 const LEFT_OUT_MAX: usize = 1 << 12;
 /// Maximum number of names of an element that are kept. The latest names are kept.
 const NAMES_MAX: usize = 64;
-/// Accuracy of the clock of a run. A name is valid from this long before the sample that contains
-/// it.
+/// Accuracy of the clock of a run. A name is valid from this duration before the sample that
+/// contains it.
 const CLOCK_NS: i64 = 1_000_000;
 
 /// The series of a query.
@@ -43,11 +43,11 @@ pub(super) struct SeriesSet {
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
     exits: ProcessExits,
-    /// Samples of lists of which only the parents are used. The offspring in these samples is not
+    /// Samples of lists from which only the parents are used. The offspring in these samples is not
     /// counted yet.
     uncounted: Vec<ParentSample>,
-    /// Elements of processes that received bytes of ended processes, with the times at which this
-    /// happened. The growth of these elements in these times is left out.
+    /// Elements of processes to which the kernel added bytes of ended processes, with the time
+    /// ranges in which this happened. The growth of these elements in these ranges is left out.
     inherited: VecDeque<(u32, Range<u64>)>,
     /// The process id of the recorder of the run; 0 if it is not known.
     recorder_pid: u64,
@@ -55,7 +55,7 @@ pub(super) struct SeriesSet {
     recorders: HashSet<u32>,
     /// Number of series that were left out because of [`SERIES_MAX`].
     pub(super) left_out: u64,
-    /// An element is removed if it is missing for this time, in nanoseconds.
+    /// Time after which a missing element is removed, in nanoseconds.
     forgets_after_ns: u64,
     observations: Vec<Observation>, // reused
 }
@@ -143,7 +143,8 @@ impl SeriesSet {
         })
     }
 
-    /// Returns the times in which the byte counters of an element got bytes of ended processes.
+    /// Returns the time ranges in which the kernel added bytes of ended processes to the byte
+    /// counters of an element.
     pub(super) fn inherited(&self, element: u32) -> Vec<Range<u64>> {
         let own = self.inherited.iter().filter(|(other, _)| *other == element);
         own.map(|(_, span)| span.clone()).collect()
@@ -223,8 +224,8 @@ impl SeriesSet {
         }
     }
 
-    /// Adds a list of which only the parents are used. Must be called before the counters of the
-    /// parents are read, because process exits affect these counters.
+    /// Adds a batch of a list from which only the parents are used. Must be called before the
+    /// counters of the parents are read, because process exits affect these counters.
     fn add_parents(&mut self, batch: &ColumnBatch) {
         let Some(own) = self.tables.get(batch.table) else { return };
         let Some(parent) = own.shape.parent else { return };
@@ -259,7 +260,7 @@ impl SeriesSet {
         }
     }
 
-    /// Counts the offspring of lists of parents.
+    /// Counts the offspring in lists from which only the parents are used.
     fn count_offspring(&mut self, observer: &mut impl Observer) {
         for ParentSample { table, span, mut counts } in std::mem::take(&mut self.uncounted) {
             self.add_offspring(table, span.clone(), &mut counts, observer);
@@ -482,7 +483,7 @@ fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
     pid_in(names, names.latest(element))
 }
 
-/// Returns the process id in the identity of an element with a name.
+/// Returns the process id in the identity of an element that has this name.
 pub(super) fn pid_in(names: &ElementNames, name: ElementName) -> Option<u64> {
     names.identity(name).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
 }

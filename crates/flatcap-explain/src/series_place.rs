@@ -127,7 +127,7 @@ impl<'s> SeriesPlace<'s> {
         };
         FieldDeparture {
             wall_ns: parts.wall_ns,
-            // This path has no source id, because a chart has the lines of all sources with the
+            // This path has no source id, because a chart shows the lines of all sources with this
             // name.
             path: element_path(&read.recording.path((&source, None), &self.field(read)), element.as_deref()),
             source,

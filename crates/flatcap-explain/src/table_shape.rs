@@ -18,8 +18,9 @@ use super::measure::{Measure, ValueClass, unit_seconds};
 pub(super) const NEW_AFTER_NS: u64 = 2_200_000_000;
 /// Maximum length of a chain of parents.
 const PARENTS_MAX: usize = 64;
-/// Share of the growth of a parent's counter. Ended processes affect the counter only if they had
-/// counted at least this share.
+/// Minimum share of the growth of a parent's counter that is attributed to ended processes. The
+/// growth is left out if ended processes had counted at least this share, or if a list of ended
+/// processes has an exit below the parent.
 const INHERITED_PART: f64 = 0.05;
 /// Maximum number of ended processes in memory.
 pub(super) const EXITS_MAX: usize = 1 << 14;
@@ -69,7 +70,8 @@ pub(super) struct TableShape {
 pub(super) enum TableOrigin {
     /// The recorder measured its host.
     Host,
-    /// An import or a file of an application. Its elements may be processes of a host.
+    /// The samples come from an import, or from a file of an application. Its elements may be
+    /// processes of a host.
     Foreign,
     /// A program pushed the samples.
     Pushed,
@@ -106,9 +108,9 @@ impl RowReading<'_> {
     }
 }
 
-/// Returns the elements of those descendants of a process that this sample lacks. These descendants
-/// have ended, or were left out because they do little. Descendants below a process that is in the
-/// sample are not returned, because that process waits for them.
+/// Returns the elements of the descendants of a process that are missing from this sample. These
+/// descendants have ended, or were left out because they do little. Descendants below a process
+/// that is in the sample are not returned, because that process waits for them.
 pub(super) fn ended_below(slots: &[Option<Box<ElementSlot>>], at: u32, reading: &RowReading<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     let mut next = vec![at];
@@ -225,7 +227,7 @@ impl TableShape {
         })
     }
 
-    /// Returns the counters of bytes and calls, each with its place in a slot, its column and its
+    /// Returns the counters of bytes and calls, each with its index in a slot, its column and its
     /// measure.
     fn inherited_counters(&self) -> impl Iterator<Item = (usize, usize, Measure)> {
         let numbers = self.numbers.iter().enumerate();

@@ -270,7 +270,7 @@ pub(super) mod tests {
         assert_eq!(short_name(&total, 12), "disk.tota...");
     }
 
-    // Proves that a time has its offset, in winter and summer, and Z in UTC.
+    // Proves that a printed time has its UTC offset, in winter and summer, and Z in UTC.
     #[test]
     fn times_have_their_offset() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();

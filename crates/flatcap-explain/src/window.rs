@@ -1,5 +1,5 @@
-//! Keeps the series around a window: their values in it, their baseline before it, and the time
-//! since which they differ.
+//! Keeps the series around a window: their values in the window, their baseline before it, and the
+//! time from which they differ.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -30,8 +30,8 @@ const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Maximum number of observations of a series between the end of the baseline and the end of the
 /// window.
 const RECENT_MAX: usize = 4096;
-/// Guard time directly before the window. It is not part of the baseline, because the incident may
-/// begin in it.
+/// Guard time directly before the window. The guard time is not part of the baseline, because the
+/// incident may begin in it.
 const GUARD_NS: u64 = 2_000_000_000;
 /// Time after the window that is read.
 // This time contains a complete sample, since there is one complete sample per second.
@@ -89,7 +89,7 @@ impl ComparedWindow {
         (self.block_length() * BLOCKS_MIN) as u64 * self.step_ns
     }
 
-    /// Steps before the guard.
+    /// Returns the number of steps before the guard time.
     fn baseline_steps(&self) -> usize {
         self.steps_before - self.guard_steps
     }
@@ -230,7 +230,7 @@ impl WindowSteps {
         info.is_newcomer && info.born_ns.is_some_and(|born_ns| shifted(born_ns) >= end_ns)
     }
 
-    /// Steps before the guard.
+    /// Returns the number of steps before the guard time.
     fn baseline_steps(&self) -> usize {
         self.window.baseline_steps()
     }
@@ -386,7 +386,7 @@ impl ReadObserver for WindowSteps {
         if self.origin_ns.is_none() {
             let before_ns = self.window.steps_before as u64 * self.window.step_ns;
             let first_ns = clock.mono_ns(self.window.first_ns);
-            // If the run began after the begin of the baseline, the steps of the run are later in
+            // If the run began after the start of the baseline, the steps of the run begin later in
             // the baseline.
             self.origin_ns = first_ns.map(|first_ns| shifted(first_ns).saturating_sub(before_ns));
         }
@@ -399,7 +399,7 @@ impl ReadObserver for WindowSteps {
 mod tests {
     use super::*;
 
-    // Proves that the window lies around its middle, and that the time to read contains the
+    // Proves that the window is centered at its time, and that the time to read contains the
     // baseline, the guard and the time needed to detect new elements.
     #[test]
     fn the_window_is_around_its_time() {

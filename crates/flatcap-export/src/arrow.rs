@@ -1,5 +1,5 @@
 //! Exports to Arrow. The samples of one source become a file, or a stream on standard output. If
-//! several sources are selected, each one gets a separate file.
+//! several sources are selected, each source gets a separate file.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,11 +20,11 @@ use crate::single_output::SingleOutput;
 use crate::watch::{ColumnarEvent, ExportWatch};
 
 /// Writes the samples of a source, with the types of its schema. With a path, the samples become a
-/// file with a footer. The file gets its name when it is complete. Without a path, they become a
-/// stream on standard output. If several sources are selected, `path` is a directory, which gets a
-/// file `SOURCE.arrow` for each source. Missing numbers in `seq` show that samples were lost. If
-/// there are several hosts, a column has the host of each sample. The export stops if `watch`
-/// returns false.
+/// file with a footer. The file gets its name when it is complete. Without a path, the samples
+/// become a stream on standard output. If several sources are selected, `path` is a directory,
+/// which gets a file `SOURCE.arrow` for each source. Missing numbers in `seq` show that samples
+/// were lost. If there are several hosts, a column contains the host of each sample. The export
+/// stops if `watch` returns false.
 ///
 /// # Errors
 /// Returns any [`ColumnarError`]. It is `Usage` if there are several sources for standard output,
@@ -58,15 +58,15 @@ pub(crate) fn to_arrow(
         }
         let of = (&recording, hosts.clone());
         read_source(request, path.as_deref(), of, (&mut exports, &mut report), watch)?;
-        // Each further reading finds the same problems with the files again, so these are not
-        // reported.
+        // Each further reading finds the same problems with the files, so these problems are not
+        // reported again.
         watch.silence_notices();
     }
     if exports.is_empty() {
         request.no_samples()?.map_or(Ok(()), Err)?;
         watch.check_readable()?;
     }
-    // All files are written completely before the first one gets its final name.
+    // All files are written completely before the first file gets its final name.
     let exports = exports.into_iter().map(ArrowExport::finish).collect::<Result<Vec<_>, _>>()?;
     for (out, rows) in exports {
         report.files.extend(out.complete(request.should_replace, rows)?);

@@ -4,8 +4,8 @@ use flatcap_query::{FieldPath, Recording, end_fields};
 
 use crate::request::ColumnarRequest;
 
-/// Returns whether a field is a requested field, or is below one. The selection of elements of a
-/// list is ignored.
+/// Returns whether a field is a requested field, or is below a requested field. The selection of
+/// elements of a list is ignored.
 pub(crate) fn is_below(path: &str, asked: &str) -> bool {
     let plain = |path: &str| {
         let mut text = String::new();
@@ -26,7 +26,7 @@ pub(crate) fn is_below(path: &str, asked: &str) -> bool {
         || path.ends_with(&format!(".{asked}"))
 }
 
-/// Returns further fields to read. They show which elements have ended.
+/// Returns further fields to read. These fields show which elements have ended.
 pub(crate) fn fields_of_ends(recording: &Recording, request: &ColumnarRequest) -> Vec<FieldPath> {
     let asked: Vec<&str> = request.fields.iter().map(FieldPath::as_str).collect();
     let mut found = Vec::new();

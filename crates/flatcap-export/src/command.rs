@@ -250,12 +250,13 @@ impl ColumnarReport {
     }
 }
 
-/// Raises the limit of open files. Many sources, and many programs with functions, have files that
-/// are open at the same time.
+/// Raises the limit of open files. An export of many sources, or of many programs with functions,
+/// has many open files at the same time.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // If the limit stays, only an export of more than some thousand sources fails, with an error.
+    // If the limit cannot be raised, only an export of more than some thousand sources fails, with
+    // an error.
     let _unchanged = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }
 
@@ -263,9 +264,9 @@ pub fn raise_descriptor_limit() {
 fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The order of the two registrations matters. A first signal checks the flag before it is
-        // set. A second signal ends the process, which leaves temporary files, but no file under a
-        // final name.
+        // The order of the two registrations matters. At the first signal, the flag is checked
+        // before it is set. A second signal ends the process, which leaves temporary files, but no
+        // file under a final name.
         signal_hook::flag::register_conditional_shutdown(signal, FAILED, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
@@ -305,7 +306,7 @@ fn print(files: &[ColumnarFile], is_json: bool) -> io::Result<()> {
 /// Prints a line on standard error.
 ///
 /// # Errors
-/// Standard error cannot be written.
+/// Fails if standard error cannot be written.
 pub fn remark(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "flatcap: {}", visible_text(text))
 }

@@ -1,7 +1,7 @@
 //! A flame graph as one SVG image, which needs no script and no other file.
 //!
 //! The flame graph is drawn here, since `inferno`, the library for it, has a licence (CDDL-1.0)
-//! that deny.toml does not allow. A library would add only scripts, which an image in a report does
+//! that deny.toml does not allow. A library would only add scripts, which an image in a report does
 //! not need.
 
 use crate::error::ColumnarError;

@@ -208,8 +208,8 @@ mod tests {
         ("a \"name\" of a process;[kernel]+0x1234", 1),
     ];
 
-    // Proves that an image has each function with its samples, and is the same as the stored image,
-    // which a person has checked. `FLATCAP_GOLDEN=write` replaces the stored image.
+    // Proves that an image shows each function with its number of samples, and equals the stored
+    // image, which a person has checked. `FLATCAP_GOLDEN=write` replaces the stored image.
     #[test]
     fn the_image_is_the_known_one() {
         let svg = FlameGraph::of(LINES.into_iter()).svg("example: 1.00 s of CPU time, 100 samples");

@@ -1,4 +1,4 @@
-//! Adds columns with the host of the rows.
+//! Adds columns that contain the host of each row.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::error::{ColumnarError, encoding_error};
 /// Key and value of a label of a host. The value is absent for a host without the label.
 pub(crate) type HostLabel = (String, Option<String>);
 
-/// Adds columns with the host of the rows, and with its labels.
+/// Adds columns that contain the host of each row, and the labels of this host.
 pub(crate) fn with_host(
     batch: &RecordBatch,
     (host, labels): (&str, &[HostLabel]),

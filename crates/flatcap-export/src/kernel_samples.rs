@@ -1,8 +1,8 @@
 //! The payloads of the kernel's sources. They contain events of the scheduler, samples of the code
 //! that ran, and lines of the kernel log.
 //!
-//! A payload is written after its events. So reading continues after the end of the selected time,
-//! and each event is selected by its own time.
+//! A payload is written after its events. So reading continues after the end of the selected time
+//! range, and each event is selected by its own time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(crate) enum KernelPayload {
     Log,
 }
 
-/// A payload of one of these sources.
+/// A payload of a source of kernel events.
 #[derive(Debug)]
 pub(crate) struct KernelSample<'p> {
     pub(crate) source: KernelPayload,
@@ -37,7 +37,7 @@ pub(crate) struct KernelSample<'p> {
     /// The time at which the payload was read, by the monotonic and by the wall clock.
     pub(crate) mono_ns: u64,
     pub(crate) wall_ns: i64,
-    /// The selected time, in monotonic nanoseconds of the run.
+    /// The selected time range, in monotonic nanoseconds of the run.
     pub(crate) window: Range<u64>,
     pub(crate) payload: &'p [u8],
 }
@@ -53,8 +53,8 @@ pub(crate) struct KernelRun {
     pub(crate) suspended_ns: u64,
 }
 
-/// Passes the payloads of these sources to `take`, in the order of time. Returns whether the
-/// recording has one of the sources.
+/// Passes the payloads of the wanted kernel sources to `take`, in time order. Returns whether the
+/// recording has such a source.
 pub(crate) fn read_kernel_samples(
     request: &ColumnarRequest,
     sources: &[KernelPayload],
@@ -124,8 +124,8 @@ fn source_id(source: &SourceInfo, wanted: &[KernelPayload]) -> Option<(u16, Kern
     found.filter(|found| wanted.contains(found)).map(|found| (source.id, found))
 }
 
-/// Returns the names of the selected sources with these payloads. The configuration determines the
-/// names of the sources, but not their payloads.
+/// Returns the names of the selected sources that have the wanted kinds of payloads. The
+/// configuration determines the names of the sources, but not their payloads.
 fn source_names(
     request: &ColumnarRequest,
     wanted: &[KernelPayload],
@@ -141,7 +141,7 @@ fn source_names(
 }
 
 /// Returns the filter, extended to include samples that were written shortly after the end of the
-/// selected time.
+/// selected time range.
 fn widened(filter: &ReplayFilter, sources: BTreeSet<String>) -> ReplayFilter {
     let longest_ns = PAYLOAD_NS_MAX;
     ReplayFilter {
@@ -155,7 +155,8 @@ fn widened(filter: &ReplayFilter, sources: BTreeSet<String>) -> ReplayFilter {
     }
 }
 
-/// Returns the selected time by the monotonic clock. `offset_ns` is wall time minus monotonic time.
+/// Returns the selected time range on the monotonic clock. `offset_ns` is wall time minus monotonic
+/// time.
 fn window(filter: &ReplayFilter, offset_ns: i64, elapsed: &Range<u64>) -> Range<u64> {
     let mono_ns = |wall_ns: i64| u64::try_from(wall_ns.saturating_sub(offset_ns)).unwrap_or_default();
     let since_ns = filter.since_ns.map_or(0, mono_ns).max(elapsed.start);

@@ -117,7 +117,7 @@ struct OpenMetricsExport<'r> {
     out: SingleOutput,
     /// The family that is being written.
     family: Option<String>,
-    /// The losses of each source and host. Each loss is a time and a number of samples. One of them
+    /// The losses of each source and host. Each loss is a time and a number of samples. One entry
     /// has the time of the first sample and the count 0.
     lost: BTreeMap<(String, String), Vec<(i64, u64)>>,
     report: ColumnarReport,
@@ -139,19 +139,19 @@ type SeriesKey = (usize, String, String);
 #[derive(Default)]
 struct HeldSeries {
     values_max: usize,
-    /// For each series, the index of the metric and the index of the values in `values`. The place
-    /// is `None` for a series that is postponed to another pass.
+    /// For each series, the index of the metric and the index of the values in `values`. The index
+    /// of the values is `None` for a series that is postponed to another pass.
     known: BTreeMap<SeriesKey, (usize, Option<usize>)>,
-    /// The values, by place. An entry is `None` for a series that was postponed to a later pass
-    /// after its first values.
+    /// The values of each series, by index. An entry is `None` for a series that was postponed to a
+    /// later pass after its first values.
     values: Vec<Option<Vec<SeriesValue>>>,
     /// Number of values in memory, and number of series with values in memory.
     held: usize,
     open: usize,
     /// Whether series were postponed to another pass.
     is_incomplete: bool,
-    /// The place of the series that does not fit into memory even alone, and its last step that was
-    /// removed and written.
+    /// The index of the series that does not fit into memory even alone, and the last step of this
+    /// series that was removed and written.
     taken: Option<(usize, i64)>,
     /// Number of values of that series that were dropped because an earlier pass had already
     /// removed later steps.
@@ -205,8 +205,8 @@ impl OpenMetricsExport<'_> {
         let query = Query { fields, filter, ..Query::default() };
         let mut reader = SampleReader::by_source(self.recording.query(&query)?);
         let (mut found, mut host) = (HeldSeries::new(VALUES_MAX), HostLabels::default());
-        // Gaps come before the samples around them, so before their time by the wall clock is
-        // known. Therefore they are held until the first sample.
+        // Gaps come before the samples around them, so their wall time is not yet known. Therefore
+        // they are held until the first sample.
         let (mut host_name, mut gaps, mut offset_ns) = (String::new(), Vec::new(), None);
         while let Some(item) = reader.next()? {
             match item {
@@ -265,7 +265,7 @@ impl OpenMetricsExport<'_> {
     fn count_lost(&mut self, host: &str, offset_ns: Option<i64>, gaps: Vec<(String, Gap)>) {
         let Some(offset_ns) = offset_ns else { return };
         for (source, gap) in gaps {
-            // The pair with the number 0 is missing for a source without samples so far, because
+            // The pair with the count 0 is missing for a source that has no samples yet, because
             // only its losses are known.
             let counts = self.lost.entry((source, host.to_owned())).or_default();
             // `before_mono_ns` is 0 if no sample follows the gap.
@@ -390,7 +390,7 @@ impl HeldSeries {
             return *place;
         }
         // The values of a series must be together, and so must the series of a family. Therefore,
-        // if a series is left for another pass, all series after it are left too.
+        // if a series is left for another pass, all later series are left too.
         let is_left = |(_, place): &(usize, Option<usize>)| place.is_none();
         let place = if self.taken.is_some()
             || self.known.range(..&key).next_back().is_some_and(|(_, at)| is_left(at))
@@ -543,8 +543,8 @@ mod tests {
         (0, "x".to_owned(), label.to_owned())
     }
 
-    // Proves that series that do not fit are left for another pass, beginning with the last ones.
-    // Also proves that all series after one that was left are left too.
+    // Proves that series that do not fit are left for another pass, beginning with the last series.
+    // Also proves that all series after a postponed series are postponed too.
     #[test]
     fn series_that_do_not_fit_are_read_later() {
         let mut found = HeldSeries::new(5);
@@ -561,8 +561,8 @@ mod tests {
         assert!(found.place(key("A"), 0).is_some());
     }
 
-    // Proves that a series that does not fit alone is taken out in parts, while others are left for
-    // another pass. Also proves that values that came too late are counted.
+    // Proves that a series that does not fit alone is taken out in parts, while other series are
+    // left for another pass. Also proves that values that are read too late are counted.
     #[test]
     fn a_long_series_is_taken_in_parts() {
         let mut found = HeldSeries::new(3);
@@ -586,8 +586,8 @@ mod tests {
         assert_eq!((found.left_out, found.held), (1, 0));
     }
 
-    // Proves that values are in the order of time, and that there is one per step and millisecond,
-    // whatever the order in which they were read.
+    // Proves that values are in time order, and that there is one value per step and millisecond,
+    // whatever the order in which the values were read.
     #[test]
     fn values_are_in_order() {
         let came = vec![(30, 3, 1.0), (40, 4, 2.0), (10, 1, 3.0), (10, 2, 4.0), (45, 4, 5.0)];

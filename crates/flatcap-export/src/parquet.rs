@@ -204,7 +204,7 @@ impl<'a> ParquetFiles<'a> {
         let label_keys = known.into_iter().flat_map(|host| host.labels.into_keys()).collect();
         let mut names = DistinctNames::default();
         let mut begin = |stem: &str, cells: &[(&str, CellType)]| {
-            // A source may have the same name, so the name is made unique.
+            // A source may have the name of such a file, so the name is made unique.
             let name = &format!("{}.parquet", names.take(stem, '-'));
             let table = RecordTable::new(cells);
             let first = RecordBatch::new_empty(Arc::clone(&table.schema));
@@ -319,7 +319,8 @@ impl<'a> ParquetFiles<'a> {
         self.limit_memory()
     }
 
-    /// Creates the files of a source with these tables. The caller passes the first samples.
+    /// Creates the files of the source to which these tables belong. The caller passes the first
+    /// samples.
     fn create_files(
         &mut self,
         tables: &[&TableInfo],

@@ -24,8 +24,8 @@ pub(crate) struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Begins a file. `first` has the first rows, if they are known. They determine the encodings
-    /// of the file, but are not written.
+    /// Begins a file. `first` contains the first rows, if they are known. They determine the
+    /// encodings of the file, but are not written.
     pub(crate) fn create(
         directory: &OutputDirectory,
         name: &str,

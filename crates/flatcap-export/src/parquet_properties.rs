@@ -45,7 +45,7 @@ pub struct ParquetOptions {
 /// not worth the memory. Strings have dictionaries, because strings repeat.
 ///
 /// # Errors
-/// The rows cannot be encoded.
+/// Fails if the rows cannot be encoded.
 pub(crate) fn parquet_properties(
     first: &RecordBatch,
     options: ParquetOptions,

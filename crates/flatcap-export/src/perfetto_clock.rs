@@ -11,7 +11,7 @@ pub(crate) struct TraceClock {
     wall_offset_ns: Option<i64>,
     /// Boot time minus monotonic time of the run, in nanoseconds.
     suspended_ns: u64,
-    /// Time in the trace minus monotonic time of the run; `None` before its first time.
+    /// Time in the trace minus monotonic time of the run; `None` before the first time of the run.
     offset_ns: Option<i64>,
 }
 
@@ -21,8 +21,8 @@ impl TraceClock {
         Self { earliest_wall_ns, ..Self::default() }
     }
 
-    /// Begins another run, to which the following times belong. `suspended_ns` is boot time minus
-    /// monotonic time at the start of this run.
+    /// Begins another run. The following times belong to this run. `suspended_ns` is boot time
+    /// minus monotonic time at the start of this run.
     pub(crate) fn begin_run(&mut self, suspended_ns: u64) {
         (self.suspended_ns, self.offset_ns) = (suspended_ns, None);
     }
@@ -43,7 +43,8 @@ impl TraceClock {
         is_first
     }
 
-    /// Returns time in the trace minus monotonic time of the run, or `None` before its first time.
+    /// Returns time in the trace minus monotonic time of the run, or `None` before the first time
+    /// of the run.
     pub(crate) fn offset_ns(&self) -> Option<i64> {
         self.offset_ns
     }
@@ -73,7 +74,7 @@ mod tests {
         assert_eq!((clock.begin(7, WALL_NS + 1000), clock.trace_ns(7)), (false, 1250));
     }
 
-    // Proves that a run of an earlier boot is not before time 0, even if it is read later.
+    // Proves that an earlier boot's run is not before time 0, even if the run is read later.
     #[test]
     fn nothing_is_before_the_begin() {
         let mut clock = TraceClock::new(Some(WALL_NS - 5000));

@@ -6,7 +6,7 @@ use flatcap_tasks::LogBatch;
 
 use crate::perfetto_packets::{INSTANT, TracePacket, TrackDescriptor, TrackEvent};
 
-/// The id of the track of the lines. No other track has this id.
+/// The id of the track that contains the lines of the log. No other track has this id.
 pub(crate) const LOG_TRACK: u64 = 2;
 const LOG_TRACK_NAME: &str = "kernel log";
 
@@ -35,8 +35,7 @@ impl LogTrack {
     ) {
         let before_ns = std::mem::replace(&mut self.before_ns, read_ns).min(read_ns);
         for line in batch.lines() {
-            // The clock of the log deviates, but each line was written in the time between two
-            // samples.
+            // The clock of the log deviates, but each line was written between two samples.
             let time_ns = line.time_ns.clamp(before_ns, read_ns);
             if !window.contains(&time_ns) {
                 continue;

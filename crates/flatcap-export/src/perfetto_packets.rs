@@ -154,7 +154,7 @@ pub(crate) struct FtraceEventBundle {
 pub(crate) struct FtraceEvent {
     #[prost(uint64, optional, tag = "1")]
     pub(crate) timestamp: Option<u64>,
-    /// The thread that ran.
+    /// The id of the thread that ran.
     #[prost(uint32, optional, tag = "2")]
     pub(crate) pid: Option<u32>,
     #[prost(message, optional, tag = "4")]

@@ -47,8 +47,8 @@ pub(crate) struct SchedTracks {
 }
 
 impl SchedTracks {
-    /// Adds the events of a payload that are in the selected time. `offset_ns` is time in the trace
-    /// minus monotonic time.
+    /// Adds those events of a payload that are in the selected time range. `offset_ns` is time in
+    /// the trace minus monotonic time.
     pub(crate) fn add(&mut self, batch: &SchedBatch<'_>, window: &Range<u64>, offset_ns: i64) {
         if batch.begin_ns() != self.end_ns {
             self.close(offset_ns);

@@ -1,5 +1,5 @@
-//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned: each one is
-//! written once. Later packets refer to it by an id.
+//! Sampled stacks in a trace of Perfetto. Functions, files and stacks are interned: each item is
+//! written once. Later packets refer to the item by an id.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -52,8 +52,9 @@ impl StackTracks {
         &self.symbolizer
     }
 
-    /// Adds those samples of a payload that are in the selected time. `boot_id` and `known_code`
-    /// belong to the run of the payload. `offset_ns` is time in the trace minus monotonic time.
+    /// Adds those samples of a payload that are in the selected time range. `boot_id` and
+    /// `known_code` belong to the run of the payload. `offset_ns` is time in the trace minus
+    /// monotonic time.
     pub(crate) fn add(
         &mut self,
         batch: &ProfileBatch<'_>,
@@ -133,7 +134,7 @@ impl StackTracks {
                 frames.push(self.interned.frame(mapping, place.offset, name));
             }
         }
-        // The trace has the outermost frame first.
+        // The trace stores the outermost frame first.
         frames.reverse();
         (self.interned.callstack(frames), mode)
     }
@@ -197,7 +198,7 @@ impl InternedNumbers {
     }
 }
 
-/// Returns the id of an item, and whether the item is new. Numbers begin with 1.
+/// Returns the id of an item, and whether the item is new. Ids begin with 1.
 fn number<T: Eq + Hash>(numbers: &mut HashMap<T, u64>, item: T) -> (u64, bool) {
     let next = numbers.len() as u64 + 1;
     let iid = *numbers.entry(item).or_insert(next);

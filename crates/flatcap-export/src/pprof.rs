@@ -28,7 +28,7 @@ struct Profile {
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
     function: Vec<ProfileFunction>,
-    /// The strings of the profile. The first one is empty. Other fields refer to a string by its
+    /// The strings of the profile. The first string is empty. Other fields refer to a string by its
     /// index.
     #[prost(string, repeated, tag = "6")]
     string_table: Vec<String>,
@@ -122,8 +122,8 @@ mod tests {
     use super::*;
     use crate::stack_lines::StackCount;
 
-    // Proves that each stack has its functions, the innermost one first, its samples and its time.
-    // Also proves that each function and name occurs exactly once.
+    // Proves that each stack has its functions with the innermost function first, its samples and
+    // its time. Also proves that each function and name occurs exactly once.
     #[test]
     fn stacks_are_samples() {
         let count = |samples| StackCount { samples, cpu_ns: samples * 10 };

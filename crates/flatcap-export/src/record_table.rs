@@ -68,8 +68,8 @@ impl RecordTable {
         Self { schema: Arc::new(Schema::new(fields)), types, rows: Vec::new() }
     }
 
-    /// Adds a row, with a cell per column. Returns whether there are enough rows. If so, the caller
-    /// should take them now.
+    /// Adds a row, with a cell per column. Returns whether there are enough rows for a write. In
+    /// this case, the caller should take the rows now.
     pub fn push(&mut self, row: Vec<Cell>) -> bool {
         self.rows.push(row);
         self.rows.len() >= ROWS_MAX
@@ -78,7 +78,7 @@ impl RecordTable {
     /// Removes and returns the rows.
     ///
     /// # Errors
-    /// Returns `Encode` if a cell has another type than its column.
+    /// Returns `Encode` if the type of a cell differs from the type of its column.
     pub fn take(&mut self) -> Result<RecordBatch, ColumnarError> {
         let rows = std::mem::take(&mut self.rows);
         let arrays = self.types.iter().enumerate().map(|(column, cell_type)| {

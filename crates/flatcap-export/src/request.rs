@@ -46,8 +46,8 @@ impl ColumnarRequest {
 pub(crate) struct ColumnarReport {
     /// The files, ordered by the names of their sources.
     pub(crate) files: Vec<ColumnarFile>,
-    /// Number of samples that do not fit their schema or whose schema is malformed. They are not
-    /// exported.
+    /// Number of samples that do not fit their schema or whose schema is malformed. These samples
+    /// are not exported.
     pub(crate) undecodable: u64,
     /// Whether some elements of lists inside lists have no name, because there are too many of
     /// them.

@@ -33,11 +33,11 @@ impl<W: Write + Send> fmt::Debug for RowGroups<W> {
 }
 
 impl<W: Write + Send> RowGroups<W> {
-    /// Begins a file. `first` has the first rows, if they are known. They determine the encodings
-    /// of the file, but are not written.
+    /// Begins a file. `first` contains the first rows, if they are known. They determine the
+    /// encodings of the file, but are not written.
     ///
     /// # Errors
-    /// The rows cannot be encoded, or the file cannot be written.
+    /// Fails if the rows cannot be encoded, or if the file cannot be written.
     pub fn begin(out: W, first: &RecordBatch, options: ParquetOptions) -> Result<Self, ParquetError> {
         let properties = parquet_properties(first, options)?;
         let writer = ArrowWriter::try_new(out, first.schema(), Some(properties))?;
@@ -59,7 +59,7 @@ impl<W: Write + Send> RowGroups<W> {
     /// Writes the held rows as a row group.
     ///
     /// # Errors
-    /// The same errors as [`begin`](Self::begin).
+    /// Returns the same errors as [`begin`](Self::begin).
     pub fn end_group(&mut self) -> Result<(), ParquetError> {
         self.held_rows = 0;
         let held = std::mem::take(&mut self.held);
@@ -99,7 +99,7 @@ impl<W: Write + Send> RowGroups<W> {
     /// Writes the rest of the file.
     ///
     /// # Errors
-    /// The same errors as [`begin`](Self::begin).
+    /// Returns the same errors as [`begin`](Self::begin).
     pub fn finish(mut self) -> Result<W, ParquetError> {
         self.end_group()?;
         self.writer.into_inner()

@@ -1,5 +1,5 @@
-//! The only output of an export. It is standard output, or a file that gets its name when it is
-//! complete.
+//! The output of an export that has only one output. It is standard output, or a file that gets its
+//! name when it is complete.
 
 use std::io::{self, BufWriter, Seek, SeekFrom, Stdout, Write};
 use std::path::{Path, PathBuf};

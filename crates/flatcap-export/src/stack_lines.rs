@@ -1,4 +1,4 @@
-//! Sampled stacks as lines of text, with the number of samples of each.
+//! Sampled stacks as lines of text, with the number of samples of each stack.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -96,7 +96,7 @@ pub(crate) fn write_stacks(
     Ok(ColumnarReport { files, ..report })
 }
 
-/// Adds up samples. Names the functions of these samples whenever there are enough of them.
+/// Adds up samples. Names the functions of the collected samples whenever there are enough of them.
 struct StackCollector<'o> {
     options: &'o StackOptions,
     symbolizer: Symbolizer,
@@ -183,8 +183,8 @@ impl<'o> StackCollector<'o> {
         let objects = totals.objects().iter();
         let objects: Vec<ObjectKey> =
             objects.map(|object| object_key(object, self.run.boot_id.as_deref())).collect();
-        // The places are sorted by object, so that a large file is read only one time, even if the
-        // symbolizer cannot keep all objects.
+        // The code locations are sorted by object, so that a large file is read only one time, even
+        // if the symbolizer cannot keep all objects.
         let mut places: BTreeSet<(u32, u64, bool)> = BTreeSet::new();
         for stack in totals.stacks().into_iter().filter(|stack| self.is_named(stack)) {
             let frames = stack.frames.iter().enumerate();
@@ -198,7 +198,7 @@ impl<'o> StackCollector<'o> {
         let mut named = 0;
         for stack in totals.stacks() {
             named += stack.samples;
-            // Process 0 has the idle loops of the CPUs.
+            // Process 0 contains the idle loops of the CPUs.
             if stack.process == 0 {
                 continue;
             }

@@ -16,7 +16,7 @@ pub(crate) enum ColumnarEvent {
     Notice(Notice),
     /// The recording is read again from its beginning, to export further files.
     Reading {
-        /// Number of this reading, counted from 0.
+        /// The number of this reading, starting at 0.
         number: usize,
         /// The number of readings.
         count: usize,
@@ -33,7 +33,7 @@ impl ColumnarEvent {
     }
 }
 
-/// The caller of an export, who receives the events of the export and may stop it.
+/// Reports the events of an export to the caller, who may stop the export.
 pub(crate) struct ExportWatch<'w> {
     /// Returns false to stop the export.
     callback: &'w mut dyn FnMut(ColumnarEvent) -> bool,

@@ -29,8 +29,8 @@ pub struct DistinctNames {
 }
 
 impl DistinctNames {
-    /// Reserves a name and returns it. If the wanted name is taken, a number follows it that makes
-    /// it distinct, for example `a-2` with the separator `-`.
+    /// Reserves a name and returns it. If the wanted name is taken, a number is appended to make it
+    /// distinct, for example `a-2` with the separator `-`.
     pub fn take(&mut self, wanted: &str, separator: char) -> String {
         let mut name = wanted.to_owned();
         let mut number = 1_u64;

@@ -1,19 +1,19 @@
-//! The notation of durations in settings, arguments and points in time.
+//! Parses the notation of durations that settings, arguments and points in time use.
 
 use std::time::Duration;
 
 pub use humantime::DurationError;
 
-/// Maximum length of the notation of a duration, in bytes. The library `humantime` panics if
-/// nanoseconds are carried into seconds and overflow a [`Duration`]. A string that causes this has
-/// at least 26 bytes.
+/// Maximum length of a string that contains a duration, in bytes. The library `humantime` panics if
+/// the carry from nanoseconds to seconds overflows a [`Duration`]. A string that causes this has at
+/// least 26 bytes.
 const TEXT_BYTES_MAX: usize = 24;
 
 /// Parses a duration such as `250us`, `1.5s`, `90sec` or `1h 30m`.
 ///
 /// # Errors
-/// Fails if the string is not a duration. A string of more than 24 bytes causes
-/// [`DurationError::NumberOverflow`], too.
+/// Fails if the string is not a duration. A string of more than 24 bytes causes the error
+/// [`DurationError::NumberOverflow`].
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(DurationError::NumberOverflow);

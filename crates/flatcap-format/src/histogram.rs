@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
-/// Maximum latency of a histogram, in nanoseconds. This is one minute. Longer latencies count as
-/// one minute.
+/// Maximum latency that a histogram distinguishes, in nanoseconds. The maximum is one minute.
+/// Longer latencies count as one minute.
 pub const LATENCY_NS_MAX: u64 = 60_000_000_000;
 /// Number of significant decimal digits of a recorded latency. With two digits, the error is at
 /// most 1 %, and a histogram takes 15 KiB.
@@ -19,7 +19,8 @@ impl TotalHistogram {
     /// Memory of a histogram with latencies, in bytes. The counters of the histogram have 64 bits.
     pub const BYTES: usize = 3_840 * size_of::<u64>();
 
-    /// Creates an empty total. Its memory is allocated at once, so that it does not grow later.
+    /// Creates an empty histogram. The memory is allocated at once, so that recording does not
+    /// allocate later.
     pub fn allocated() -> Self {
         Self(Some(Box::new(histogram())))
     }
@@ -29,7 +30,8 @@ impl TotalHistogram {
         self.0.get_or_insert_with(|| Box::new(histogram())).saturating_record_n(value_ns, count);
     }
 
-    /// Returns the highest value in nanoseconds and the count of each non-empty bucket.
+    /// Iterates over the non-empty buckets. Each item is the highest value of a bucket in
+    /// nanoseconds, and the bucket's count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.0.iter().flat_map(|histogram| histogram.iter_recorded());
         buckets.map(|bucket| (bucket.value_iterated_to(), bucket.count_since_last_iteration()))
@@ -69,8 +71,8 @@ impl LatencySummary {
 fn histogram() -> Histogram<u64> {
     let mut histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
         .expect("1 <= LATENCY_NS_MAX / 2 and 0 <= SIGNIFICANT_DIGITS <= 5");
-    // This writes to the whole histogram, so that its pages are mapped now and not one by one
-    // later.
+    // The reset writes to the whole histogram, so its pages are mapped now and not during later
+    // recording.
     histogram.reset();
     histogram
 }

@@ -1,7 +1,7 @@
-//! The host of a recording. The module contains the names of the host, and the clocks that pair its
-//! monotonic time with the time of day.
+//! Describes the host of a recording. The module contains the names of the host, and readings of
+//! its clocks that relate monotonic time to the time of day.
 
-/// The host's three clocks, read at one moment.
+/// Values of the host's three clocks at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
     /// CLOCK_MONOTONIC, in nanoseconds.
@@ -26,7 +26,7 @@ impl ClockReading {
     }
 }
 
-/// The host's identity as far as it is known.
+/// The known parts of the host's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostName {
     /// Host name (uname(2)).

@@ -1,9 +1,9 @@
 //! Maps a whole file into memory (mmap). Only files that no longer change are mapped.
 //!
-//! A map is read directly from the page cache. Reading through a buffer copies each byte one more
-//! time. The risk of a map is that the kernel ends the process (SIGBUS) if the file is truncated
-//! while it is mapped. So only sealed segments are mapped, because this program never truncates
-//! them. Only commands that the operator can repeat use maps.
+//! Readers access the bytes of a map directly in the page cache. Reading through a buffer copies
+//! each byte one more time. The risk of a map is that the kernel ends the process (SIGBUS) if the
+//! file is truncated while it is mapped. So only sealed segments are mapped, because this program
+//! never truncates them. Only commands that the operator can repeat use maps.
 
 use std::fs::File;
 use std::io;
@@ -53,8 +53,8 @@ impl MappedFile {
         Ok(Self(map))
     }
 
-    /// Loads a range into memory and the page table with one call. Without it, a page fault would
-    /// occur every few pages. Best effort.
+    /// Loads a range of the file into memory and into the page table with one system call. Without
+    /// this call, a page fault would occur every few pages. Best effort.
     #[cfg(all(target_os = "linux", feature = "mmap"))]
     pub(crate) fn populate(&self, offset: usize, bytes: usize) {
         let bytes = bytes.min(self.0.len().saturating_sub(offset));
@@ -76,16 +76,17 @@ impl MappedFile {
     }
 }
 
-/// Returns whether a file is large and most of it takes no disk space. Such a file was extended
-/// without writing data.
+/// Returns whether a file is large and takes little disk space. Such a file was extended without
+/// being written.
 #[cfg(all(unix, feature = "mmap"))]
 fn is_sparse(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
-    /// Minimum length of a file that counts as sparse, in bytes. Smaller sparse files do no harm.
+    /// Minimum length of a file that is treated as sparse, in bytes. Smaller sparse files do no
+    /// harm.
     const BYTES_MIN: u64 = 64 << 20;
-    /// Minimum ratio of a file's length to its disk space. A file system that compresses by less
-    /// than this factor does not make a file sparse.
+    /// Minimum ratio of length to disk space of a file that is treated as sparse. A file that the
+    /// file system compresses by a smaller factor is not treated as sparse.
     const RATIO_MIN: u64 = 16;
     let metadata = file.metadata()?;
     let stored = metadata.blocks().saturating_mul(512);

@@ -1,5 +1,6 @@
-//! The table of units. It contains the units of schemas, the units that people write in settings
-//! and conditions, and the units in which numbers are printed.
+//! The table of units of measurement, with their conversion factors. The table contains the units
+//! of schemas, the units that people write in settings and conditions, and the units in which
+//! numbers are printed.
 
 /// A unit, with its factor and its base unit.
 #[derive(Debug, PartialEq)]
@@ -9,7 +10,7 @@ pub struct Unit {
     /// A value is converted to the base unit by multiplying it by `scale` and dividing it by 10 to
     /// the power of `decimals`.
     pub scale: u64,
-    /// The power of 10.
+    /// The exponent of the power of 10 by which a value is divided.
     pub decimals: u8,
     /// The base unit, which is `s`, `B`, [`SHARE`] or another unit.
     pub base: &'static str,
@@ -56,16 +57,18 @@ pub static SIZE_UNITS: [Unit; 7] = [
     written("EiB", 1 << 60, 0, "B"),
 ];
 
-/// The sizes of settings and conditions, the smallest first.
+/// Units of size that people can write in settings and conditions, the smallest first.
 pub const WRITTEN_SIZE_UNITS: &[Unit] = SIZE_UNITS.split_at(5).0;
 
 static OTHER_UNITS: [Unit; 31] = [
     // `USER_HZ` is 100 on every architecture on which flatcap runs.
     of_schemas("jiffies", 1, 2, "s"),
     of_schemas("bytes", 1, 0, "B"),
-    // The kernel counts sectors of this size for any device, whatever its physical sector size is.
+    // The kernel counts sectors of 512 bytes for every device, whatever the physical sector size of
+    // the device is.
     of_schemas("sectors", 512, 0, "B"),
-    // A recording does not contain the page size. x86-64 and most arm64 kernels use this page size.
+    // A recording does not contain the page size. The size of 4096 bytes is correct for x86-64 and
+    // for most arm64 kernels.
     of_schemas("pages", 4096, 0, "B"),
     of_schemas("%", 1, 2, SHARE),
     of_schemas("m%", 1, 5, SHARE),
@@ -139,8 +142,8 @@ impl Unit {
     }
 }
 
-/// Returns the largest of these units in which a value in base units is at least `least`. If there
-/// is none, returns the first unit, which must be the smallest.
+/// Returns the largest unit of `units` in which `value`, given in base units, is at least `least`.
+/// If there is no such unit, returns the first unit, which must be the smallest.
 pub fn fitting_unit(units: &'static [Unit], value: f64, least: f64) -> Option<&'static Unit> {
     units.iter().rev().find(|unit| value.abs() >= unit.to_base(least)).or(units.first())
 }
@@ -151,7 +154,7 @@ pub fn in_fitting_unit(units: &'static [Unit], value: f64, least: f64) -> (f64, 
     fitting_unit(units, value, least).map_or((value, ""), |unit| (unit.of_base(value), unit.name))
 }
 
-/// Formats a number of nanoseconds or bytes in the largest of these units that needs no fraction,
+/// Formats a number of nanoseconds or bytes in the largest unit of `units` that needs no fraction,
 /// for example `1500ms`. The first unit must be the smallest.
 pub fn in_exact_unit(units: &'static [Unit], number: u64) -> String {
     let exact = units.iter().rev().find(|unit| number.is_multiple_of(unit.in_smallest()));
@@ -164,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that each list is in the order of size, that the parts of lists end where their names
-    // say, and that each name occurs once.
+    // Proves that each list is ordered by size, that each partial list ends with the expected unit,
+    // and that each name occurs once.
     #[test]
     fn units_are_in_order() {
         for units in [&TIME_UNITS, &SIZE_UNITS] {

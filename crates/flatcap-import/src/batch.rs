@@ -6,8 +6,8 @@ use flatcap_format::frame::{ENVELOPE_BYTES, Stamp};
 use flatcap_format::segment::{Frames, SampleSpan, SegmentWriter};
 use flatcap_stream::HEADER_BYTES_MAX;
 
-/// Maximum number of bytes of frames that are collected before a write. A longer frame is written
-/// alone.
+/// Maximum total size of the frames that are collected before a write, in bytes. A longer frame is
+/// written alone.
 const BATCH_BYTES: usize = 256 << 10;
 
 /// A batch of frames that are not written yet.
@@ -91,7 +91,7 @@ impl FrameBatch {
     }
 
     pub(super) fn clear(&mut self) {
-        // Release the memory of one long frame for the rest of the import.
+        // Release the memory of a long frame, so that it is not held for the rest of the import.
         self.bytes.truncate(BATCH_BYTES);
         self.bytes.shrink_to(BATCH_BYTES);
         self.length = 0;

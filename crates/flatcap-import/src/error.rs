@@ -36,11 +36,11 @@ pub enum ImportError {
         "cannot write segments to the data directory: {0}; segments written so far are kept; to import again from the start, use another directory"
     )]
     Write(#[source] io::Error),
-    /// A stop was requested. The importers report it as
+    /// A stop was requested. The importers report a stop as
     /// [`ImportReport::stopped`](super::ImportReport), not as an error.
     #[error("stopped while waiting for input")]
     Stopped,
-    /// More sources than a recording can have.
+    /// The input has more sources than a recording can have.
     #[error("more than {limit} sources in one import; import fewer files at once")]
     Sources {
         /// The maximum.

@@ -27,7 +27,7 @@ pub enum FindingKind {
     RepeatedHour,
     /// A local time that does not exist in the zone.
     MissingHour,
-    /// A word that names no time zone, or several.
+    /// A word that names no time zone, or names several time zones.
     Zone,
     /// Rows whose time is before the time of the row above.
     Order,

@@ -23,7 +23,7 @@ const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
 pub(super) struct InputContext {
     /// Counts the bytes read from files, before decompression.
     pub(super) bytes: Rc<Cell<u64>>,
-    /// The event that ends a read that is waiting for the writer of a pipe.
+    /// The event that interrupts a read while it waits for the writer of a pipe.
     pub(super) stop: Arc<WakeEvent>,
 }
 
@@ -87,8 +87,8 @@ impl Input {
         self.is_compressed
     }
 
-    /// Returns whether a read error means that a compressed file is damaged or truncated. If not,
-    /// the error means that the file cannot be read.
+    /// Returns whether a read error means that a compressed file is damaged or truncated. Any other
+    /// error means that the file cannot be read.
     pub fn is_damage(&self, error: &io::Error) -> bool {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         self.is_compressed && matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof)
@@ -164,8 +164,8 @@ mod tests {
         assert!(is_packed && content.unwrap() == b"onetwo" && bytes == length);
     }
 
-    // Proves that the error for a truncated or damaged compressed file counts as damage, and not as
-    // an unreadable file.
+    // Proves that the error for a truncated or damaged compressed file is treated as damage, and
+    // not as an unreadable file.
     #[test]
     fn truncated_and_damaged_gzip_is_damage() {
         let whole = gzip(&(0..200_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
-//! Importers for recordings of other formats. Each reads files of one format as a stream, in
-//! bounded memory, and writes intact records through one [`RunWriter`]. Damaged or missing input is
-//! listed in its [`ImportReport`].
+//! Importers for recordings of other formats. Each importer reads files of one format as a stream,
+//! in bounded memory, and writes intact records through one [`RunWriter`]. Damaged or missing input
+//! is listed in the [`ImportReport`] of the importer.
 //!
 //! An importer never invents a time or value that the input does not contain, and never skips
 //! damage without reporting it. Only the importer of LOBSTER files uses the names of files, because
@@ -46,6 +46,6 @@ pub struct ImportJob<'a, 'w> {
     pub storage: &'a dyn Storage,
     /// Limits of segments and frames.
     pub limits: ImportLimits,
-    /// Opens files and reports progress.
+    /// The object that opens the files and reports progress.
     pub progress: ImportProgress<'w>,
 }

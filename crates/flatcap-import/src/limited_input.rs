@@ -30,8 +30,8 @@ impl ElementBudget {
         Self(Rc::new(Cell::new(ELEMENT_BYTES_MAX)))
     }
 
-    /// Begins the next element. Bytes of this element that were already read do not count toward
-    /// its limit.
+    /// Begins the next element. Bytes of the next element that were already read do not count
+    /// toward its limit.
     pub(super) fn renew(&self) {
         self.0.set(ELEMENT_BYTES_MAX);
     }
@@ -56,8 +56,8 @@ impl LimitedInput {
 impl Read for LimitedInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut read = self.input.read(buffer)?;
-        // If the first read returns only the byte order mark, readers of text mistake this for the
-        // end of the input.
+        // If the first read returned only the byte order mark, readers of text would treat this as
+        // the end of the input.
         if self.read == 0 && read == BYTE_ORDER_MARK_BYTES {
             read += self.input.read(buffer.get_mut(read..).unwrap_or_default())?;
         }

@@ -1,5 +1,6 @@
 //! Converts local times to instants, row by row. If an hour occurs twice, the order of the rows
-//! shows which of the two is meant. Local times that do not exist are reported.
+//! shows whether the first or the second occurrence is meant. Local times that do not exist are
+//! reported.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,7 @@ struct LocalFaults {
     words: [Option<String>; 2],
 }
 
-/// The repeated hour of the last row.
+/// The repeated hour to which the last row belongs.
 #[derive(Debug)]
 struct RepeatedHour {
     earlier_offset_s: i32,
@@ -84,8 +85,8 @@ impl LocalZone {
         Self { zone, origin, doubtful_name: None }
     }
 
-    /// Returns the zone that a file names. If a name stands for several zones or for none, it means
-    /// the zone of the host, provided that the host's zone uses this name. Otherwise the name is
+    /// Returns the zone that a file names. If the name stands for several zones or for no zone, and
+    /// the host's zone uses this name, returns the zone of the host. Otherwise, such a name is
     /// doubtful.
     pub(super) fn of_file(name: &str, host_zone: &TimeZone) -> Self {
         let named = zone_named(name);
@@ -163,7 +164,7 @@ impl LocalClock {
     /// the time is out of range.
     pub(super) fn named(&mut self, time: DateTime, word: &str, line: u64) -> Option<i64> {
         if let Some(zone) = zone_of_place(word) {
-            // The rows of each place have their own order, because rows of several places can
+            // The rows of each place are ordered separately, because rows of several places can
             // alternate.
             let is_newest_first = self.is_newest_first;
             let name = zone.iana_name().unwrap_or(word).to_owned();
@@ -273,7 +274,7 @@ impl LocalClock {
     }
 
     /// Ends a repeated hour. One long backward step separates the two occurrences of the hour.
-    /// Without it, the rows of the hour become a finding.
+    /// Without such a step, the rows of the hour become a finding.
     fn leave_hour(&mut self) {
         if let Some(hour) = self.hour.take()
             && (hour.returns != 1 || hour.is_doubtful)
@@ -282,7 +283,7 @@ impl LocalClock {
         }
     }
 
-    /// Adds a finding for each assumption. Call it after the last row.
+    /// Adds a finding for each assumption. Must be called after the last row.
     pub(super) fn report(&mut self, findings: &mut ImportFindings) {
         for place in self.places.values_mut() {
             // No option replaces the zone that a row names.
@@ -366,8 +367,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(effort::of(64, 1000)))]
 
         // Proves that the rows of an autumn night become the instants at which they were written,
-        // without a finding. The zones are in both hemispheres, one repeats half an hour, and
-        // either the oldest or the newest row is first.
+        // without a finding. The test uses zones of both hemispheres, a zone that repeats half an
+        // hour, and both orders of rows.
         #[test]
         fn repeated_hours_are_resolved_by_the_order_of_rows(
             at in 0..4_usize, step_s in 60..900_i64, phase_s in 0..900_i64, is_newest_first: bool,
@@ -419,9 +420,9 @@ mod tests {
         }
     }
 
-    // Proves that a zone that each row names is used like the zone of a file, that is, the order of
-    // its rows resolves a repeated hour. Without such an order, and in a missing hour, there is a
-    // finding. Rows of other zones in between change nothing.
+    // Proves that a zone that each row names is used like the zone of a file. The order of the rows
+    // of this zone resolves a repeated hour. Without such an order, and in a missing hour, there is
+    // a finding. Rows of other zones in between change nothing.
     #[test]
     fn places_named_in_rows_have_their_own_order() {
         let read = |rows: &[(DateTime, &str)]| {

@@ -1,5 +1,5 @@
-//! Builds payloads for schemas that an importer generates. Each payload is a table whose values are
-//! given by the position of their fields.
+//! Builds payloads for schemas that an importer generates. Each payload is a table. The position of
+//! a value determines its field.
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 use flatcap_format::schema::slot_of;

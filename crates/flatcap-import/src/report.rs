@@ -11,7 +11,7 @@ use super::run_writer::ImportTotals;
 /// Maximum number of flaws that are listed. Further flaws are only counted.
 pub(crate) const FLAWS_MAX: usize = 1000;
 
-/// The result of an import. Its fields, in this order, are the JSON of `flatcap import`.
+/// The result of an import. The JSON output of `flatcap import` has these fields in this order.
 #[derive(Debug, Default, Serialize)]
 pub struct ImportReport {
     /// Totals of the written segments.
@@ -30,7 +30,7 @@ pub struct ImportReport {
     /// At most `FLAWS_MAX` parts of the input that could not be imported, in the order of the
     /// input.
     pub flaws: Vec<ImportFlaw>,
-    /// Number of further flaws.
+    /// Number of flaws that are not listed, because there were more than `FLAWS_MAX`.
     pub more_flaws: u64,
     /// Whether the import was stopped before the end of the input.
     pub stopped: bool,
@@ -41,7 +41,7 @@ pub struct ImportReport {
 pub struct ImportFlaw {
     /// The file.
     pub path: PathBuf,
-    /// Offset from the start of the file, in bytes. For a compressed file, it refers to the
+    /// Offset from the start of the file, in bytes. For a compressed file, the offset refers to the
     /// decompressed content.
     pub offset: u64,
     /// Number of missing messages, rows or frames; `None` if unknown.

@@ -9,7 +9,7 @@ use crate::findings::{FindingKind, ImportFindings, Tally};
 const STEPS_MAX: usize = 64;
 /// Maximum number of long steps that are listed.
 const LONGEST_MAX: usize = 5;
-/// A step is a gap if it is at least this many times as long as the usual step.
+/// Minimum length of a gap, as a multiple of the usual step.
 const GAP_STEPS: i64 = 3;
 /// The options that are named in the finding about sorted rows.
 const SORTED_OPTION: &str = "--order time, --order file to keep their order, or --key COLUMN if the rows of each \
@@ -137,7 +137,8 @@ impl RowTimes {
         findings.add(FindingKind::Order, self.falls, what, option.map(str::to_owned));
     }
 
-    /// Returns the order in which the rows are imported, and adds a finding if it is an assumption.
+    /// Returns the order in which the rows are imported, and adds a finding if this order is an
+    /// assumption.
     pub(super) fn order(&self, stated: Option<RowOrder>, findings: &mut ImportFindings) -> RowOrder {
         if let Some(stated) = stated {
             return stated;
@@ -192,8 +193,8 @@ mod tests {
         assert_eq!(order(&[5, 4, 4, 3, 5, 4, 3, 5, 4, 3]), (RowOrder::Time, vec![6]), "blocks of devices");
     }
 
-    // Proves that the most frequent step is found, and that long steps are gaps with the line after
-    // them.
+    // Proves that the most frequent step is found, and that each long step is returned as a gap
+    // with the line of the row after the step.
     #[test]
     fn gaps_are_long_steps() {
         let mut times = RowTimes::default();

@@ -21,9 +21,9 @@ use super::run_clock::RunClock;
 
 /// Interval of Index frames, in bytes, as in a recorder (docs/FORMAT.md, section 5).
 const INDEX_BYTES: u64 = 4 << 20;
-/// Number of steps in which a segment is preallocated. This is fewer than the writer's default,
-/// because on tmpfs the kernel visits the whole file in each step. With one step per megabyte,
-/// preallocation cost four times as much as the rest of an import.
+/// Number of steps in which a segment is preallocated. The number is lower than the writer's
+/// default, because on tmpfs the kernel visits the whole file in each step. With one step per
+/// megabyte, preallocation took four times as long as the rest of an import.
 const PREALLOCATION_STEPS: u64 = 4;
 /// Maximum number of sources in one import.
 const SOURCES_MAX: usize = 1024;
@@ -55,7 +55,7 @@ pub struct ImportSource {
 pub struct ImportTotals {
     /// One entry per source, in the order of ids.
     pub sources: Vec<ImportedSource>,
-    /// Number of segments. All of them are sealed and have their final names.
+    /// Number of segments. All these segments are sealed and have their final names.
     pub segments: u64,
     /// Number of bytes in these segments.
     pub bytes: u64,
@@ -118,7 +118,7 @@ impl<'s> RunWriter<'s> {
         let header = SegmentHeader {
             segment: next_number,
             run_id: random_u64().map_err(ImportError::Write)?,
-            // Without a boot id, because the times are not times of this host.
+            // The boot id is absent, because the times are not times of this host.
             host: HostName { boot_id: None, ..host_name(&HostRoot::new("/")) },
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             checksum: ChecksumKind::Xxh3,
@@ -196,16 +196,16 @@ impl<'s> RunWriter<'s> {
         self.totals.sources.iter().map(|source| source.recorded).sum()
     }
 
-    /// Records one sample. `fill` writes the payload of `payload_bytes` bytes. It must overwrite
-    /// the whole buffer, because the buffer may contain zeros or older bytes. `wall_ns` is the
-    /// sample's time in nanoseconds since 1970, UTC, or 0 if the time is unknown.
+    /// Records one sample. `fill` writes the payload of `payload_bytes` bytes. `fill` must
+    /// overwrite the whole buffer, because the buffer may contain zeros or older bytes. `wall_ns`
+    /// is the sample's time in nanoseconds since 1970, UTC, or 0 if the time is unknown.
     ///
     /// # Errors
     /// [`ImportError::Write`].
     ///
     /// # Panics
-    /// If the source does not exist or the payload does not [fit](Self::fits). Both are mistakes of
-    /// the caller.
+    /// Panics if the source does not exist or the payload does not [fit](Self::fits). Both are
+    /// mistakes of the caller.
     #[inline]
     pub fn append(
         &mut self,
@@ -250,10 +250,11 @@ impl<'s> RunWriter<'s> {
     /// samples become part of one Gap before the source's next frame.
     ///
     /// # Panics
-    /// If the source does not exist, which is a mistake of the caller.
+    /// Panics if the source does not exist, which is a mistake of the caller.
     pub fn skip(&mut self, source: u16, count: u64, cause: GapCause) {
         let state = self.sources.get_mut(usize::from(source)).expect("a source of this recording");
-        // A damaged input can claim any number, so the sum must be kept from overflowing.
+        // A damaged input can claim any number, so the count is limited to prevent an overflow of
+        // the sum.
         let count = count.min(u64::MAX / 2 - state.next_seq.min(u64::MAX / 2));
         state.skipped += count;
         state.next_seq += count;
@@ -263,7 +264,7 @@ impl<'s> RunWriter<'s> {
         }
     }
 
-    /// Writes the rest, seals the last segment and gives it its final name.
+    /// Writes the remaining frames, seals the last segment and gives the segment its final name.
     ///
     /// # Errors
     /// [`ImportError::Write`].

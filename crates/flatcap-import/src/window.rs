@@ -1,4 +1,5 @@
-//! A window on an input. It has the bytes that were read but not consumed yet, and their offset.
+//! A window on an input. The window holds the bytes that were read but not yet consumed, and their
+//! offset.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -105,8 +106,8 @@ impl InputWindow {
     fn read(&mut self, bytes: usize) -> Result<bool, ImportError> {
         while self.end - self.start < bytes && !self.has_ended {
             let available = self.end - self.start;
-            // Free the consumed bytes when they are the larger part, so that each byte is moved at
-            // most one time.
+            // Free the consumed bytes when they are at least half of the bytes, so that each byte
+            // is moved at most once.
             if self.start >= available {
                 self.bytes.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, available);

@@ -106,7 +106,7 @@ pub(super) fn uses_abbreviation(zone: &TimeZone, word: &str) -> bool {
 /// Returns the zone that an option states.
 ///
 /// # Errors
-/// A message with the valid forms.
+/// The error is a message that lists the valid forms.
 pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
     let named = zone_named(word).filter(|named| !named.is_ambiguous).map(|named| named.zone);
     named.or_else(|| TimeZone::get(word).ok()).ok_or_else(|| {
@@ -123,7 +123,8 @@ pub(crate) fn stated_zone(word: &str) -> Result<TimeZone, String> {
 /// whether the name could stand for another zone. Returns `None` if the name is unknown.
 ///
 /// Zones in `likely` that use the abbreviation at this time have priority. In a repeated hour, the
-/// abbreviations for summer and winter time show which of the two times is meant.
+/// abbreviations for summer and winter time show whether the first or the second occurrence is
+/// meant.
 pub(super) fn instant_named(time: DateTime, word: &str, likely: &[&TimeZone]) -> Option<(i64, bool)> {
     for zone in likely {
         let ambiguous = zone.to_ambiguous_zoned(time);
@@ -164,8 +165,8 @@ fn offset_minutes(text: &str) -> Option<i32> {
 mod tests {
     use super::*;
 
-    // Proves that offsets, abbreviations and names are found, that ambiguous ones are marked, and
-    // that other words name no zone.
+    // Proves that offsets, abbreviations and names are found, that ambiguous abbreviations are
+    // marked, and that other words name no zone.
     #[test]
     fn words_name_zones() {
         for (word, hours) in [("UTC", 0), ("cest", 2), ("+02:00", 2), ("UTC+2", 2), ("GMT-0500", -5)] {

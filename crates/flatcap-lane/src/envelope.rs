@@ -32,7 +32,7 @@ pub const PREFIX: [u8; ENVELOPE_BYTES] = prefix();
 const fn prefix() -> [u8; ENVELOPE_BYTES] {
     let mut bytes = [0; ENVELOPE_BYTES];
     bytes[ROOT] = (TABLE - ROOT) as u8;
-    // A `for` loop is not allowed in a constant function.
+    // A `for` loop is not allowed in a `const fn`.
     let mut at = 0;
     while at < 4 {
         bytes[IDENTIFIER + at] = b"FCTF"[at];
@@ -82,15 +82,15 @@ pub fn split(payload: &[u8]) -> Option<EnvelopeParts<'_>> {
 pub struct SampleHeader {
     /// `CLOCK_MONOTONIC` time at which the sample began, in nanoseconds.
     pub mono_ns: u64,
-    /// The same time in UTC since 1970, in nanoseconds.
+    /// UTC time at which the sample began, in nanoseconds since 1970.
     pub wall_ns: i64,
     /// The sample's number.
     pub seq: u64,
     /// The source's id.
     pub source: u16,
-    /// The flags. They state whether the sample is incomplete, and why.
+    /// The flags. The flags state whether the sample is incomplete, and why.
     pub flags: u16,
-    /// Duration of reading, in nanoseconds.
+    /// Time that it took to read the source, in nanoseconds.
     pub duration_ns: u32,
 }
 
@@ -108,7 +108,7 @@ impl SampleHeader {
 
     /// Writes the envelope of a sample with a payload of `payload_bytes` bytes. The envelope is
     /// written in words of eight bytes, because the checksum then reads words of this size. A
-    /// processor stalls if it reads larger pieces than it has just written.
+    /// processor stalls if it reads a larger word than it has just written.
     #[inline]
     pub fn write_envelope(&self, envelope: &mut [u8; ENVELOPE_BYTES], payload_bytes: u32) {
         let shape = PREFIX.as_chunks::<8>().0;

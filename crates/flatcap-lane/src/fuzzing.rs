@@ -1,5 +1,5 @@
-//! The entry point of the fuzz targets in fuzz/. Tests of this crate use it too. No input may cause
-//! a panic, or make a reader return a frame that was not checked.
+//! The entry point of the fuzz targets in fuzz/. Tests of this crate also use this module. No input
+//! may cause a panic, or make a reader return a frame that was not checked.
 
 #![allow(
     clippy::missing_panics_doc,

@@ -5,15 +5,15 @@ use flatcap_stream::ChecksumKind;
 
 use super::envelope::ENVELOPE_BYTES;
 
-/// Number of bytes before the slabs. This is one page, which is read with one call.
+/// Number of bytes before the slabs. The size is one page, which is read with one call.
 pub const CONTROL_BYTES: usize = 4096;
 /// Maximum number of sources of a lane.
 pub(crate) const SLOTS: usize = 64;
 /// Minimum number of slabs. Two are necessary because one slab is read while the other is written.
 pub const SLABS_MIN: usize = 2;
-/// Maximum number of slabs. This is the number of states that fit in the page.
+/// Maximum number of slabs. This is the number of slab states that fit in the control page.
 pub const SLABS_MAX: usize = 256;
-/// Minimum size of a slab, in bytes. This is a page.
+/// Minimum size of a slab, in bytes. This is the size of a page.
 pub const SLAB_BYTES_MIN: usize = 4 << 10;
 /// Maximum size of a slab, in bytes. The length of such a slab fits the 23 bits of a state, and
 /// longer frames are rare.
@@ -32,11 +32,11 @@ const MAGIC: [u8; 8] = *b"FCLANE01";
 const HEADER_NUMBERS: usize = 16;
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// Offset at which the reader stores how many slab uses it has given back to the writer. The number
-/// is a pair.
+/// Offset at which the reader stores the number of slabs that it has given back to the writer. Each
+/// use of a slab is counted. The number is stored as a pair.
 pub(crate) const RETURNED_AT: usize = 128;
-/// Offset at which the difference between wall time and monotonic time is stored. The number is a
-/// pair.
+/// Offset at which the difference between wall time and monotonic time is stored. The difference is
+/// stored as a pair.
 pub(crate) const WALL_OFFSET_AT: usize = 144;
 /// Offset of the [`LaneFlags`].
 pub(crate) const FLAGS_AT: usize = 160;
@@ -49,7 +49,7 @@ const _: () = assert!(IDS_AT + 2 * SLOTS <= SLOTS_AT && SLOTS_AT + SLOT_BYTES * 
 const _: () = assert!(NUMBER_BYTES * HEADER_NUMBERS <= RETURNED_AT);
 const _: () = assert!(STATES_AT + NUMBER_BYTES * SLABS_MAX == CONTROL_BYTES);
 
-/// The page before the slabs.
+/// The control page, which precedes the slabs.
 pub(crate) type ControlPage = [u8; CONTROL_BYTES];
 
 /// Flags that the recorder sets for the writer of a lane.
@@ -75,7 +75,7 @@ impl LaneFlags {
 /// not state them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LaneBudget {
-    /// CPU time for the frames of all users, in nanoseconds per second.
+    /// Maximum CPU time for the frames of all users, in nanoseconds per second.
     pub cpu_ns_per_second: u64,
     /// Maximum number of frames per second of this user. 0 means unlimited.
     pub user_frames_per_second: u64,
@@ -148,8 +148,8 @@ impl LaneHeader {
         (self.frame_max as usize).saturating_sub(ENVELOPE_BYTES).min(in_slab)
     }
 
-    /// Returns the first page of a new lane. The page must be written before others can access the
-    /// lane. The other bytes of the lane are zero.
+    /// Returns the first page of a new lane. The page must be written before other processes can
+    /// access the lane. The other bytes of the lane are zero.
     pub fn first_page(&self, wall_offset_ns: i64) -> Vec<u8> {
         let mut page = vec![0; CONTROL_BYTES];
         let numbers = [
@@ -185,7 +185,7 @@ impl LaneHeader {
     /// Reads the header of a lane whose memory has `bytes` bytes.
     ///
     /// # Errors
-    /// The reason why the bytes are not a lane.
+    /// Returns the reason why the bytes are not a lane.
     pub fn parse(page: &[u8], bytes: u64) -> Result<Self, LaneLayoutError> {
         if page.first_chunk() != Some(&MAGIC) {
             return Err(LaneLayoutError::Magic);
@@ -252,13 +252,13 @@ pub(crate) fn pair(first: u64, second: u64) -> Option<u64> {
     (first == !second).then_some(first)
 }
 
-/// Returns the offset of a slot's `begun`. The slot's `lost` follows.
+/// Returns the offset of the number `begun` of a slot. The number `lost` of the slot follows it.
 #[inline]
 pub(crate) fn begun_at(slot: u8) -> usize {
     SLOTS_AT + SLOT_BYTES * (usize::from(slot) % SLOTS)
 }
 
-/// Returns the offset of a slot's `lost`.
+/// Returns the offset of the number `lost` of a slot.
 #[inline]
 pub(crate) fn lost_at(slot: u8) -> usize {
     begun_at(slot) + NUMBER_BYTES

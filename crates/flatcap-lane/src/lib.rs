@@ -36,7 +36,7 @@ pub use reader::{
 };
 pub use writer::{LaneWriter, OnFullSlab, Refusal, WriterMemory};
 
-/// The atomics of the protocol. They come from the standard library, or from loom in models.
+/// The atomics of the protocol. The atomics come from the standard library, or from loom in models.
 mod atomics {
     #[cfg(all(test, flatcap_model))]
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

@@ -48,7 +48,7 @@ pub enum PushRequest {
         bytes: u64,
         /// The thread's id.
         thread: u32,
-        /// The thread's name. It may be empty.
+        /// The thread's name. The name may be empty.
         thread_name: String,
     },
     /// Binds a source to its slot in a lane.
@@ -58,7 +58,7 @@ pub enum PushRequest {
         /// The number that the client gave to the source.
         source: u32,
     },
-    /// The lane is more than half full. This message has no reply.
+    /// Reports that the lane is more than half full. This message has no reply.
     Wake {
         /// The lane.
         lane: u32,
@@ -67,18 +67,18 @@ pub enum PushRequest {
     Trigger {
         /// Zero.
         flags: u32,
-        /// The reason for people.
+        /// The reason, as a text for people.
         text: String,
     },
-    /// Hands over a lane of an earlier connection, as a descriptor.
+    /// Hands over a lane of an earlier connection. The lane is sent as a descriptor.
     Resume(LaneResumption),
 }
 
 /// The description of a source by its client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRegistration {
-    /// The number that the client gave to the source. It is below 64. In every lane of the client,
-    /// this number is the slot of the source.
+    /// The number that the client gave to the source. The number is less than 64. In every lane of
+    /// the client, this number is the slot of the source.
     pub number: u32,
     /// Nominal period in nanoseconds. 0 if the source has no period.
     pub period_ns: u64,
@@ -120,7 +120,7 @@ pub enum PushReply {
         /// The number that the client gave to the source.
         number: u32,
     },
-    /// Reply to `lane`. The memory is sent as a descriptor.
+    /// Reply to `lane`. The memory of the lane is sent as a descriptor.
     Lane {
         /// The lane's number.
         lane: u32,
@@ -138,24 +138,24 @@ pub enum PushReply {
     Trigger,
     /// Reply to `resume`.
     Resume,
-    /// An error. The recorder sends it instead of the expected reply.
+    /// An error. The recorder sends this message instead of the expected reply.
     Error {
         /// The kind of error.
         code: PushErrorCode,
-        /// The message for people.
+        /// The error message, as a text for people.
         text: String,
     },
     /// The recorder does not read a lane any more. This message may be sent at any time.
     Ended {
         /// The lane.
         lane: u32,
-        /// The reason for people.
+        /// The reason, as a text for people.
         reason: String,
     },
-    /// The client does not have to keep a lane any more. This message may be sent at any time.
-    /// There are two reasons. One reason is that the lane was resumed, its writer has stopped, and
-    /// its remaining samples are in the recording. The other reason is that the run of the lane no
-    /// longer exists.
+    /// The client does not have to keep a lane any more. This message may be sent at any time. The
+    /// recorder has two possible reasons for this message. One reason is that the lane was resumed,
+    /// its writer has stopped, and its remaining samples are in the recording. The other reason is
+    /// that the run of the lane no longer exists.
     Rescued {
         /// The lane's run.
         run_id: u64,
@@ -171,13 +171,13 @@ pub enum PushErrorCode {
     Version,
     /// The message is malformed or has arrived at the wrong time.
     Malformed,
-    /// The client is not allowed to do this.
+    /// The client is not permitted to make this request.
     Denied,
     /// A limit was reached.
     Limit,
     /// The schema was refused.
     Schema,
-    /// No such lane or source exists.
+    /// The requested lane or source does not exist.
     Unknown,
     /// The lane to be resumed belongs to no known run.
     Stale,
@@ -255,7 +255,7 @@ impl PushRequest {
     /// Reads a packet. Refuses strings that are longer than their limits.
     ///
     /// # Errors
-    /// The reason why the packet is not a request.
+    /// Returns the reason why the packet is not a request.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut fields = Fields::new(bytes)?;
         let request = match fields.kind {
@@ -342,7 +342,7 @@ impl PushReply {
     /// Reads a packet.
     ///
     /// # Errors
-    /// The reason why the packet is not a reply.
+    /// Returns the reason why the packet is not a reply.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         const HELLO_REPLY: u32 = REPLY | HELLO;
         const SOURCE_REPLY: u32 = REPLY | SOURCE;
@@ -406,7 +406,7 @@ impl Packet {
         self
     }
 
-    /// Adds a string. Cuts the string at the end of the packet.
+    /// Adds a string. Truncates the string at the end of the packet.
     fn text(mut self, text: &str) -> Self {
         let space = PACKET_BYTES_MAX.saturating_sub(self.0.len() + 2);
         let end = (0..=space.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -526,7 +526,7 @@ mod tests {
     }
 
     // Proves that messages are read back as they were written, and that a message is refused if it
-    // is cut or has an extra byte.
+    // is truncated or has an extra byte.
     #[test]
     fn messages_are_read_back() {
         for request in requests() {
@@ -544,8 +544,8 @@ mod tests {
         }
     }
 
-    // Proves that a writer cuts strings that are too long, that a reader refuses such strings, and
-    // that no packet exceeds the limit.
+    // Proves that a writer truncates strings that are too long, that a reader refuses such strings,
+    // and that no packet exceeds the limit.
     #[test]
     fn texts_have_limits() {
         let long = "\u{e4}".repeat(PACKET_BYTES_MAX);

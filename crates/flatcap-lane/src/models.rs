@@ -1,5 +1,5 @@
-//! Models of both sides of a lane's protocol. They are checked in every execution order that the
-//! memory model allows.
+//! Models of both sides of a lane's protocol. The models are checked in every execution order that
+//! the memory model allows.
 //!
 //! In the model, a system call of the reader consists of several relaxed loads or stores in the
 //! reader's thread, in any order. The fences of the reader are the same as in the real code. A
@@ -22,8 +22,9 @@ const HALF_BYTES: usize = FRAME_BYTES / 2;
 const SLABS: usize = 2;
 const SOURCE: u16 = 7;
 
-/// The offsets, within the first page, of the numbers that both sides use. These numbers are
-/// `returned`, the wall offset, the flags, `begun` and `lost` of the slot, and the states.
+/// The offsets, within the first page, of the numbers that the reader and the writer use. These
+/// numbers are `returned`, the wall offset, the flags, `begun` and `lost` of the slot, and the
+/// states.
 const NUMBERS: [usize; 9] = [128, 136, 144, 152, 160, 512, 520, 2048, 2056];
 /// The offsets of the numbers that the reader reads.
 const READ: [usize; 4] = [512, 520, 2048, 2056];
@@ -37,7 +38,7 @@ struct Content {
     numbers: Vec<AtomicU64>,
     /// Half frames. Each value is the index of this half frame's content in `bytes`.
     halves: Vec<AtomicU64>,
-    // This is the mutex of std, which loom does not see, so it orders nothing.
+    // This mutex of std orders nothing in the model, because loom does not see it.
     bytes: Mutex<Vec<[u8; HALF_BYTES]>>,
     /// The writer's own copy of its bytes.
     own: Mutex<Vec<u8>>,
@@ -68,7 +69,7 @@ impl WriterMemory for ModelMemory {
         let mut own = self.0.own.lock().unwrap();
         let at = at - CONTROL_BYTES;
         let result = fill(&mut own[at..at + length]);
-        // If only the payload is written, it is a part of the frame that is written next.
+        // If only the payload is written, the payload is a part of the frame that is written next.
         if length == FRAME_BYTES {
             for (half, bytes) in (at / HALF_BYTES..).zip(own[at..at + length].as_chunks().0) {
                 let mut known = self.0.bytes.lock().unwrap();
@@ -197,7 +198,8 @@ fn model_slabs_given_back_are_used_again() {
     });
 }
 
-// Proves the same for an open slab that is read while it grows.
+// Proves that a reader of an open slab never sees half a frame, and that every sample is taken or
+// missing while the slab grows.
 #[test]
 fn model_an_open_slab_is_read_as_it_grows() {
     check(3, || {
@@ -207,10 +209,10 @@ fn model_an_open_slab_is_read_as_it_grows() {
 }
 
 // Proves that if a slab is overwritten while it is read, the whole slab is dropped and its samples
-// count as missing.
+// are counted as missing.
 #[test]
 fn model_overwritten_slabs_are_given_up() {
-    // Two preemptions, because three take more than a quarter of an hour.
+    // The limit is two preemptions, because three take more than a quarter of an hour.
     check(2, || {
         let (taken, missing) = transfer(1, 3, 1, OnFullSlab::Overwrite);
         assert_eq!(taken + missing, 3);

@@ -1,5 +1,5 @@
-//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). It copies the bytes that the
-//! writer has committed, checks the copy, and trusts nothing else.
+//! The reader of a lane, in the recorder (docs/PUSH.md, "Protocol"). The reader copies the bytes
+//! that the writer has committed, checks the copy, and trusts nothing else.
 //!
 //! The reader does these steps for use `k`, of which it has taken `t` bytes (`k` and `t` start at
 //! 0):
@@ -19,7 +19,7 @@
 //! 6. If the state in step 1 was closed and all its bytes are taken, execute a release fence and
 //!    write `returned = k + 1` as a pair. Then continue with use `k + 1`.
 //!
-//! Reads and writes are `pread` and `pwrite`. The fences order these calls too, because the
+//! Reads and writes are `pread` and `pwrite`. The fences also order these calls, because the
 //! kernel's copies are loads and stores of the same thread. If a kernel copies an aligned word of 8
 //! bytes with more than one access, the reader may see a torn word. The complement in a pair and
 //! step 4 detect a torn word.
@@ -44,7 +44,7 @@ const AHEAD_MAX_NS: u64 = 1_000_000;
 /// bytes while they were read.
 const OVERTAKEN_MAX: usize = 8;
 /// After this number of readings with a violation in one look, the reader rejects the lane. One
-/// reading is not enough, because it may see a number while the number is being stored.
+/// reading is not enough, because it may copy a number while the writer stores the number.
 const READINGS_MIN: usize = 2;
 
 /// The memory of a lane, for its reader.
@@ -76,7 +76,7 @@ impl ReaderMemory for std::fs::File {
 /// The bounds for the times of samples.
 #[derive(Clone, Copy)]
 pub struct LaneClocks<'a> {
-    /// Reads CLOCK_MONOTONIC, in nanoseconds.
+    /// A function that returns CLOCK_MONOTONIC, in nanoseconds.
     pub now_ns: &'a dyn Fn() -> u64,
     /// All wall offsets that were in force since frames were last taken from the lane.
     pub wall_offsets_ns: &'a [i64],
@@ -114,7 +114,7 @@ pub struct LaneBatch<'a> {
     pub frames: &'a [LaneFrame],
 }
 
-/// Memory for reading. The same buffer is used for one lane after the other.
+/// Memory for reading. The same buffer is used for all lanes, one after the other.
 #[derive(Debug)]
 pub struct LaneBuffer {
     page: Box<ControlPage>,
@@ -143,8 +143,8 @@ pub struct SlotAccount {
     pub next_seq: Option<u64>,
     /// The number that the client will give to its next sample.
     pub begun: u64,
-    /// Number of samples that the client has counted as lost. It excludes samples that a jump of
-    /// the sample numbers already accounts for.
+    /// Number of samples that the client has counted as lost. The count excludes samples that a
+    /// jump of the sample numbers already accounts for.
     pub lost: u64,
 }
 
@@ -187,7 +187,7 @@ pub enum LaneReadError {
     Defect {
         /// The number of the slab's use.
         use_number: u64,
-        /// Offset in the slab.
+        /// Offset of the violation in the slab.
         offset: usize,
         /// The violation.
         defect: LaneDefect,
@@ -200,7 +200,7 @@ pub enum LaneDefect {
     /// The state belongs to no use that the slab can have, or its number of bytes is impossible.
     #[error("the state of the slab is impossible")]
     State,
-    /// The frame's length is above the limit, or the frame ends after the committed bytes.
+    /// The frame is longer than the limit, or the frame ends after the committed bytes.
     #[error("the frame's length is above the limit or beyond the committed bytes")]
     Length,
     /// The checksum is wrong.
@@ -212,7 +212,7 @@ pub enum LaneDefect {
     /// The id does not belong to a source in this lane.
     #[error("source {0} does not belong to the lane")]
     Source(u16),
-    /// The number repeats, was not begun, or jumps further than `lost` allows.
+    /// The sample number is repeated, was not begun, or jumps further than `lost` allows.
     #[error("sample {seq} of source {source_id} repeats, was not begun, or leaves out more than was lost")]
     Sequence {
         /// The source's id.
@@ -252,7 +252,7 @@ impl LaneReader {
     }
 
     /// Opens a lane of which only the memory is left. The memory has `bytes` bytes. The ids of the
-    /// sources come from the memory, so the caller decides which of these ids to trust. The sample
+    /// sources come from the memory, so the caller decides whether to trust each id. The sample
     /// numbers of each source may begin with any number. Frames that were already taken may be
     /// returned again. Taking frames changes nothing in the lane, so the next reader gets the same
     /// frames.
@@ -316,7 +316,7 @@ impl LaneReader {
     }
 
     /// Returns the wall offset in the memory of a lane that was [resumed](Self::resume), or `None`
-    /// if it is not valid.
+    /// if the offset is not valid.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -326,7 +326,7 @@ impl LaneReader {
         Ok(pair(number_at(&bytes, 0), number_at(&bytes, PAIR_BYTES / 2)).map(u64::cast_signed))
     }
 
-    /// Sets the flags. They state whether the recorder takes frames.
+    /// Sets the flags. The flags state whether the recorder takes frames.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -383,7 +383,7 @@ impl LaneReader {
     }
 
     /// Takes the frames that the last call of [`look`](Self::look) placed in this buffer. Gives the
-    /// slab back if it will have no more frames.
+    /// slab back to the writer if the slab will have no more frames.
     ///
     /// # Errors
     /// Any error of the memory.
@@ -488,7 +488,7 @@ impl LaneReader {
             return Ok(Err(misfit));
         }
         if buffer.bytes.is_empty() {
-            // The use was closed without a further frame.
+            // The writer has closed the use without adding another frame.
             self.advance(memory)?;
             return Ok(Ok(false));
         }

@@ -2,7 +2,8 @@
 //! complete frames, and a flag for whether more frames may follow. One word contains all three, so
 //! that they are always consistent.
 
-/// Number of bits for the number of committed bytes. They suffice for the largest slab.
+/// Number of bits for the number of committed bytes. These bits suffice for the length of the
+/// largest slab.
 const BYTES_BITS: u32 = 23;
 const CLOSED: u64 = 1 << BYTES_BITS;
 const USE_SHIFT: u32 = BYTES_BITS + 1;

@@ -45,7 +45,8 @@ impl TestMemory {
         Self(Arc::new(Content { control, bytes, readings: AtomicU64::new(0), mutations: Mutex::default() }))
     }
 
-    /// Makes these changes later. The reads that trigger a change are counted from this call on.
+    /// Schedules these changes of bytes. The reads that trigger a change are counted from this call
+    /// on.
     pub(crate) fn mutate(&self, mutations: impl IntoIterator<Item = Mutation>) {
         self.0.readings.store(0, Ordering::Relaxed);
         *self.0.mutations.lock().unwrap() = mutations.into_iter().collect();
@@ -60,7 +61,7 @@ impl TestMemory {
         }
     }
 
-    /// Returns the bytes of the lane.
+    /// Returns the length of the lane, in bytes.
     pub(crate) fn length(&self) -> usize {
         CONTROL_BYTES + self.0.bytes.len()
     }

@@ -39,7 +39,7 @@ fn clocks() -> LaneClocks<'static> {
     LaneClocks { now_ns: &|| 1000, wall_offsets_ns: &[5] }
 }
 
-/// A generator of bytes (splitmix64), so that each ring can be reproduced.
+/// Returns pseudorandom bytes (splitmix64), so that each ring can be reproduced.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let word = |index: u64| {
         let mut z = (seed << 20 | index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -99,7 +99,7 @@ fn a_sample_arrives() {
 }
 
 // Proves that a full ring is reported, that a slab is reused after it was given back, and that the
-// writer requests the wake-up of the recorder only one time.
+// writer requests the wake-up of the recorder only once.
 #[test]
 fn a_full_ring_waits_for_its_reader() {
     let (memory, mut writer, mut reader) = lane(4);

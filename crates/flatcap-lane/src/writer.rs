@@ -1,5 +1,5 @@
-//! The writer of a lane. It is a single producer (SPSC) that uses only loads and stores and never
-//! waits (docs/PUSH.md, "Protocol").
+//! The writer of a lane. The writer is a single producer (SPSC) that uses only loads and stores and
+//! never waits (docs/PUSH.md, "Protocol").
 
 use flatcap_stream::{ChecksumKind, SliceFramer};
 
@@ -115,7 +115,7 @@ impl<M: WriterMemory> LaneWriter<M> {
     /// begin a sample.
     ///
     /// # Errors
-    /// The reason why the sample cannot be written.
+    /// Returns the reason why the sample cannot be written.
     #[inline]
     pub fn ready(&self, slot: u8, payload_bytes: usize) -> Result<(), Refusal> {
         let flags = self.memory.number(FLAGS_AT).load(Ordering::Relaxed);
@@ -168,14 +168,14 @@ impl<M: WriterMemory> LaneWriter<M> {
     /// `payload_bytes` bytes, into a sample.
     ///
     /// # Panics
-    /// Never, because a payload has at most 4 MiB.
+    /// Never panics, because a payload has at most 4 MiB.
     #[inline]
     pub fn commit(&mut self, slot: u8, payload_bytes: usize, mono_ns: u64) {
         let wall_offset_ns = self.wall_offset_ns();
         let Some(own) = self.slots.get_mut(usize::from(slot)) else { return };
         let seq = own.begun;
         own.begun += 1;
-        // From here on, the sample is accounted for.
+        // After this store, the sample is accounted for.
         self.memory.number(begun_at(slot)).store(own.begun.to_le(), Ordering::Relaxed);
         self.last_mono_ns = self.last_mono_ns.max(mono_ns);
         let sample = SampleHeader {
@@ -257,9 +257,9 @@ impl<M: WriterMemory> LaneWriter<M> {
         }
     }
 
-    /// Returns whether the recorder should be woken. This is so if more than half of the slabs are
-    /// in use. After the method has returned true, it returns false until at most half of the slabs
-    /// are in use again.
+    /// Returns whether the recorder should be woken. The recorder should be woken if more than half
+    /// of the slabs are in use. After the method has returned true, it returns false until at most
+    /// half of the slabs are in use again.
     pub fn should_wake(&mut self) -> bool {
         let is_half_full = (self.open_use + 1 - self.reusable) * 2 > self.header.slabs as u64;
         let is_due = is_half_full && !self.is_wake_sent;

@@ -1,5 +1,5 @@
-//! A vector of fixed capacity. One thread appends to it while other threads read it, without a
-//! lock.
+//! A vector of fixed capacity. One thread appends to the vector while other threads read it,
+//! without a lock.
 
 use std::sync::OnceLock;
 
@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 pub struct AppendOnlyVec<T>(Box<[OnceLock<T>]>);
 
 impl<T> AppendOnlyVec<T> {
-    /// Creates a vector with these elements. Its capacity is `capacity`, or the number of these
-    /// elements if that is larger.
+    /// Creates a vector with these elements. The capacity is `capacity`, or the number of the given
+    /// elements if that number is larger.
     pub fn new(first: impl IntoIterator<Item = T>, capacity: usize) -> Self {
         let mut slots: Vec<_> = first.into_iter().map(OnceLock::from).collect();
         let length = capacity.max(slots.len());

@@ -9,10 +9,10 @@ use crossbeam_queue::ArrayQueue;
 #[cfg(flatcap_model)]
 use flatcap_os::model::ArrayQueue;
 
-/// Number of sets that an exchange creates. One of them is being filled, and the others are spare.
+/// Number of sets that an exchange creates. One set is being filled, and the others are spare.
 pub const EXCHANGE_SETS: usize = 1 + SPARE_SETS;
-/// Number of spare sets in addition to the set that is being filled. There is one for each
-/// direction.
+/// Number of spare sets in addition to the set that is being filled. Each direction of the exchange
+/// needs one spare set.
 const SPARE_SETS: usize = 2;
 
 /// The end that fills sets.
@@ -30,7 +30,7 @@ pub struct Consumer<T> {
     empty: Arc<ArrayQueue<Box<T>>>,
 }
 
-/// Creates both ends of an exchange. Calls `make` once per set before it returns.
+/// Creates both ends of an exchange. Calls `make` once per set before the function returns.
 pub fn exchange<T>(make: impl Fn() -> T) -> (Producer<T>, Consumer<T>) {
     let full = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
     let empty = Arc::new(ArrayQueue::new(SPARE_SETS + 1));
@@ -67,8 +67,8 @@ impl<T> Producer<T> {
 }
 
 impl<T> Consumer<T> {
-    /// Returns whether the producer has ended. If so, the sets that are available now are the last
-    /// ones.
+    /// Returns whether the producer has ended. If the producer has ended, the sets that are
+    /// available now are the last sets.
     pub fn is_last(&mut self) -> bool {
         // The producer drops its reference after it has passed on its last set, and this call
         // synchronizes with that drop.

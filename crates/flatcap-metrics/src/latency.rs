@@ -1,24 +1,23 @@
 //! Latency histograms and their tail latencies. One thread fills a histogram during an interval.
-//! Another thread adds it to the histogram of the run.
+//! Another thread adds this histogram to the histogram of the run.
 
 use flatcap_format::histogram::{LATENCY_NS_MAX, LatencySummary, TotalHistogram};
 
 use super::counter::Counter;
 
-/// Latencies of one interval, filled by the thread that measures. It has the buckets of an
-/// `hdrhistogram` of the same precision, and contains only their counts. With that library,
-/// counting the two latencies of a small sample took 121 of the sample's 827 instructions. This
-/// type needs a quarter of the 121 instructions. The library computes everything else from these
-/// buckets.
+/// Latencies of one interval, filled by the thread that measures. The type has the same buckets as
+/// an `hdrhistogram` of the same precision, and contains only their counts. With hdrhistogram,
+/// counting the two latencies of a small sample took 121 of the 827 instructions of the sample.
+/// This type needs a quarter of the 121 instructions. The library computes everything else from
+/// these buckets.
 #[derive(Debug, Clone)]
 pub struct IntervalHistogram {
     counts: Box<[u32; BUCKETS]>,
     count: u64, // of all buckets
 }
 
-/// Number of buckets per power of two. It is the number that the required precision needs, rounded
-/// up to a power of two. The first group of buckets, for the smallest latencies, has twice this
-/// number.
+/// Number of buckets per power of two. This is the smallest power of two that gives the required
+/// precision. The first group of buckets, for the smallest latencies, has twice this number.
 const STEPS: u64 = 128;
 const STEPS_BITS: u32 = STEPS.ilog2();
 /// Number of buckets. The buckets cover latencies up to the next power of two after
@@ -26,7 +25,8 @@ const STEPS_BITS: u32 = STEPS.ilog2();
 #[allow(clippy::cast_possible_truncation, reason = "128, in 64 bits")]
 const BUCKETS: usize = (bucket_of(LATENCY_NS_MAX) + 1).next_multiple_of(STEPS as usize);
 
-/// Returns the bucket of a latency of at most [`LATENCY_NS_MAX`]. Its width is 2^power nanoseconds.
+/// Returns the bucket of a latency of at most [`LATENCY_NS_MAX`]. The width of the bucket is
+/// 2^power nanoseconds.
 #[allow(clippy::cast_possible_truncation, reason = "at most BUCKETS, in 64 bits")]
 #[inline]
 const fn bucket_of(ns: u64) -> usize {
@@ -187,8 +187,8 @@ pub struct PublishedLatency {
     sum_ns: Counter,
 }
 
-/// The latency distribution of a run, in few buckets. Each latency counts as the highest value of
-/// its bucket in the interval's histogram. This value is at most 1 % too high.
+/// The latency distribution of a run, in few buckets. Each latency is counted with the highest
+/// value of its bucket in the interval's histogram. This value is at most 1 % too high.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Distribution {
     /// The count at an index is the number of latencies above the previous bound of
@@ -280,7 +280,7 @@ mod tests {
         let distribution = published.distribution();
         let filled: Vec<(usize, u64)> =
             distribution.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
-        // 1,000 is in a fine bucket that ends at 1,003.
+        // The latency of 1,000 ns is in a fine bucket that ends at 1,003 ns.
         assert_eq!(filled, [(0, 4), (1, 6), (21, 2), (22, 2)]);
         let exact = 2 * latencies.iter().sum::<u64>();
         assert!((exact..=exact + exact / 100).contains(&distribution.sum_ns), "{distribution:?}");

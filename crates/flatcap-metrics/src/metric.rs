@@ -54,7 +54,7 @@ pub trait MetricTable: Sized + 'static {
 ///
 /// A row is a comment and a field with its kind and name. The comment is the meaning that the
 /// exposition states. A row without a name is a counter that is not exposed. A row without a field
-/// is a value that is computed from others. `ns` after the kind means that the value is in
+/// is a value that is computed from other values. `ns` after the kind means that the value is in
 /// nanoseconds. Fields in braces are not metrics. `impl TYPE;` declares a table for a struct that
 /// is defined elsewhere.
 macro_rules! metrics {

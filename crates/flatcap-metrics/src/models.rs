@@ -1,5 +1,5 @@
-//! Models of the shared structures. They are checked in every execution order that the memory model
-//! allows.
+//! Models of the shared structures. The models are checked in every execution order that the memory
+//! model allows.
 
 use std::sync::Arc;
 

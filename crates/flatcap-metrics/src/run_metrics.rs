@@ -36,8 +36,8 @@ pub struct Metrics {
     pub rules: AppendOnlyVec<RuleMetrics>,
     /// Counters of the recorder thread.
     pub recorder: RecorderMetrics,
-    /// CPU limit of each source by `cpu_budget`, in ns per second; 0 without a limit. Written by
-    /// the daemon.
+    /// CPU limit of each source by `cpu_budget`, in ns per second; 0 without a limit. The daemon
+    /// writes this number.
     pub source_cap: Counter,
     /// Counters of the log.
     pub log: LogMetrics,
@@ -113,8 +113,8 @@ impl Metrics {
     }
 
     /// Returns the total duration of storage stalls, in nanoseconds, including the call in
-    /// progress. Never decreases, although the recorder ends a call in two steps. Must only be
-    /// called by the control server.
+    /// progress. The result never decreases, although the recorder ends a call in two steps. Must
+    /// only be called by the control server.
     pub fn stalled_ns(&self, now_ns: u64) -> u64 {
         let most_ns = self.control.stalled_ns.get().max(self.recorder.stalled_ns(now_ns));
         self.control.stalled_ns.set(most_ns);
@@ -295,8 +295,8 @@ impl DaemonMetrics {
         self.config_read_s.set(read_s);
     }
 
-    /// Records that the configuration was refused at the start and that the last valid one is in
-    /// effect.
+    /// Records that the configuration was refused at the start, and that the last valid
+    /// configuration is in effect.
     pub fn note_fallback(&self, read_s: u64) {
         self.config_current.set(0);
         self.config_fallback.set(1);

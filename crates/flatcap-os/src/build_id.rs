@@ -1,8 +1,8 @@
 //! Build ids of executables and libraries. A build id is a note that linkers write into ELF files.
 //! Only identical files have identical build ids.
 //!
-//! Any user of the host may own the files. So this module opens only regular files and bounds all
-//! reads. A file that is malformed or not an ELF file has no build id.
+//! The files may belong to any user of the host. So this module opens only regular files and bounds
+//! all reads. A file that is malformed or not an ELF file has no build id.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2};
 
-/// Maximum length of a build id, in bytes. The kernel reports no longer build ids.
+/// Maximum length of a build id, in bytes. The kernel does not report longer build ids.
 pub(crate) const BUILD_ID_BYTES_MAX: usize = 20;
 /// Maximum number of segment headers, and of section headers, that are checked. Files of usual
 /// linkers have some 15 segments and 40 sections.
@@ -22,8 +22,8 @@ const HEADERS_MAX: usize = 128;
 /// Maximum length and number of notes. The build id is within the first few hundred bytes.
 const NOTES_BYTES_MAX: usize = 8 << 10;
 const NOTES_MAX: usize = 16;
-/// Maximum lengths of a file header and of a header in its tables, in bytes. Both apply to 64-bit
-/// files.
+/// Maximum lengths of a file header and of a header in its tables, in bytes. Both lengths apply to
+/// 64-bit files.
 const FILE_HEADER_BYTES: usize = 64;
 const TABLE_HEADER_BYTES_MAX: usize = 64;
 /// Type of a segment with notes (`PT_NOTE`), of a section with notes (`SHT_NOTE`), and of the note
@@ -55,8 +55,8 @@ impl ElfBuildId {
 
     /// Finds the identity of the content of a file that a process has mapped. `root` is the root
     /// directory of the process, such as /proc/PID/root, and `path` is the path of the file within
-    /// `root`. `inode` is the inode number of the mapped file. It is needed because another file
-    /// may have that path by now.
+    /// `root`. `inode` is the inode number of the mapped file. The inode number is needed because
+    /// another file may now have the same path.
     ///
     /// May wait for the disk, or for the server of a file system.
     ///
@@ -86,8 +86,8 @@ impl ElfBuildId {
     }
 
     /// Finds the build id in an ELF file. `read_at` reads bytes of the file from an offset. A file
-    /// whose byte order differs from this host's counts as having no build id, because it cannot
-    /// run here.
+    /// whose byte order differs from the byte order of this host is treated as a file without a
+    /// build id, because it cannot run here.
     ///
     /// # Errors
     /// Any error of `read_at`.
@@ -103,7 +103,8 @@ impl ElfBuildId {
                 let mut header = [0; TABLE_HEADER_BYTES_MAX];
                 let at =
                     (index as u64).checked_mul(table.header_bytes).and_then(|at| at.checked_add(table.begin));
-                // No file is that long, because the kernel refuses such offsets.
+                // No file is longer than `i64::MAX` bytes, because the kernel refuses larger
+                // offsets.
                 let Some(at) = at.filter(|at| i64::try_from(*at).is_ok()) else { break };
                 read_up_to(&mut read_at, &mut header, at)?;
                 let Some(part) = table.notes(&header, layout.is_64_bit) else { continue };
@@ -166,7 +167,7 @@ pub enum FileContentId {
 pub struct FileStamp {
     /// The file's size.
     pub bytes: u64,
-    /// The time of its last modification, in nanoseconds since 1970.
+    /// Time of the last modification of the file, in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
@@ -238,7 +239,7 @@ impl ElfTable {
             (u32_at(header, 0)?, SEGMENT_NOTES)
         };
         let word = |at| if is_64_bit { u64_at(header, at) } else { Some(u32_at(header, at)?.into()) };
-        // Positions of offset, length and alignment in the header.
+        // The positions of the offset, the length and the alignment in the header.
         let [offset, length, alignment] = match (self.is_of_sections, is_64_bit) {
             (false, true) => [8, 32, 48],
             (false, false) => [4, 16, 28],
@@ -251,14 +252,14 @@ impl ElfTable {
     }
 }
 
-/// Opens for reading a file that is already known to be regular.
+/// Opens a regular file for reading. The caller has checked that it is regular.
 fn reopen(file: &OwnedFd) -> io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Reads until the buffer is full or the file ends. Returns the number of bytes.
+/// Reads until the buffer is full or the file ends. Returns the number of bytes that were read.
 fn read_up_to(
     read_at: &mut impl FnMut(&mut [u8], u64) -> io::Result<usize>,
     buffer: &mut [u8],
@@ -396,7 +397,7 @@ mod tests {
     fn find(file: &[u8]) -> Option<ElfBuildId> {
         let read = |buffer: &mut [u8], offset: u64| {
             let rest = usize::try_from(offset).ok().and_then(|offset| file.get(offset..)).unwrap_or_default();
-            // One byte less than requested, because reads may be short.
+            // At most half of the requested bytes are returned, because reads may be short.
             let length = rest.len().min(buffer.len().div_ceil(2));
             buffer[..length].copy_from_slice(&rest[..length]);
             Ok(length)
@@ -422,8 +423,8 @@ mod tests {
         assert_eq!(format!("{:?}", ElfBuildId::new(&[0x0A, 0xFF]).unwrap()), "0aff");
     }
 
-    // Proves that a truncated or damaged file has no build id or one of the right length, and that
-    // no search fails.
+    // Proves that a truncated or damaged file has no build id or a build id of a valid length, and
+    // that no search fails.
     #[test]
     fn damaged_files_are_harmless() {
         for is_64_bit in [true, false] {

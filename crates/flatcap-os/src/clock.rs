@@ -42,7 +42,7 @@ pub fn process_cpu_ns() -> u64 {
 pub fn cpu_ns_of(pid: u32) -> Option<u64> {
     /// The CPU time clock of a process (the kernel's `CPUCLOCK_SCHED`).
     const CLOCK_OF_PROCESS: libc::clockid_t = 2;
-    // The same number as from clock_getcpuclockid(3).
+    // The clock id is the same number that clock_getcpuclockid(3) returns.
     let clock = !libc::pid_t::try_from(pid).ok()? << 3 | CLOCK_OF_PROCESS;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes one timespec at the pointer, which is valid until it returns.
@@ -82,7 +82,7 @@ pub fn read_clocks() -> ClockReading {
 pub struct WallOffset(AtomicI64);
 
 impl WallOffset {
-    /// Creates the offset of these clock readings.
+    /// Creates the offset between the two clocks in this reading.
     pub fn new(clocks: &ClockReading) -> Self {
         Self(AtomicI64::new(clocks.wall_offset_ns()))
     }
@@ -93,7 +93,7 @@ impl WallOffset {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the offset according to these clock readings.
+    /// Sets the offset to the difference between the two clocks in this reading.
     pub fn set(&self, clocks: &ClockReading) {
         self.0.store(clocks.wall_offset_ns(), Ordering::Relaxed);
     }
@@ -125,7 +125,7 @@ pub struct ClockChangeTimer {
 }
 
 impl ClockChangeTimer {
-    /// Minimum change of the difference between boot time and monotonic time that counts as a
+    /// Minimum change of the difference between boot time and monotonic time that is treated as a
     /// suspend, in nanoseconds. The clocks are read one after the other, so a smaller difference
     /// proves nothing.
     const SUSPENDED_MIN_NS: u64 = 1_000_000;
@@ -182,8 +182,8 @@ pub(super) fn timespec(ns: u64) -> Timespec {
 
 #[inline]
 fn unsigned_ns(time: Timespec) -> u64 {
-    // Both clocks count from boot, so they are never negative, and they cannot overflow, because
-    // 2^64 ns are 584 years.
+    // Both clocks count from boot, so they are never negative. They cannot overflow, because 2^64
+    // ns are 584 years.
     time.tv_sec.cast_unsigned().wrapping_mul(NS_PER_S).wrapping_add(time.tv_nsec.cast_unsigned())
 }
 
@@ -225,7 +225,7 @@ mod tests {
         assert!((wall - derived).unsigned_abs() <= most, "derived {derived}, read {wall}, within {most}");
     }
 
-    // Proves that deadlines survive the conversion to a timespec, at the edges of a second.
+    // Proves that deadlines at the edges of a second are converted to a timespec without loss.
     #[test]
     fn timespec_splits_at_the_second() {
         assert_eq!(timespec(0), Timespec { tv_sec: 0, tv_nsec: 0 });

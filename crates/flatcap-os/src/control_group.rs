@@ -106,7 +106,8 @@ mod tests {
     }
 
     // Proves that the lowest limit among a group and its ancestors is found, for both versions and
-    // in a container that sees only a part of the hierarchy. Without a limit, none is found.
+    // in a container that sees only a part of the hierarchy. If there is no limit, no limit is
+    // found.
     #[test]
     fn the_lowest_limit_is_found() {
         let (groups, mounts) = ("proc/self/cgroup", "proc/self/mountinfo");

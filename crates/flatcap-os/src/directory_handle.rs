@@ -139,8 +139,8 @@ pub fn raise_open_files_limit(wanted: usize) -> usize {
 mod tests {
     use super::*;
 
-    // Proves that an open directory stays the same after its name was given to another one, and
-    // that files in it are read completely.
+    // Proves that an open directory stays the same after its name was given to another directory,
+    // and that files in it are read completely.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a directory of the host gets another name")]
     fn a_handle_keeps_its_directory() {

@@ -36,7 +36,7 @@ impl DirectoryTree {
         Ok(Self { path: path.to_owned(), directory: Directory::open(path)? })
     }
 
-    /// Returns the names of the subdirectories, without links.
+    /// Returns the names of the subdirectories, excluding symbolic links.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -57,7 +57,7 @@ impl DirectoryTree {
         self.directory.create_directory(name, DIRECTORY_MODE)
     }
 
-    /// Opens a subdirectory. Does not lock its files.
+    /// Opens a subdirectory. Does not lock the files of the subdirectory.
     ///
     /// # Errors
     /// Any error of the underlying system calls.
@@ -65,7 +65,7 @@ impl DirectoryTree {
         Ok(DataDirectory::unlocked(&self.path.join(name), self.directory.directory(name)?))
     }
 
-    /// Renames a subdirectory. Never replaces an existing one.
+    /// Renames a subdirectory. Never replaces an existing subdirectory.
     ///
     /// # Errors
     /// Any error of the underlying system call.

@@ -1,4 +1,4 @@
-//! Environment variables of the process, for example those that name directories created by the
+//! Environment variables of the process, for example variables that name directories created by the
 //! service manager.
 
 use std::ffi::{OsStr, OsString};
@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Returns the directory that this environment variable names. systemd separates several
-/// directories by colons. In this case, returns the first absolute path.
+/// directories by colons. If the variable names several directories, returns the first absolute
+/// path.
 pub fn directory(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).and_then(|list| first_absolute(&list))
 }

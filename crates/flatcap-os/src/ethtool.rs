@@ -1,10 +1,10 @@
 //! Statistics of network drivers through the SIOCETHTOOL ioctl. These statistics have no file and
 //! no safe interface, and netlink does not report driver-specific statistics.
 //!
-//! The kernel writes all statistics that the driver has at that moment. Before Linux 6.19, it did
-//! not check the size of the buffer. So the buffer is a mapping followed by inaccessible pages. Too
-//! many statistics then cause an error (EFAULT) instead of a write into other memory. The result is
-//! read through the mapped file.
+//! The kernel writes all statistics that the driver has at that moment. Before Linux 6.19, the
+//! kernel did not check the size of the buffer. So the buffer is a mapping followed by inaccessible
+//! pages. Too many statistics then cause an error (EFAULT) instead of a write into other memory.
+//! The result is read through the mapped file.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -31,10 +31,10 @@ const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 const ETH_SS_STATS: u32 = 1;
-/// Size of the buffer for the names of all statistics and the header before them. It is a multiple
-/// of every page size.
+/// Size of the buffer for the names of all statistics and the header before them. The size is a
+/// multiple of every page size.
 const AREA_BYTES: usize = 1 << 20;
-/// It is at least as large as the largest page size. It is at least one page of the largest page
+/// Size of the inaccessible pages after the buffer, in bytes. The size is at least the largest page
 /// size.
 const GUARD_BYTES: usize = 64 << 10;
 const _: () =
@@ -64,7 +64,7 @@ pub struct DriverInfo {
     pub statistics: usize,
 }
 
-/// `struct ifreq` with a pointer or a number. It has 40 bytes where pointers have 8 bytes.
+/// `struct ifreq` with a pointer or a number. The structure has 40 bytes if pointers have 8 bytes.
 #[repr(C)]
 struct InterfaceRequest<Data> {
     name: [u8; INTERFACE_BYTES],
@@ -87,15 +87,16 @@ pub trait DriverQueries: Debug + Send {
     /// Returns information about the driver of an interface.
     ///
     /// # Errors
-    /// `Unsupported` if the driver reports none, or any error of the underlying system call.
+    /// `Unsupported` if the driver reports no information, or any error of the underlying system
+    /// call.
     fn driver(&mut self, name: &[u8; INTERFACE_BYTES]) -> io::Result<DriverInfo>;
 
     /// Fills `names` with the names of all statistics. `expected` is the last known number of
     /// statistics.
     ///
     /// # Errors
-    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
-    /// system call.
+    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`] statistics, or any error of the
+    /// underlying system call.
     fn names(
         &mut self,
         name: &[u8; INTERFACE_BYTES],
@@ -107,8 +108,8 @@ pub trait DriverQueries: Debug + Send {
     /// of values is not `expected`, the names have changed.
     ///
     /// # Errors
-    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`], or any error of the underlying
-    /// system call.
+    /// `FileTooLarge` if there are more than [`STATISTICS_MAX`] statistics, or any error of the
+    /// underlying system call.
     fn values(
         &mut self,
         name: &[u8; INTERFACE_BYTES],
@@ -158,9 +159,9 @@ impl Ethtool {
         // SAFETY: both requests take a `struct ifreq`, and `InterfaceRequest` is at least as long
         // as that structure. SIOCGIFINDEX changes nothing else. SIOCETHTOOL also reads and writes
         // from `data` on, which is the start of a mapping that this process reaches in no other
-        // way. The kernel writes upwards from there. It stops with EFAULT at the pages beyond the
-        // end of the file, which come before the end of the mapping. Everything that sends commands
-        // takes `&mut self`, so no other thread uses the buffer.
+        // way. The kernel writes from `data` towards higher addresses. The kernel stops with EFAULT
+        // at the pages beyond the end of the file, which come before the end of the mapping. Every
+        // method that sends commands takes `&mut self`, so no other thread uses the buffer.
         unsafe { ioctl(&self.socket, Updater::<OPCODE, _>::new(request)) }.map_err(Into::into)
     }
 }
@@ -236,8 +237,8 @@ mod tests {
         bytes
     }
 
-    // Proves that a missing interface is an error, and that an interface without statistics is one
-    // too.
+    // Proves that a missing interface is an error, and that an interface without statistics is also
+    // an error.
     #[test]
     fn a_missing_interface_is_an_error() {
         let mut ethtool = Ethtool::open().unwrap();

@@ -1,7 +1,7 @@
 //! Names of files that are derived from other names.
 
-/// Maximum length of a derived file name, in bytes. It leaves space for a suffix within the 255
-/// bytes that a file system allows.
+/// Maximum length of a derived file name, in bytes. The limit leaves space for a suffix within the
+/// 255 bytes that a file system allows.
 const NAME_BYTES_MAX: usize = 128;
 
 /// Turns any string into a name that is safe as a file name and as an argument. The result contains

@@ -15,8 +15,8 @@ const RINGS_MAX: usize = 3;
 /// of rings. The rings share the remaining bytes.
 ///
 /// # Panics
-/// More bytes are read than a ring has. Or a merged batch does not contain each record exactly
-/// once, in time order and in the order of its ring.
+/// Panics if more bytes are read than a ring has. Also panics if a merged batch does not contain
+/// each record exactly once, in time order and in the order of its ring.
 pub fn perf(data: &[u8]) {
     let Some((choice, rest)) = data.split_first() else { return };
     let content = if choice & 1 == 0 { SampleContent::Tracepoint } else { SampleContent::CallChain };

@@ -36,7 +36,7 @@ pub struct CardMetrics {
     pub memory_clock: Option<u32>,
     /// Fan speed, revolutions per minute.
     pub fan: Option<u32>,
-    /// The number of these values that could not be read although the card supports them.
+    /// Number of metrics that could not be read although the card supports them.
     pub failures: u32,
 }
 

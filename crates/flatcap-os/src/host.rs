@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, RawDir, SeekFrom, openat, readlink
 
 /// Maximum length of a file under /proc or /sys that is read, in bytes. A longer file is an error
 /// (`FileTooLarge`), so that no file can exhaust the recorder's memory.
-// /proc/interrupts of 512 CPUs and 750 interrupts has 4 MiB.
+// For comparison, /proc/interrupts of a host with 512 CPUs and 750 interrupts has 4 MiB.
 pub(crate) const HOST_FILE_BYTES_MAX: usize = 16 << 20;
 
 /// The root of the host's file tree, which is `/` on the host itself.
@@ -86,7 +86,7 @@ impl HostRoot {
     /// Opens a directory, to be kept open.
     ///
     /// # Errors
-    /// `NotFound` if this host lacks it, or any error of the underlying system call.
+    /// `NotFound` if this host lacks the directory, or any error of the underlying system call.
     pub fn directory(&self, relative: &str) -> io::Result<HostDirectory> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
         Ok(HostDirectory::of(openat(CWD, self.path(relative), flags, Mode::empty())?))
@@ -95,14 +95,14 @@ impl HostRoot {
     /// Opens a file, to be kept open and read repeatedly.
     ///
     /// # Errors
-    /// `NotFound` if this host lacks it, or any error of the underlying system call.
+    /// `NotFound` if this host lacks the file, or any error of the underlying system call.
     pub fn open(&self, relative: &str) -> io::Result<HostFile> {
         HostFile::open(&self.path(relative))
     }
 }
 
-/// A directory that stays open. It is listed again for each sample, because devices, sensors and
-/// processes come and go.
+/// A directory that stays open. The directory is listed again for each sample, because devices,
+/// sensors and processes come and go.
 pub struct HostDirectory {
     directory: OwnedFd,
     buffer: Vec<MaybeUninit<u8>>,
@@ -179,8 +179,8 @@ impl HostDirectory {
         Ok(HostFile::of(File::from(openat(&self.directory, path, flags, Mode::empty())?)))
     }
 
-    /// Opens another file in place of the one that `file` has open. Reuses its buffer, so it does
-    /// not allocate. Keeps the old file on failure.
+    /// Opens another file in place of the file that `file` has open. Reuses the buffer of `file`,
+    /// so this method does not allocate. Keeps the old file on failure.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -217,8 +217,8 @@ fn entries(
     Ok(())
 }
 
-/// A small file that stays open, such as a /sys file with one value. It owns no buffer, because
-/// there may be thousands of such files.
+/// A small file that stays open, such as a /sys file with one value. This type owns no buffer,
+/// because there may be thousands of such files.
 #[derive(Debug)]
 pub struct SmallFile {
     file: File,
@@ -240,8 +240,8 @@ impl SmallFile {
     }
 }
 
-/// A file that stays open. For each sample it is read again from its start, into a buffer that is
-/// kept.
+/// A file that stays open. For each sample, the file is read again from its start, into a buffer
+/// that stays allocated.
 #[derive(Debug)]
 pub struct HostFile {
     file: File,
@@ -359,8 +359,8 @@ impl HostFile {
         Ok(())
     }
 
-    /// Returns the content of the last [`read`](Self::read). It is empty before the first read and
-    /// after a failed read.
+    /// Returns the content of the last [`read`](Self::read). The content is empty before the first
+    /// read and after a failed read.
     pub fn content(&self) -> &[u8] {
         self.buffer.get(..self.length).unwrap_or_default()
     }
@@ -374,8 +374,8 @@ fn open_regular_or_directory(path: &CStr) -> io::Result<File> {
         let message = "only regular files are read, not pipes, sockets or devices";
         return Err(io::Error::new(ErrorKind::Unsupported, message));
     }
-    // The file may have been replaced since then, and opening the new file must never wait for a
-    // peer.
+    // The file may have been replaced after its type was checked, and opening the new file must
+    // never wait for a peer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
 }
@@ -396,7 +396,8 @@ pub fn host_name(root: &HostRoot) -> HostName {
     }
 }
 
-/// Returns whether this process is in the host's PID namespace and not in a container's.
+/// Returns whether this process is in the host's PID namespace and not in the PID namespace of a
+/// container.
 pub fn in_initial_pid_namespace() -> bool {
     /// The inode number of the initial PID namespace (`PROC_PID_INIT_INO`).
     const INITIAL: &[u8] = b"pid:[4026531836]";

@@ -10,16 +10,16 @@ use super::kernel_log::{KernelLog, KernelRecord, LogStart, RECORD_BYTES_MAX, Rec
 use super::program::{self, KillHandle, ProgramEnd};
 use crate::keywords;
 
-/// Maximum number of bytes of a log that are kept. They contain thousands of lines. If the limit is
-/// exceeded, the latest lines of the kernel log are returned, but the earliest lines of the
-/// journal.
+/// Maximum number of bytes of a log that are kept. This is enough for thousands of lines. If the
+/// limit is exceeded, the latest lines of the kernel log are returned, but the earliest lines of
+/// the journal.
 const LOG_BYTES_MAX: usize = 1 << 20;
 const KERNEL_LOG: &str = "/dev/kmsg";
 /// Maximum number of records that are read. The log has a few megabytes, but it grows while it is
 /// read.
 const RECORDS_MAX: usize = 1 << 20;
-/// Time before the window for which lines are kept too, in nanoseconds. They show what led to the
-/// events in the window.
+/// Length of the time before the window whose lines are also kept, in nanoseconds. These lines show
+/// what led to the events in the window.
 const LEAD_NS: u64 = 1_000_000_000;
 /// Divisor for the maximum drift of the kernel log's clock from the monotonic clock. The maximum
 /// drift is the elapsed time divided by this value. The kernel stamps lines by a clock that NTP
@@ -165,8 +165,8 @@ mod tests {
         KernelLog::of(Records(records))
     }
 
-    // Proves that the lines of the window and of the second before it are returned with level and
-    // time. An overwritten or malformed record affects no other record.
+    // Proves that the lines of the window and of the second before the window are returned with
+    // level and time. An overwritten or malformed record affects no other record.
     #[test]
     fn kernel_lines_are_of_the_window() {
         let records = [
@@ -187,7 +187,7 @@ mod tests {
         );
     }
 
-    // Proves that an endless log is cut to its latest lines, at a line boundary.
+    // Proves that an endless log is truncated to its latest lines, at a line boundary.
     #[test]
     fn kernel_lines_are_bounded() {
         let record = |number: usize| Ok(format!("6,{number},1000000,-;{number} {}\n", "x".repeat(1000)));

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 
-/// The address of the journal.
+/// The socket address of the journal.
 const SOCKET_PATH: &str = "/run/systemd/journal/socket";
 
 /// A connection to the journal.
@@ -37,7 +37,7 @@ impl JournalSocket {
 
 /// Returns whether the journal receives the output of this stream. `JOURNAL_STREAM` holds the
 /// stream's device and inode (`systemd.exec(5)`). The variable alone proves nothing, because the
-/// stream may have been redirected since then.
+/// stream may have been redirected after the variable was set.
 pub fn is_journal_stream(stream: impl AsFd) -> bool {
     let Some(named) = env::var("JOURNAL_STREAM").ok().and_then(|text| parse(&text)) else { return false };
     rustix::fs::fstat(stream).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == named)

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Maximum length of a record. The kernel truncates longer records. It rejects a read into a buffer
-/// that is too small for the record.
+/// Maximum length of a record. The kernel truncates longer records. The kernel rejects a read into
+/// a buffer that is too small for the record.
 pub const RECORD_BYTES_MAX: usize = 8192;
 
 /// An open kernel log. Reads never wait.
@@ -85,7 +85,7 @@ impl<F: Read> KernelLog<F> {
 }
 
 /// A record of the kernel log: `priority,number,microseconds,flags;text`, followed by lines of the
-/// form ` KEY=value`. Those lines name a device; they are ignored.
+/// form ` KEY=value`. These lines name a device and are ignored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KernelRecord<'r> {
     /// Level of syslog(3), 0 to 7.
@@ -96,7 +96,7 @@ pub struct KernelRecord<'r> {
     pub sequence: u64,
     /// Time of the record, in microseconds of the kernel log's clock.
     pub mono_us: u64,
-    /// The text, for [`unescape`].
+    /// The escaped text, which [`unescape`] decodes.
     pub text: &'r [u8],
 }
 

@@ -11,8 +11,8 @@ const SYMBOLS_BYTES_MAX: u64 = 1 << 20;
 const CODE_SYMBOL: &str = "_text";
 
 /// Returns the start address of the kernel's code. Returns `None` if the kernel hides addresses
-/// from this process. Without `CAP_SYSLOG`, the kernel shows them only if `kernel.kptr_restrict` is
-/// 0 and `kernel.perf_event_paranoid` is at most 1.
+/// from this process. Without `CAP_SYSLOG`, the kernel shows addresses only if
+/// `kernel.kptr_restrict` is 0 and `kernel.perf_event_paranoid` is at most 1.
 ///
 /// # Errors
 /// `symbols` (/proc/kallsyms) cannot be read.

@@ -14,8 +14,8 @@ use rustix::net::{
 };
 use rustix::process::{getegid, geteuid};
 
-/// Maximum length of a socket path, in bytes. It is the length of a socket address minus the four
-/// bytes of the temporary suffix.
+/// Maximum length of a socket path, in bytes. The limit is the length of a socket address minus the
+/// four bytes of the temporary suffix.
 pub const PATH_BYTES_MAX: usize = 103;
 /// Mode of the socket, which gives access to owner and group.
 const SOCKET_MODE: u32 = 0o660;
@@ -55,8 +55,8 @@ pub enum SocketError {
     Io(#[from] io::Error),
 }
 
-/// A listening socket. Its file is removed when this value is dropped, unless another process has
-/// replaced it.
+/// A listening socket. The file of the socket is removed when this value is dropped, unless another
+/// process has replaced the file.
 #[derive(Debug)]
 pub struct LocalSocket {
     path: PathBuf,
@@ -80,8 +80,8 @@ pub struct PeerCredentials {
 impl LocalSocket {
     /// Listens at `path`, accessible to the owner and the group of this process. Replaces the
     /// socket of a dead process and nothing else. The file has its final name only after the socket
-    /// listens. If two processes call this at the same time, both succeed, and the path refers to
-    /// the last one's socket.
+    /// listens. If two processes call this function at the same time, both succeed, and the path
+    /// refers to the socket of the last process.
     ///
     /// # Errors
     /// Any [`SocketError`].
@@ -133,7 +133,7 @@ impl LocalSocket {
         &self.path
     }
 
-    /// Returns the non-blocking listener. Only the first call returns it.
+    /// Returns the non-blocking listener. Only the first call returns the listener.
     pub fn take_listener(&mut self) -> Option<UnixListener> {
         self.listener.take()
     }
@@ -244,15 +244,16 @@ pub fn file_access(path: &Path) -> io::Result<(u32, u32, u32)> {
 /// # Errors
 /// Any error of the underlying system call.
 pub fn peer_credentials(connection: &impl AsFd) -> io::Result<PeerCredentials> {
-    // A `ucred` holds process, user and group. It is not read through rustix: there the pid cannot
-    // be 0, but it is 0 for a process in another namespace.
+    // A `ucred` holds process, user and group. The structure is not read through rustix, because a
+    // pid in rustix cannot be 0. The pid is 0 for a process in another namespace.
     let mut credentials = [0; 3];
     socket_option(connection, libc::SO_PEERCRED, &mut credentials)?;
     let [process, user, group] = credentials;
     Ok(PeerCredentials {
         user,
         group,
-        // Kernels before 4.13 lack this option. On those, only the primary group counts.
+        // Kernels before 4.13 lack the socket option for supplementary groups. On such kernels,
+        // only the primary group is used.
         groups: peer_groups(connection).unwrap_or_default(),
         process: i32::try_from(process).ok().filter(|process| *process > 0),
     })
@@ -271,13 +272,13 @@ fn peer_groups(connection: &impl AsFd) -> io::Result<Vec<u32>> {
 }
 
 /// Reads a socket option made of 32-bit numbers. Returns the number of numbers read. Fails with
-/// ERANGE if they do not fit.
+/// ERANGE if the numbers do not fit into `into`.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has SO_PEERGROUPS")]
 fn socket_option(connection: &impl AsFd, option: libc::c_int, into: &mut [u32]) -> io::Result<usize> {
     let mut bytes = libc::socklen_t::try_from(mem::size_of_val(into)).unwrap_or(libc::socklen_t::MAX);
     // SAFETY: the kernel writes at most `bytes` bytes at the pointer, which is the length of
-    // `into`, and writes `bytes` itself. Both live until the call returns, and any bit pattern is a
-    // valid number.
+    // `into`, and writes `bytes` itself. `into` and `bytes` live until the call returns, and any
+    // bit pattern is a valid number.
     let result = unsafe {
         libc::getsockopt(
             connection.as_fd().as_raw_fd(),
@@ -378,7 +379,7 @@ mod tests {
         assert!(message.contains("103"), "{message}");
     }
 
-    // Proves that a socket whose path was taken over leaves the new file alone.
+    // Proves that a socket whose path was taken over does not remove the new file.
     #[test]
     fn the_file_of_another_stays() {
         let folder = tempfile::tempdir().unwrap();

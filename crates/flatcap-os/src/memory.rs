@@ -13,8 +13,8 @@ use rustix::mm::{MlockAllFlags, mlockall};
 ///
 /// # Errors
 /// Any error of `mlockall`. After an error, nothing is locked. Without `CAP_IPC_LOCK` the error is
-/// `PermissionDenied` if `RLIMIT_MEMLOCK` is 0. It is `OutOfMemory` if the process has mapped more
-/// than this limit, whether or not the memory is used.
+/// `PermissionDenied` if `RLIMIT_MEMLOCK` is 0. The error is `OutOfMemory` if the process has
+/// mapped more than `RLIMIT_MEMLOCK`, whether or not the memory is used.
 pub fn lock_mapped_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT)?)
 }

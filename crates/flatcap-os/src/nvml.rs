@@ -14,7 +14,7 @@ use super::gpu_cards::{Card, CardIdentity, CardMetrics, Cards};
 /// unversioned name.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// The loaded and initialized library. It stays loaded until the process ends.
+/// The loaded and initialized library. The library stays loaded until the process ends.
 pub(super) struct NvidiaCards {
     library: &'static Nvml,
     listed: Option<usize>, // number of cards
@@ -97,8 +97,8 @@ impl Card for NvidiaCard {
 }
 
 /// Returns the value, or `None` after an error. Counts the error as a failure unless the library or
-/// the card does not support the value. `InvalidArg` also means that, since all arguments are
-/// valid.
+/// the card does not support the value. `InvalidArg` also means that the value is not supported,
+/// because all arguments are valid.
 fn value_or_failure<T>(answer: Result<T, NvmlError>, failures: &mut u32) -> Option<T> {
     match answer {
         Ok(value) => Some(value),
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     // Proves that a missing library is reported by name, and that the cards of a present library
-    // can be read. Covers the case that applies to this host.
+    // can be read. The test covers only the case that applies to this host.
     #[test]
     fn the_library_is_there_or_named() {
         match NvidiaCards::load() {

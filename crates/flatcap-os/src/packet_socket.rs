@@ -19,7 +19,7 @@ use super::peer_descriptor::{DescriptorCloser, PeerDescriptor};
 /// packet, and closing may wait.
 const DESCRIPTORS_MAX: usize = 253;
 
-/// A listening socket. Its file is removed when this value is dropped.
+/// A listening socket. The file of the socket is removed when this value is dropped.
 #[derive(Debug)]
 pub struct PacketListener {
     socket: LocalSocket,

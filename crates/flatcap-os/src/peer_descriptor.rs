@@ -15,10 +15,11 @@ use super::thread;
 
 /// Maximum number of threads that close descriptors. A thread is started when all others are busy.
 const THREADS_MAX: usize = 16;
-/// If this number of descriptors is not closed yet, no more should be accepted from peers.
+/// Number of descriptors waiting to be closed at which no more descriptors should be accepted from
+/// peers.
 const UNCLOSED_MAX: usize = 1024;
-/// Maximum number of queued descriptors. It is more than all peers can send after `UNCLOSED_MAX` is
-/// reached. A descriptor beyond this limit stays open.
+/// Maximum number of queued descriptors. The limit is higher than the number of descriptors that
+/// all peers can send after `UNCLOSED_MAX` is reached. A descriptor beyond this limit stays open.
 const QUEUED_MAX: usize = 8192;
 
 /// Closes descriptors. Clones of this value share the threads, which end with the process.
@@ -109,7 +110,7 @@ impl AsFd for PeerDescriptor {
 impl Drop for PeerDescriptor {
     #[allow(unsafe_code, reason = "the descriptor must not be closed here, where its owner would wait")]
     fn drop(&mut self) {
-        // SAFETY: this runs once, and nothing uses the descriptor afterwards.
+        // SAFETY: this code runs once, and nothing uses the descriptor afterwards.
         let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
         self.closer.close(descriptor);
     }
@@ -142,7 +143,7 @@ mod tests {
         (stream, other)
     }
 
-    // Proves that a descriptor whose close the peer blocks does not delay the other descriptors.
+    // Proves that a descriptor does not delay the other descriptors if its peer blocks `close(2)`.
     // The number of threads is bounded, and all descriptors are closed when the peers stop
     // blocking.
     #[test]

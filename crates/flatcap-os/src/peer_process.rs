@@ -16,9 +16,10 @@ pub struct PeerProcess {
     descriptor: OwnedFd, // readable once it has ended
     /// The process's process id.
     pub id: i32,
-    /// The path of its program; `None` if this user may not read the path.
+    /// The path of the process's program; `None` if this user may not read the path.
     pub executable: Option<String>,
-    /// The path of its control group (version 2); `None` for a process without one.
+    /// The path of the process's control group (version 2); `None` if the process has no such
+    /// group.
     pub control_group: Option<String>,
 }
 

@@ -8,8 +8,8 @@ pub use super::perf_event::CountTarget;
 
 /// Maximum number of counters in a group.
 pub(crate) const GROUP_MAX: usize = 32;
-/// Number of words before the counts. They are the number of counters, the time enabled and the
-/// time running.
+/// Number of words before the counts. These words are the number of counters, the time enabled and
+/// the time running.
 const HEADER_WORDS: usize = 3;
 
 /// An event, as the kernel numbers it: `perf_event_attr.type` and `.config`.
@@ -71,7 +71,7 @@ impl CounterGroup {
         self.counters.first().ok_or(io::ErrorKind::InvalidInput)?.start()
     }
 
-    /// Stops all counters. The kernel does the same when their core goes offline.
+    /// Stops all counters. The kernel also stops the counters of a core that goes offline.
     ///
     /// # Errors
     /// Any error of the underlying system call.

@@ -13,9 +13,9 @@ use super::perf_ring::PerfRing;
 
 /// Minimum age of a record, in nanoseconds. Younger records stay in their ring for the next batch.
 /// A CPU reads the time before it writes the record. A recent record may therefore still be
-/// missing. For switch records, interrupts are off between these two steps. For fork, exit and
-/// mapping records, they are on. If such a record is delayed for longer than this, its time is
-/// replaced by the start of the next batch.
+/// missing. For switch records, interrupts are off between reading the time and writing the record.
+/// For fork, exit and mapping records, interrupts are on. If such a record is delayed for longer
+/// than this minimum age, its time is replaced by the start of the next batch.
 pub const SETTLE_NS: u64 = 100_000;
 
 /// Limits of a batch. Records beyond the limits stay in the rings for the next batch.
@@ -29,8 +29,7 @@ pub struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// Returns the memory needed for the copies of this number of rings, each of at least
-    /// `ring_bytes`.
+    /// Returns the memory needed for copies of `rings` rings, each of at least `ring_bytes` bytes.
     pub fn copied_bytes_max(self, rings: usize, ring_bytes: usize) -> usize {
         let copied = self.bytes.saturating_add(rings.saturating_mul(RECORD_BYTES_MAX));
         copied.min(rings.saturating_mul(PerfRing::data_bytes(ring_bytes)))
@@ -140,8 +139,8 @@ impl PerfBatch {
         }
     }
 
-    /// Starts the batch at `begin_ns`, the end of the previous batch. It ends at `until_ns`, or
-    /// earlier if the limits require it, but always after `begin_ns`. The rings must have been
+    /// Starts the batch at `begin_ns`, the end of the previous batch. The batch ends at `until_ns`,
+    /// or earlier if the limits require it, but always after `begin_ns`. The rings must have been
     /// copied at least [`SETTLE_NS`] after `until_ns`.
     pub fn begin(&mut self, begin_ns: u64, until_ns: u64) {
         let Self { content, bytes, parts, heads, .. } = self;
@@ -157,14 +156,15 @@ impl PerfBatch {
             heads.0.push(Head { time_ns: first.time.max(begin_ns), ring });
             if part.bytes.len() < part.waiting || part.is_full {
                 // Records that were not copied, or that did not fit into the ring, are later than
-                // the ring's last copied record. So the batch ends there, and the next batch counts
-                // the lost records.
+                // the ring's last copied record. The batch therefore ends at that record, and the
+                // next batch counts the lost records.
                 end_ns = end_ns.min(records.last().map_or(first.time, |last| last.time));
             }
         }
         // A sorted array is a valid heap.
         heads.0.sort_unstable();
-        // Always make progress, even if a ring has more records of one time than were copied.
+        // Always make progress, even if a ring has more records with the same time than were
+        // copied.
         self.end_ns = end_ns.max(begin_ns.saturating_add(1));
         self.last_ns = begin_ns;
     }
@@ -185,8 +185,8 @@ impl PerfBatch {
             let mut floor_ns = time_ns;
             let is_beyond = |head: Head| other.is_some_and(|other| other < head);
             let next = loop {
-                // Such a run of records usually ends at a switch. The switch is decoded only when
-                // it is the oldest record.
+                // A run of records of one CPU usually ends at a switch. The switch is decoded only
+                // when it is the oldest record.
                 if let Some(time_ns) = records.next_switch_time() {
                     let head = Head { time_ns: time_ns.max(floor_ns), ring };
                     if is_beyond(head) {
@@ -215,8 +215,9 @@ impl PerfBatch {
         }
     }
 
-    /// Returns the end of the batch. It is valid after the batch's last record was taken. All
-    /// records of the batch are before the end, and all later records are at or after it.
+    /// Returns the end of the batch. The value is valid after the last record of the batch was
+    /// taken. All records of the batch are before the end, and all later records are at or after
+    /// it.
     pub fn end_ns(&self) -> u64 {
         self.end_ns
     }
@@ -267,7 +268,8 @@ impl RingPart {
         PerfRecords::at(bytes.get(self.bytes.clone()).unwrap_or_default(), content, self.used)
     }
 
-    /// Stores the progress of a reader; `malformed` is the number of malformed records before it.
+    /// Stores the progress of a reader. `malformed` is the number of malformed records before the
+    /// first record of the reader.
     fn advance(&mut self, records: &PerfRecords<'_>, malformed: u64) {
         (self.used, self.malformed) = (records.position(), malformed + records.malformed());
     }
@@ -380,7 +382,7 @@ mod tests {
     }
 
     // Proves that records at the same time are in the order of their rings. The records of a ring
-    // keep their order, even if one is older than its predecessor or than the batch.
+    // keep their order, even if a record is older than its predecessor or than the batch.
     #[test]
     fn late_records_keep_their_place() {
         let rings = [[record(7, 1), record(9, 2), record(8, 3)].concat(), record(9, 4), record(2, 5)];
@@ -398,7 +400,7 @@ mod tests {
         assert_eq!((taken(&mut batch, 0, 10), batch.end_ns()), (vec![(1, 1), (2, 3)], 3));
     }
 
-    // Proves that a record after one that is too young is in the next batch, exactly once.
+    // Proves that a record that follows a too young record is in the next batch, exactly once.
     // Malformed records are counted exactly once.
     #[test]
     fn malformed_records_are_counted_once() {

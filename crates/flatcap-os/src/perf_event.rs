@@ -143,8 +143,8 @@ impl EventFile {
     /// Any error of the underlying system call.
     #[allow(unsafe_code, reason = "neither the standard library nor rustix has this request")]
     pub fn start(&self) -> io::Result<()> {
-        // SAFETY: the request PERF_EVENT_IOC_ENABLE takes no pointer, and the descriptor is an
-        // event's, which supports it.
+        // SAFETY: the request PERF_EVENT_IOC_ENABLE takes no pointer, and the descriptor refers to
+        // a perf event, which supports this request.
         Ok(unsafe { ioctl(&self.0, NoArg::<ENABLE>::new()) }?)
     }
 
@@ -154,12 +154,12 @@ impl EventFile {
     /// Any error of the underlying system call.
     #[allow(unsafe_code, reason = "neither the standard library nor rustix has this request")]
     pub fn stop(&self) -> io::Result<()> {
-        // SAFETY: the request PERF_EVENT_IOC_DISABLE takes no pointer, and the descriptor is an
-        // event's, which supports it.
+        // SAFETY: the request PERF_EVENT_IOC_DISABLE takes no pointer, and the descriptor refers to
+        // a perf event, which supports this request.
         Ok(unsafe { ioctl(&self.0, NoArg::<DISABLE>::new()) }?)
     }
 
-    /// Makes the event write its records into the ring of `other`. This must be an event of the
+    /// Makes the event write its records into the ring of `other`. `other` must be an event of the
     /// same core with a mapped ring.
     ///
     /// # Errors

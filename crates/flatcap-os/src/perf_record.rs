@@ -10,7 +10,7 @@ pub const RECORD_BYTES_MAX: usize = 1 << 16;
 /// Maximum length of a thread name, including its terminating zero byte.
 pub const THREAD_NAME_BYTES: usize = 16;
 
-/// Maximum length of a record. Its length field has 16 bits.
+/// Length of the header of a record, in bytes. The length field in the header has 16 bits.
 const HEADER_BYTES: usize = 8;
 /// Length of the origin of a record: process, thread and time. The origin comes first in a sample,
 /// and last in every other record.
@@ -132,7 +132,7 @@ pub enum RecordedEvent<'b> {
     Fork {
         /// The new thread.
         child: ThreadId,
-        /// The thread that created it.
+        /// The thread that created the new thread.
         parent: ThreadId,
     },
     /// A thread ended.
@@ -167,7 +167,7 @@ pub enum RecordedEvent<'b> {
 /// A mapping of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingRecord<'b> {
-    /// The thread that created it.
+    /// The thread that created the mapping.
     pub thread: ThreadId,
     /// The address of the mapping.
     pub address: u64,
@@ -222,8 +222,9 @@ pub enum SampleContent {
 ///
 /// If the content of a record does not fit the record's length, the record is skipped and counted
 /// as malformed. If the length of a record is impossible, all remaining bytes are skipped. A record
-/// that is cut at the end of the bytes is left for the next batch. But if the first record is cut,
-/// its length is wrong, because at least [`RECORD_BYTES_MAX`] or the whole ring was copied.
+/// that is truncated at the end of the bytes is left for the next batch. However, if the first
+/// record is truncated, its length is wrong, because at least [`RECORD_BYTES_MAX`] or the whole
+/// ring was copied.
 #[derive(Debug)]
 pub struct PerfRecords<'b> {
     bytes: &'b [u8],
@@ -296,7 +297,8 @@ impl<'b> Iterator for PerfRecords<'b> {
     }
 }
 
-/// Decodes the part of a record after its header. Returns `None` if it is too short for its kind.
+/// Decodes the part of a record after its header. Returns `None` if the record is too short for its
+/// kind.
 fn decode(kind: u32, flags: u16, body: &[u8], content: SampleContent) -> Option<PerfRecord<'_>> {
     if kind == SAMPLE {
         let (origin, rest) = body.split_at_checked(ORIGIN_BYTES)?;
@@ -360,7 +362,7 @@ fn record<'b>(origin: &'b [u8], event: RecordedEvent<'b>) -> Option<PerfRecord<'
 fn mapping(flags: u16, mut fields: RecordFields<'_>) -> Option<MappingRecord<'_>> {
     let thread = fields.thread()?;
     let (address, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    // This is either a build id and its length, or device and inode.
+    // These bytes are either a build id and its length, or device and inode.
     let identity = fields.take(4 + BUILD_ID_BYTES_MAX)?;
     let (build_id, device, inode) = if flags & MMAP_BUILD_ID == 0 {
         let mut numbers = RecordFields(identity);
@@ -417,7 +419,7 @@ impl<'b> RecordFields<'b> {
         Some(ThreadId { process: self.u32()?, thread: self.u32()? })
     }
 
-    /// Returns the rest up to the first zero byte.
+    /// Returns the unread bytes up to the first zero byte.
     fn text(&self) -> &'b [u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
@@ -525,7 +527,8 @@ mod tests {
         ]
     }
 
-    // Proves that each kind of record is decoded with the kernel's layout, alone and among others.
+    // Proves that each kind of record is decoded with the kernel's layout, alone and among other
+    // records.
     #[test]
     fn records_are_decoded() {
         let mut all = Vec::new();
@@ -561,7 +564,7 @@ mod tests {
     }
 
     // Proves that a record that is too short for its kind, or claims more bytes than it has, is
-    // skipped and counted. Later records are still read. The test cuts each example to every
+    // skipped and counted. Later records are still read. The test truncates each example to every
     // possible record length.
     #[test]
     fn short_records_are_skipped() {
@@ -587,8 +590,8 @@ mod tests {
         assert!(is_short(&greedy, SampleContent::CallChain));
     }
 
-    // Proves that a record that is cut at the end is left for the next batch, unless it can never
-    // become complete.
+    // Proves that a record that is truncated at the end is left for the next batch, unless it can
+    // never become complete.
     #[test]
     fn cut_records_stay() {
         let record = bytes_of(LOST_SAMPLES, 0, &[&long_words(&[1])]);
@@ -612,7 +615,7 @@ mod tests {
 
     proptest! {
         // Proves that reading any bytes ends without a panic, and that the position never exceeds
-        // their length.
+        // the number of bytes.
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..400), chains: bool) {
             let content = if chains { SampleContent::CallChain } else { SampleContent::Tracepoint };

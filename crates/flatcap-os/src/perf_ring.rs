@@ -1,5 +1,5 @@
-//! Rings of `perf_event_open(2)`. A ring is a memory area for one CPU. The kernel fills it with
-//! records, and this module empties it.
+//! Rings of `perf_event_open(2)`. A ring is a memory area for one CPU. The kernel fills the ring
+//! with records, and this module empties the ring.
 //!
 //! The kernel never overwrites records. While a ring is full, new records are lost. Before the next
 //! record that fits, the kernel writes a record with the number of lost records. Only this file and
@@ -26,7 +26,8 @@ const DUMMY: u64 = 9;
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = HEAD_OFFSET + 8;
 
-/// Maximum length of a usual record. The longest one is a file mapping, whose path has up to 4 KiB.
+/// Maximum length of a usual record. The longest usual record is a file mapping, whose path has up
+/// to 4 KiB.
 const USUAL_RECORD_BYTES_MAX: usize = 4352;
 
 /// The event that writes the records of a ring. Each record contains the running thread and the
@@ -137,13 +138,14 @@ impl PerfRing {
         Ok(Self { cpu, event, map, data_start: page, data_bytes, tail: 0, enabled_ns: 0 })
     }
 
-    /// Returns the size of a ring of at least `bytes`. The kernel rejects sizes that are too large.
+    /// Returns the size of a ring that has at least `bytes` bytes. The kernel rejects sizes that
+    /// are too large.
     pub fn data_bytes(bytes: usize) -> usize {
         let bytes = bytes.max(RECORD_BYTES_MAX).max(numbers_bytes());
         bytes.checked_next_power_of_two().unwrap_or(usize::MAX)
     }
 
-    /// Returns the memory that the kernel allocates for a ring of at least `bytes`.
+    /// Returns the memory that the kernel allocates for a ring of at least `bytes` bytes.
     pub fn memory_bytes(bytes: usize) -> usize {
         Self::data_bytes(bytes).saturating_add(numbers_bytes())
     }
@@ -171,8 +173,8 @@ impl PerfRing {
     }
 
     /// Returns whether the event was enabled at any time since the previous call. The kernel
-    /// disables it when the CPU goes offline, for example for a suspend, and does not enable it
-    /// again when the CPU returns.
+    /// disables the event when the CPU goes offline, for example for a suspend, and does not enable
+    /// the event again when the CPU returns.
     pub fn goes_on(&mut self) -> bool {
         let enabled_ns = self.read_enabled_ns().unwrap_or_default();
         std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
@@ -189,8 +191,8 @@ impl PerfRing {
     }
 
     /// Returns whether a ring that contains `waiting` bytes is so full that a record may not have
-    /// fitted. If a record does not fit, the kernel drops it. It reports the loss only before the
-    /// next record that fits.
+    /// fitted. If a record does not fit, the kernel drops it. The kernel reports the loss only
+    /// before the next record that fits.
     pub(crate) fn is_full_with(&self, waiting: usize) -> bool {
         self.data_bytes.saturating_sub(waiting) < USUAL_RECORD_BYTES_MAX
     }
@@ -204,7 +206,7 @@ impl PerfRing {
     }
 
     /// Appends the oldest bytes of the ring to `buffer`, at most `bytes_max`. The last record may
-    /// be cut. The bytes stay in the ring until they are [released](Self::release).
+    /// be truncated. The bytes stay in the ring until they are [released](Self::release).
     pub fn copy(&self, buffer: &mut Vec<u8>, bytes_max: usize) {
         let bytes = self.waiting().min(bytes_max);
         let mask = self.data_bytes as u64 - 1;
@@ -230,7 +232,8 @@ impl PerfRing {
         unsafe { AtomicU64::from_ptr(self.map.as_mut_ptr().add(offset).cast()) }
     }
 
-    /// Returns bytes of the ring. They must lie between tail and head; `copy` requests no others.
+    /// Returns bytes of the ring. The bytes must lie between tail and head. `copy` requests no
+    /// other bytes.
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     fn data(&self, start: usize, length: usize) -> &[u8] {
         let start = start.min(self.data_bytes);
@@ -270,7 +273,7 @@ mod tests {
     /// Maximum number of times that a full ring is filled again.
     const FULL_RINGS_MAX: usize = 100;
 
-    /// Opens a ring of CPU 0. Returns `None` if this host does not allow it.
+    /// Opens a ring of CPU 0. Returns `None` if this host does not permit the ring.
     fn ring(event: RingEvent) -> Option<PerfRing> {
         match PerfRing::open(0, event, RING_BYTES) {
             Ok(ring) => Some(ring),
@@ -295,8 +298,8 @@ mod tests {
         super::super::thread::spawn("pinned", pinned).unwrap().join().unwrap();
     }
 
-    /// Starts a child, exchanges bytes with it, and stops the switches when it has ended. Returns
-    /// the content of the ring, the start time, and the child's id.
+    /// Starts a child, exchanges bytes with it, and stops the event `switches` when the child has
+    /// ended. Returns the content of the ring, the start time, and the child's id.
     fn events_of_a_child(ring: &PerfRing, switches: &EventFile) -> (Vec<u8>, u64, u32) {
         let begin = monotonic_ns();
         let mut child = Command::new("cat");
@@ -384,7 +387,7 @@ mod tests {
     }
 
     // Proves that a full ring reports the number of lost records, and continues across its end. The
-    // test fills it and then reads the switches in small steps.
+    // test fills the ring and then reads the switches in small steps.
     #[test]
     fn a_full_ring_counts_what_it_loses() {
         let Some(mut ring) = ring(RingEvent::Switches) else { return };

@@ -33,11 +33,13 @@ impl AsFd for PollEvent {
     }
 }
 
-/// Waits until the descriptor is readable or has hung up, or until the timeout. Returns whether it
-/// is readable or has hung up; false after an error.
+/// Waits until the descriptor is readable, its peer has hung up, or the timeout has passed. Returns
+/// true if the descriptor is readable or its peer has hung up, and false after a timeout or an
+/// error.
 pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    // An interrupted call, or one without memory, counts as not ready; the caller polls again.
+    // If the call is interrupted or the kernel has no memory, the descriptor is reported as not
+    // ready, and the caller polls again.
     poll(&mut polled, Some(&clock::timespec(timeout_ns))).is_ok_and(|count| count > 0)
 }
 
@@ -45,7 +47,8 @@ pub fn wait_readable(descriptor: BorrowedFd<'_>, timeout_ns: u64) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that an event is ready after it was set, and stays ready. Another event is not ready.
+    // Proves that an event is ready after it was set, and stays ready. An event that was not set is
+    // not ready.
     #[test]
     fn a_set_event_is_ready() {
         let (one, other) = (PollEvent::new().unwrap(), PollEvent::new().unwrap());

@@ -13,21 +13,24 @@ use rustix::net::{
 
 use super::poll_event::PollEvent;
 
-/// Size of the receive buffer for the events between two reads, in bytes. It holds about 5,000
-/// events by the kernel's accounting.
+/// Size of the receive buffer, in bytes. The buffer holds the events that arrive between two reads.
+/// It holds about 5,000 events by the kernel's accounting.
 const BUFFER_BYTES: usize = 4 << 20;
 /// Maximum number of events per read; further events wait for the next read. This bounds the delay
 /// that many forks can cause to a sampler.
 pub(crate) const EVENTS_MAX: usize = 1 << 16;
-/// Size of the buffer for a message. An event has 76 bytes, and later kernels may extend it.
+/// Size of the buffer for one message, in bytes. An event has 76 bytes, and later kernels may
+/// extend it.
 const MESSAGE_BYTES: usize = 256;
 
-/// The only group of the connector, and its message ids (`CN_IDX_PROC`, `CN_VAL_PROC`).
+/// The only multicast group of the process events connector, and the connector's message id
+/// (`CN_IDX_PROC`, `CN_VAL_PROC`).
 const GROUP: u32 = 1;
 const CONNECTOR_ID: [u32; 2] = [1, 1];
 const SUBSCRIBE: u32 = 1;
 const UNSUBSCRIBE: u32 = 2;
-/// Length of the netlink header and of the connector header, and offsets after these headers.
+/// Lengths of the netlink header and of the connector header, and the offsets of the event and of
+/// its data after these headers.
 const HEADER_BYTES: usize = 16;
 const CONNECTOR_BYTES: usize = 20;
 const EVENT_OFFSET: usize = HEADER_BYTES + CONNECTOR_BYTES;
@@ -132,8 +135,8 @@ impl ProcessEvents {
     /// The same errors as [`subscribe`](Self::subscribe).
     pub fn subscribe_to_execs() -> io::Result<Self> {
         let events = Self::subscribe()?;
-        // This is not part of the first request, because the kernel would also filter its answer.
-        // Kernels before 6.6 ignore a request of this length.
+        // The filter is not part of the first request, because the kernel would also apply it to
+        // the answer to this request. Kernels before 6.6 ignore a request of this length.
         send(&events.socket, &request(&[SUBSCRIBE, EVENT_EXEC]), SendFlags::empty())?;
         Ok(events)
     }
@@ -145,7 +148,8 @@ impl ProcessEvents {
             match poll(&mut waits, None) {
                 Err(Errno::INTR) => {}
                 Ok(_) => return waits.get(1).is_some_and(|stop| stop.revents().is_empty()),
-                // The kernel is out of memory. Without the wait, the thread would use a whole core.
+                // The kernel is out of memory. If the loop continued without a wait, the thread
+                // would use a whole core.
                 Err(_) => return false,
             }
         }

@@ -56,8 +56,8 @@ impl KillHandle {
     /// Kills the program and its process group. The run then returns [`ProgramEnd::Signalled`].
     pub fn kill(&self) {
         if let Some(group) = *self.group() {
-            // The group is set only until the process is reaped, so the number still belongs to the
-            // process. It is no error if no process is left.
+            // The group id is set only until the process is reaped. Until then, the kernel does not
+            // reuse the id. It is no error if no process is left.
             let _nobody_left = kill_process_group(group, Signal::KILL);
         }
     }
@@ -118,8 +118,8 @@ fn run_with(
     let group = Pid::from_child(&child);
     *kill_handle.group() = Some(group);
     let stopped = read_until_exit(&mut child, group, begin.saturating_add(timeout_ns), output);
-    // The child is not reaped yet, so the number still belongs to the child. It is no error if no
-    // process is left.
+    // The child is not reaped yet, so the kernel has not reused its process id. It is no error if
+    // no process is left.
     let _nobody_left = kill_process_group(group, Signal::KILL);
     let _has_ended = child.kill();
     *kill_handle.group() = None;
@@ -128,8 +128,8 @@ fn run_with(
     Ok(ProgramRun { end: stopped?.unwrap_or_else(|| program_end(status)), duration_ns })
 }
 
-/// Returns a file with these bytes, positioned at its start. This is a file because a pipe could be
-/// full before the program reads.
+/// Returns a file with these bytes, positioned at its start. A file is used, because a pipe could
+/// be full before the program reads.
 fn input_file(input: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("flatcap-input", MemfdFlags::CLOEXEC)?);
     file.write_all(input)?;
@@ -174,8 +174,8 @@ fn read_until_exit(
         ioctl_fionbio(pipe, true)?;
     }
     loop {
-        // The end is checked first. The read after it then finds all output from before the end in
-        // the pipe.
+        // The exit is checked before the read. The read then finds all output that the program
+        // wrote before its exit.
         let wait_options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let has_ended = waitid(WaitId::Pid(pid), wait_options)?.is_some();
         if let Some(open) = &mut pipe
@@ -187,7 +187,8 @@ fn read_until_exit(
             output.truncate(OUTPUT_BYTES_MAX);
             return Ok(Some(ProgramEnd::OutputTooLong));
         }
-        // The children of the program may hold the pipe open, so there is no wait for them.
+        // Children of the program may keep the pipe open, so this function does not wait for the
+        // end of the pipe.
         if has_ended {
             return Ok(None);
         }
@@ -210,7 +211,7 @@ fn read_pipe(pipe: &mut ChildStdout, output: &mut Vec<u8>) -> io::Result<bool> {
     }
 }
 
-/// Waits until there is output, the process ends, or the time is over.
+/// Waits until there is output, the process ends, or the timeout has passed.
 fn wait_for_activity(
     pipe: Option<&ChildStdout>,
     process: Option<&OwnedFd>,

@@ -1,8 +1,8 @@
 //! Decides whether a program may be run. It may be run if only root and this process's user can
 //! change it.
 //!
-//! The program runs with the recorder's rights. So the guard checks the program with every
-//! directory and link on its path. It also checks the configuration file that names the program,
+//! The program runs with the recorder's rights. So the guard checks the program and every directory
+//! and symbolic link on its path. It also checks the configuration file that names the program,
 //! with the permissions that the file had when it was read.
 
 use std::ffi::OsString;
@@ -13,7 +13,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::process::geteuid;
 
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Mode bit of a directory in which only the owner of a file can replace the file.
+/// The sticky bit of a directory. In such a directory, only the owner of a file can replace the
+/// file.
 const STICKY: u32 = 0o1000;
 /// Maximum number of links that the kernel follows on a path before it fails with ELOOP.
 const LINKS_MAX: usize = 40;
@@ -104,7 +105,7 @@ impl ProgramGuard {
     }
 
     /// Checks the program and every directory and link on its path. If only trusted users can
-    /// change these, the later run starts the program that was checked.
+    /// change these, the program that runs later is the program that was checked.
     fn check_path(&self) -> Result<(), TrustError> {
         let stat = |path: &Path| {
             PathStatus::of(path).map_err(|error| TrustError::Unreadable { path: path.to_owned(), error })
@@ -119,8 +120,8 @@ impl ProgramGuard {
             let path = directory.join(name);
             let (PathStatus { owner, mode, .. }, found) = (stat(&directory)?, stat(&path)?);
             let is_program = names.is_empty() && found.target.is_none();
-            // Others can add names to such a directory, but cannot change the files of trusted
-            // users.
+            // Other users can create files in such a directory, but cannot replace the files of
+            // trusted users.
             let is_sticky = mode & STICKY != 0 && !is_program;
             let mode = if is_sticky { mode & !WRITABLE_BY_OTHERS } else { mode };
             self.trust(&directory, OwnerAndMode { owner, mode })?;
@@ -129,8 +130,8 @@ impl ProgramGuard {
                 if links > LINKS_MAX {
                     return Err(TrustError::Unreadable { path, error: io::Error::from_raw_os_error(ELOOP) });
                 }
-                // The mode of a link always allows writing, but only the owner of the link can
-                // replace the link.
+                // The mode of a symbolic link always permits writing, but only the owner of the
+                // link can replace it.
                 self.trust(&path, OwnerAndMode { owner: found.owner, mode: 0 })?;
                 if target.has_root() {
                     directory = PathBuf::from("/");
@@ -166,14 +167,14 @@ impl ProgramGuard {
 /// Owner, mode and link target of a path.
 struct PathStatus {
     owner: u32,
-    /// The lower twelve bits of its mode.
+    /// The lower twelve bits of the file's mode.
     mode: u32,
-    /// Target, if the file is a symbolic link.
+    /// Target of the link, if the file is a symbolic link.
     target: Option<PathBuf>,
 }
 
 impl PathStatus {
-    /// Reads the status of a path. Does not follow a link.
+    /// Reads the status of a path. Does not follow symbolic links.
     fn of(path: &Path) -> io::Result<Self> {
         let metadata = path.symlink_metadata()?;
         let target = if metadata.is_symlink() { Some(path.read_link()?) } else { None };

@@ -37,17 +37,18 @@ impl ReadySet {
 
     /// Removes a descriptor from the set without closing it.
     pub fn remove(&self, descriptor: impl AsFd) {
-        // Fails only if it is not in the set.
+        // The call fails only if the descriptor is not in the set.
         let _is_removed = epoll::delete(&self.0, descriptor);
     }
 
-    /// Waits until one of the descriptors is readable or has hung up, or until the timeout. Returns
-    /// the numbers that the caller chose for these descriptors, or no numbers after an error.
+    /// Waits until at least one descriptor is readable, its peer has hung up, or the timeout has
+    /// passed. Returns the numbers that the caller chose for these descriptors, or no numbers after
+    /// an error.
     pub fn wait(&self, timeout_ns: u64) -> impl Iterator<Item = u64> + use<> {
         let none = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
         let mut reported = [none; REPORTED_MAX];
-        // The wait of epoll has a resolution of milliseconds before Linux 5.11, so the set itself
-        // is polled.
+        // Before Linux 5.11, the timeout of epoll has a resolution of milliseconds. Therefore this
+        // function polls the descriptor of the set.
         let count = if wait_readable(self.0.as_fd(), timeout_ns) {
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
             // An interrupted call reports nothing; the caller polls again.

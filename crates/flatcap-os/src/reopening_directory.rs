@@ -1,5 +1,5 @@
-//! The data directory, which is opened again by its path if the directory was removed or moved away
-//! and then created again.
+//! Opens the data directory again by its path if it was removed or moved away and then created
+//! again.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use flatcap_format::storage::{DiskSpace, FileEntry, Storage, StorageFile};
 
 use super::storage::{DataDirectory, DataDirectoryError};
 
-/// A data directory that is opened again if its path refers to another directory. Open files stay
-/// valid.
+/// A data directory that is opened again if its path refers to another directory. Files that are
+/// already open stay valid.
 #[derive(Debug)]
 pub struct ReopeningDirectory {
     current: RwLock<Arc<DataDirectory>>,

@@ -20,16 +20,17 @@ pub fn create_fixed_length(name: &str, bytes: u64) -> io::Result<File> {
     Ok(memory.into())
 }
 
-/// Opens memory received from a peer, if nobody can change its length, and returns the memory with
-/// its length. Reading such memory never waits.
+/// Opens memory that was received from a peer and whose length nobody can change. Returns the
+/// memory and its length in bytes. Reading such memory never waits.
 ///
 /// # Errors
-/// `InvalidInput` if its length is not sealed, or any error of the underlying system calls.
+/// `InvalidInput` if the length of the memory is not sealed, or any error of the underlying system
+/// calls.
 pub fn fixed_length(memory: BorrowedFd<'_>) -> io::Result<(File, u64)> {
     if !fcntl_get_seals(memory)?.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // The copy refers to memory, so closing it does not wait.
+    // The duplicated descriptor refers to memory, so closing it does not block.
     let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
@@ -53,15 +54,15 @@ pub fn free_pages_from(memory: &File, offset: u64) -> io::Result<()> {
 /// memory never waits, and nobody can change it during the read.
 ///
 /// # Errors
-/// `InvalidInput` if its content is not sealed, `FileTooLarge` if it has more than `bytes_max`, or
-/// any error of reading it.
+/// `InvalidInput` if the content is not sealed, `FileTooLarge` if the content is longer than
+/// `bytes_max`, or any error of the read.
 pub fn read_sealed(memory: BorrowedFd<'_>, bytes_max: u64) -> io::Result<Vec<u8>> {
     // Files of most other kinds have no seals, so this call fails or returns too few seals.
     let seals = fcntl_get_seals(memory)?;
     if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // The copy refers to memory, so closing it does not wait.
+    // The duplicated descriptor refers to memory, so closing it does not block.
     let file = File::from(memory.try_clone_to_owned()?);
     let bytes = file.metadata()?.len();
     if bytes > bytes_max {
@@ -103,7 +104,7 @@ mod tests {
         assert!(fixed_length(tempfile::tempfile().unwrap().as_fd()).is_err());
     }
 
-    // Proves that content is read only if nobody can change it, and if it is not too long.
+    // Proves that content is read only if it is sealed and not longer than the limit.
     #[test]
     fn only_sealed_content_is_read() {
         let memory = |seals: SealFlags| {

@@ -3,8 +3,8 @@
 //!
 //! Apart from `perf_ring`, this is the only file in the recorder that accesses memory through a raw
 //! pointer. Rust has no safe way to share a mapping that the kernel keeps when the process dies.
-//! Copying each frame into a file with `write` would cost a system call (at least 230 ns). The
-//! frame itself takes 7 to 60 ns.
+//! Copying each frame into a file with `write` would cost a system call (at least 230 ns). Without
+//! the system call, a frame takes 7 to 60 ns.
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, ErrorKind};
@@ -33,15 +33,15 @@ const FILE_MODE: u32 = 0o600;
 const OTHERS_WRITE: u32 = 0o022;
 /// The unit of `st_blocks` (stat(2)), in bytes.
 const BLOCK_BYTES: u64 = 512;
-/// Length, in bytes, of the start of a file that shows whether the file was ever written to.
+/// Number of bytes at the start of a file that show whether the file was ever written to.
 const PAGE_BYTES: usize = 4096;
 /// Retry interval for a lock that another process holds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
-/// Number of bytes mapped per call. It bounds how long another thread must wait before it can
-/// change the process's mappings.
+/// Number of bytes that are mapped by one call. It bounds how long another thread must wait before
+/// it can change the process's mappings.
 const POPULATE_STEP_BYTES: usize = 1 << 20;
-/// Alignment of ranges, in bytes. It is the size of a cache line, which is more than a number
-/// needs.
+/// Alignment of ranges, in bytes. It is the size of a cache line, which is more than the alignment
+/// that a number needs.
 const ALIGNMENT: usize = 64;
 
 /// Returns the default directory for the memory of runs. This is the service's runtime directory,
@@ -113,7 +113,7 @@ impl SharedMemoryEnd {
     /// tmpfs is full (`StorageFull`), or any error of the underlying system call.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(bytes, self.at) {
-            // If the truncation also fails, the next append overwrites the rest.
+            // If this truncation also fails, the next append overwrites the remaining bytes.
             let _is_cut = self.file.set_len(self.at);
             return Err(error);
         }
@@ -133,10 +133,10 @@ impl SharedMemory {
     }
 
     /// Creates memory in an unnamed file of `directory`, locked (flock) while this process lives.
-    /// The whole memory is allocated on tmpfs immediately. If tmpfs had no space for a page later,
-    /// access to this page would cause a SIGBUS. If the process is killed before the file has a
-    /// name ([`UnnamedFile::publish`]), the kernel frees the file. Therefore every file that
-    /// remains identifies its owner.
+    /// The whole memory is allocated on tmpfs immediately. If a page were allocated only at the
+    /// first access and tmpfs were full, this access would cause a SIGBUS. If the process is killed
+    /// before the file has a name ([`UnnamedFile::publish`]), the kernel frees the file. Therefore
+    /// every file that remains identifies its owner.
     ///
     /// # Errors
     /// The directory is missing, belongs to another user, can be written to by others, or is not on
@@ -173,10 +173,10 @@ impl SharedMemory {
         Some(SharedSlice { map: Arc::clone(&self.map), start, length: bytes })
     }
 
-    /// Allocates the next number. A process that reads the file can see its value.
+    /// Allocates the next number. Other processes can read the value of this number from the file.
     pub fn allocate_number(&mut self) -> Option<SharedNumber> {
-        // Numbers are adjacent, because a cache line for each number would waste a page per few
-        // sources.
+        // Numbers are adjacent. With one cache line per number, a few sources would already need
+        // another page.
         let start = self.allocated.next_multiple_of(size_of::<u64>());
         let end = start.checked_add(size_of::<u64>()).filter(|end| *end <= self.map.len())?;
         self.allocated = end;
@@ -229,8 +229,8 @@ impl SharedSlice {
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the range lies within the mapping (checked by `allocate`), which lives as long as
-        // `map`. No other value in this process has these bytes, because `allocate` hands out each
-        // range only one time, and `&self` excludes `bytes_mut`. Other processes only read the
+        // `map`. No other value in this process refers to these bytes, because `allocate` hands out
+        // each range only one time, and `&self` excludes `bytes_mut`. Other processes only read the
         // file, and only after this process has died and its lock is free.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.length) }
     }
@@ -263,9 +263,10 @@ impl SharedNumber {
     }
 }
 
-/// Opens a directory that belongs to this user and that no other user can write to. Follows a link
-/// to it only if the link belongs to this user or to root, because in /dev/shm any user can create
-/// links. Links of root are needed because systemd creates them as root.
+/// Opens a directory that belongs to this user and that no other user can write to. Follows a
+/// symbolic link to the directory only if the link belongs to this user or to root, because in
+/// /dev/shm any user can create links. Links that belong to root are accepted, because systemd
+/// creates such links.
 fn open_trusted(directory: &Path) -> io::Result<Directory> {
     let refuse = |why: &str| Err(io::Error::new(ErrorKind::PermissionDenied, why));
     let folder = Directory::open(directory)?;
@@ -380,8 +381,8 @@ impl SharedMemoryFile {
 #[allow(clippy::disallowed_methods, reason = "the function that the ban points to")]
 pub fn remove_if_exists(path: &Path) {
     match std::fs::remove_file(path) {
-        // In a read-only directory, the kernel reports the read-only file system, whether the file
-        // exists or not.
+        // In a read-only directory, the kernel reports the read-only file system even if the file
+        // does not exist.
         Err(error) if std::fs::symlink_metadata(path).is_ok() => {
             tracing::warn!(path = %path.display(), %error, "cannot remove the memory of a run that has ended");
         }
@@ -402,8 +403,8 @@ mod tests {
         tempfile::Builder::new().prefix("flatcap-test-").tempdir_in("/dev/shm").unwrap()
     }
 
-    // Proves that ranges and numbers do not overlap, hold what is written, and end where the memory
-    // ends.
+    // Proves that ranges and numbers do not overlap, keep the values that are written to them, and
+    // do not exceed the memory.
     #[test]
     fn pieces_do_not_overlap() {
         let mut memory = SharedMemory::anonymous(1000).unwrap();
@@ -450,14 +451,14 @@ mod tests {
         assert_eq!(kept[0].complete_length().unwrap(), Some(8192 + 11));
         assert_eq!(std::fs::read(kept[0].path()).unwrap()[8192..], *b"later still");
         drop((number, memory, end));
-        // A program that another test starts also holds the lock, between its fork and its exec.
+        // A program that another test starts also holds the lock between its fork and its exec.
         assert!(kept[0].take_over(WATCHDOG_NS).unwrap() && !kept[0].is_locked());
         kept.into_iter().for_each(SharedMemoryFile::remove);
         assert_eq!(SharedMemoryFile::list(folder.path(), ".slabs").unwrap().len(), 0);
     }
 
-    // Proves that mapping pages ahead keeps their content, at any length. The test counts this
-    // thread's page faults while it touches every page.
+    // Proves that mapping pages in advance keeps their content, for memory of any length. The test
+    // counts this thread's page faults while it touches every page.
     #[test]
     fn pages_are_mapped_ahead() {
         const BYTES: usize = (3 << 20) + 8192;
@@ -475,14 +476,15 @@ mod tests {
         assert!(piece.bytes()[5003..8192].iter().all(|byte| *byte == 0));
     }
 
-    /// Returns this thread's page faults without I/O so far (`proc_pid_stat(5)`, field 10).
+    /// Returns the number of page faults without I/O that this thread has had so far
+    /// (`proc_pid_stat(5)`, field 10).
     fn page_faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         stat.rsplit(')').next().unwrap().split_ascii_whitespace().nth(7).unwrap().parse().unwrap()
     }
 
-    // Proves that unusable directories are rejected with the reason. They are on a disk, open to
-    // others, or have too little memory.
+    // Proves that unusable directories are rejected with the reason. Such a directory is on a disk,
+    // is open to other users, or has too little memory.
     #[test]
     fn bad_places_are_refused() {
         let refused = |path: &Path, bytes| SharedMemory::create(path, bytes).unwrap_err();

@@ -16,9 +16,9 @@ use super::wake_event::{WakeEvent, WakeReason};
 /// Exit status after a second stop signal. Unwritten data is discarded.
 const FORCED_EXIT_STATUS: i32 = 1;
 
-/// Grace period after the first signal for a command that the reader of its output or the writer of
-/// its input may block. It is long enough to finish pending work, and shorter than the stop timeout
-/// of any supervisor.
+/// Time that a command may continue after the first signal, if the reader of its output or the
+/// writer of its input can block it. It is long enough to finish pending work, and shorter than the
+/// stop timeout of any supervisor.
 const GRACE_NS: u64 = 2_000_000_000;
 
 /// Handles signals until it is dropped.
@@ -79,8 +79,8 @@ impl SignalWatch {
     fn watch(signals: &[i32], wake: Arc<WakeEvent>, grace_ns: u64) -> io::Result<Self> {
         let stopping = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters, because the first handler must check the flag before the second
-            // handler sets it.
+            // The handlers are registered in this order, because the first handler must check the
+            // flag before the second handler sets it.
             flag::register_conditional_shutdown(signal, FORCED_EXIT_STATUS, Arc::clone(&stopping))?;
             flag::register(signal, Arc::clone(&stopping))?;
         }

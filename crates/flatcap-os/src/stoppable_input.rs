@@ -1,5 +1,4 @@
-//! Input that may be a pipe or a terminal. A read that waits for the writer ends when a stop is
-//! requested.
+//! Input that may be a pipe or a terminal. A stop request ends a read that waits for the writer.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -26,7 +25,7 @@ pub struct StoppableInput {
     stop: Option<Arc<WakeEvent>>, // none for a regular file, which never waits for a writer
 }
 
-/// The error of a read that ended because of the stop.
+/// The error of a read that was ended by a stop request.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped while waiting for input")]
 struct InputStopped;
@@ -47,7 +46,7 @@ impl StoppableInput {
     /// # Errors
     /// `IsADirectory`, or any error of the underlying system call.
     pub fn stdin(stop: Arc<WakeEvent>) -> io::Result<Self> {
-        // This is not `io::Stdin`, because `poll` does not see bytes in the buffer of `io::Stdin`.
+        // `io::Stdin` is not used, because `poll` does not see the bytes in its buffer.
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?), stop)
     }
 
@@ -66,7 +65,7 @@ impl Read for StoppableInput {
         loop {
             wait_for_data(&self.file, stop)?;
             match self.file.read(buffer) {
-                // Another reader of the pipe has read the data first.
+                // Another reader of the pipe has already read the data.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
@@ -133,8 +132,8 @@ mod tests {
         assert!(is_stop(&input.read(&mut bytes).unwrap_err()));
     }
 
-    // Proves that a regular file is read even after a stop, which only ends waiting, and that a
-    // directory is refused.
+    // Proves that a regular file is read even after a stop request, because a stop only ends waits.
+    // A directory is rejected.
     #[test]
     fn a_regular_file_never_waits() {
         let folder = tempfile::tempdir().unwrap();

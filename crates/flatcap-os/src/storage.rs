@@ -22,7 +22,7 @@ use super::wake_event::WakeEvent;
 const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of a new data file.
 const FILE_MODE: u32 = 0o640;
-/// Mode bits that a file may take over from another one. They exclude the set-uid, set-gid and
+/// Mode bits that can be copied from one file to another. They exclude the set-uid, set-gid and
 /// sticky bits.
 const PERMISSIONS: u32 = 0o777;
 /// Magic numbers of in-memory file systems, tmpfs and ramfs (statfs(2)).
@@ -74,11 +74,11 @@ pub enum DataDirectoryError {
     },
 }
 
-/// Number of times that the lock is retried. Retries are needed for two reasons. A reader holds the
-/// lock for a moment to check whether a recorder runs. A command removes, at its end, the lock file
-/// that it created.
+/// Number of times that a failed attempt to lock is repeated. Retries are needed for two reasons. A
+/// reader holds the lock for a moment to check whether a recorder runs. At its end, a command
+/// removes the lock file that it created.
 const LOCK_RETRIES: u32 = 20;
-/// Interval of these retries, in nanoseconds.
+/// Interval between two attempts to lock, in nanoseconds.
 const LOCK_RETRY_NS: u64 = 5_000_000;
 
 impl DataDirectory {
@@ -118,7 +118,8 @@ impl DataDirectory {
             }
             let lock = directory.file(LOCK_NAME, FileAccess::Create(FILE_MODE)).map_err(unusable)?;
             match lock.try_lock() {
-                // If the file was removed after it was opened, its lock excludes nobody.
+                // If the file was removed after it was opened, a lock on it excludes no other
+                // process.
                 Ok(()) if is_lock_file(&directory, &lock).map_err(unusable)? => {
                     return Ok(Self {
                         path: path.to_owned(),
@@ -145,12 +146,12 @@ impl DataDirectory {
         self.directory.identity()
     }
 
-    /// Returns whether its path still refers to the same directory.
+    /// Returns whether the path of this directory still refers to the same directory.
     pub(super) fn is_still_at_path(&self) -> bool {
         rustix::fs::stat(&self.path).is_ok_and(|status| (status.st_dev, status.st_ino) == self.identity())
     }
 
-    /// Returns the path under which it was opened.
+    /// Returns the path that was used to open the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -180,8 +181,8 @@ impl DataDirectory {
 impl Drop for DataDirectory {
     fn drop(&mut self) {
         // The file is removed while it is still locked. So a process that has already opened the
-        // file waits for the lock, and then finds that the name no longer leads to the file. This
-        // is best effort, because a lock file that stays is harmless.
+        // file cannot lock it before the removal, and then finds that the name no longer refers to
+        // the file. This is best effort, because a lock file that stays is harmless.
         if self.removes_lock
             && let Some(lock) = &self.lock
             && is_lock_file(&self.directory, lock).unwrap_or(false)
@@ -191,7 +192,7 @@ impl Drop for DataDirectory {
     }
 }
 
-/// Returns whether the name of the lock file still leads to this file.
+/// Returns whether the name of the lock file still refers to this file.
 fn is_lock_file(directory: &Directory, lock: &File) -> io::Result<bool> {
     let locked = lock.metadata()?;
     match directory.stat(LOCK_NAME) {
@@ -350,9 +351,9 @@ mod tests {
 
     use super::*;
 
-    // Proves that a reader that checks for a recorder does not prevent a recorder from starting.
-    // Another thread holds the lock for a moment, as such a reader does; without retries no attempt
-    // would succeed.
+    // Proves that a reader that checks whether a recorder runs does not prevent a recorder from
+    // starting. Another thread holds the lock for a moment at a time, as such a reader does.
+    // Without retries, no attempt would succeed.
     #[test]
     fn a_reader_keeps_no_recorder_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -368,7 +369,8 @@ mod tests {
             beside.unwrap().join().unwrap();
             opened.is_ok()
         };
-        // On a busy machine the reader may hold the lock for too long, but not every time.
+        // On a busy machine, the reader may hold the lock longer than all retries take, but not at
+        // every attempt.
         assert!((0..50).any(|_| is_opened()));
     }
 
@@ -394,7 +396,7 @@ mod tests {
 
     // Proves that a lock file that was created only to change a directory is removed, and that an
     // existing lock file stays. The removal never allows two processes to hold the lock. The
-    // threads of the test open the directory repeatedly and count each other.
+    // threads of the test open the directory repeatedly and count how many of them hold the lock.
     #[test]
     fn a_lock_file_that_was_not_there_is_removed() {
         let folder = tempfile::tempdir().unwrap();
@@ -410,7 +412,8 @@ mod tests {
                         .filter(|_| {
                             let Ok(held) = DataDirectory::open_existing(&path) else { return false };
                             assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
-                            // If another thread also had the lock, the count would show it.
+                            // If another thread held the lock at the same time, the count would
+                            // show it.
                             WakeEvent::new().wait_until(monotonic_ns() + 100_000);
                             assert_eq!(holders.fetch_sub(1, Ordering::SeqCst), 1, "one at a time");
                             drop(held);
@@ -442,8 +445,8 @@ mod tests {
         names.sort();
         assert_eq!(names, ["b", "c", LOCK_NAME]);
     }
-    // Proves that an exchange swaps two files and does not recreate a removed name, while a replace
-    // does.
+    // Proves that an exchange swaps two files and does not recreate a name that was removed, but
+    // that a replacement does recreate it.
     #[test]
     fn exchanges_bring_nothing_back() {
         let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_t
 use super::clock::monotonic_ns;
 use super::wake_event::WakeEvent;
 
-/// Starts a thread with a name that `ps -L` and debuggers show. The kernel keeps 15 bytes of it.
+/// Starts a thread with a name that `ps -L` and debuggers show. The kernel keeps only the first 15
+/// bytes of the name.
 ///
 /// # Errors
 /// The kernel refuses to create a thread.
@@ -38,7 +39,7 @@ pub fn wait_for_exit<T>(thread: &JoinHandle<T>, deadline_ns: u64, meanwhile: &mu
     true
 }
 
-/// Returns the id of the calling thread.
+/// Returns the kernel's id of the calling thread.
 pub fn current_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
@@ -47,7 +48,7 @@ pub fn current_id() -> i32 {
 /// `/proc/self/task/ID/stat`, see `proc_pid_stat(5)`). Returns false if the file cannot be read.
 pub fn is_ready(id: i32) -> bool {
     let stat = std::fs::read(format!("/proc/self/task/{id}/stat")).unwrap_or_default();
-    // The thread's name may contain any character, so the last parenthesis ends it.
+    // The name may contain any character, so it ends at the last parenthesis of the line.
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     name_end.and_then(|end| stat.get(end..)).is_some_and(|rest| rest.starts_with(b") R"))
 }
@@ -57,7 +58,7 @@ pub fn is_ready(id: i32) -> bool {
 /// 43 us instead of 91 us.
 ///
 /// # Errors
-/// Any error of `prctl(PR_SET_TIMERSLACK)`; the thread then keeps the default.
+/// Any error of `prctl(PR_SET_TIMERSLACK)`. After an error, the thread keeps the default slack.
 pub fn set_min_timer_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(NonZeroU64::new(1))?)
 }
@@ -70,9 +71,9 @@ pub fn reset_timer_slack() -> io::Result<()> {
     Ok(set_current_timer_slack(None)?)
 }
 
-/// Gives the calling thread real-time priority (`SCHED_FIFO`, 1 to 99). The thread then runs before
-/// all threads with a lower or no real-time priority. Threads and programs that it starts do not
-/// inherit the priority.
+/// Gives the calling thread real-time priority (`SCHED_FIFO`, 1 to 99). The thread then takes
+/// precedence over all threads with a lower or no real-time priority. Threads and programs that the
+/// calling thread starts do not inherit the priority.
 ///
 /// # Errors
 /// Any error of `sched_setscheduler`, such as `PermissionDenied` without `CAP_SYS_NICE` if
@@ -87,7 +88,8 @@ pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
 /// undone without privileges. Threads that the calling thread starts inherit both settings.
 ///
 /// # Errors
-/// Any error of `sched_setscheduler` or `ioprio_set`; both are called in any case.
+/// Any error of `sched_setscheduler` or `ioprio_set`. If one call fails, the other call is made
+/// nevertheless.
 pub fn set_idle_priority() -> io::Result<()> {
     let processor = set_scheduler(libc::SCHED_IDLE, 0);
     processor.and(set_idle_io_class())
@@ -95,8 +97,8 @@ pub fn set_idle_priority() -> io::Result<()> {
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_idle_io_class() -> io::Result<()> {
-    // linux/ioprio.h: the class is in bits 13 and up. WHO_THREAD (1) selects a thread by its id; id
-    // 0 is the calling thread.
+    // In linux/ioprio.h, the class is in the bits from 13 on. WHO_THREAD (1) selects a thread by
+    // its id; id 0 is the calling thread.
     const IDLE_CLASS: libc::c_int = 3 << 13;
     const WHO_THREAD: libc::c_int = 1;
     // SAFETY: the call takes three integers and touches no memory of this process.
@@ -109,7 +111,8 @@ fn set_idle_io_class() -> io::Result<()> {
 /// 0, because it is meant for the process's samplers. A positive value is kept.
 ///
 /// # Errors
-/// Any error of `sched_setscheduler` or `setpriority`; both are called in any case.
+/// Any error of `sched_setscheduler` or `setpriority`. If one call fails, the other call is made
+/// nevertheless.
 pub fn set_batch_priority() -> io::Result<()> {
     let policy = set_scheduler(libc::SCHED_BATCH, 0);
     policy.and(reset_negative_nice())
@@ -134,23 +137,23 @@ pub fn reset_negative_nice() -> io::Result<()> {
 /// # Errors
 /// Any error of `sched_setscheduler`.
 pub fn drop_realtime_priority() -> io::Result<()> {
-    // The flag is kept, because clearing it would need a privilege.
+    // SCHED_RESET_ON_FORK is kept, because clearing this flag would need a privilege.
     set_scheduler(libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK, 0)
 }
 
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
-    // The kernel's sched_param is only this number. The structure of a C library may be longer
-    // (musl), and musl's function always fails.
+    // The kernel's sched_param consists of only this number. The structure of a C library may be
+    // longer (musl), and musl's function always fails.
     let parameters = libc::c_int::from(priority);
-    // SAFETY: the call reads one int at the pointer, which is valid until it returns; thread 0 is
-    // the calling one.
+    // SAFETY: the call reads one int at the pointer, which is valid until the call returns. Thread
+    // id 0 is the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const parameters) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Restricts the calling thread to these CPUs. Returns the CPUs among them on which the thread
-/// cannot run. Such a CPU is missing, offline, or not in the control group's set.
+/// Restricts the calling thread to these CPUs. Returns the given CPUs on which the thread cannot
+/// run. Such a CPU is missing, offline, or not in the control group's set.
 ///
 /// # Errors
 /// Any error of `sched_setaffinity`, such as `InvalidInput` if none of the CPUs is usable. The
@@ -249,7 +252,7 @@ mod tests {
     fn threads_get_realtime_priority() {
         let policy = || {
             // These are fields 40 and 41 of proc_pid_stat(5). They are counted from field 3, which
-            // follows the name, because the name may contain any character.
+            // is the first field after the name, because the name may contain any character.
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             let (_, fields) = stat.rsplit_once(") ").unwrap();
             let fields: Vec<&str> = fields.split(' ').collect();

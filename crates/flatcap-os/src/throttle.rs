@@ -1,8 +1,9 @@
 //! A throttle (rate limit), which keeps work within a budget per second. It uses the generic cell
 //! rate algorithm, a token bucket whose state is one number. It reads no clock and takes no lock.
 //!
-//! It takes no lock because a thread at idle priority may stop running at any point, even while it
-//! holds a lock. The state is the time by which the budget will have paid for all work so far.
+//! The throttle takes no lock, because a thread at idle priority may be suspended at any point,
+//! even while it holds a lock. The state is the time by which the budget will have paid for all
+//! work so far.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +24,8 @@ impl Throttle {
         Self { per_second: AtomicU64::new(per_second.max(1)), burst_ns: 0, paid_ns: AtomicU64::new(0) }
     }
 
-    /// Lets unused budget accumulate for this long, like a token bucket that is full at first.
+    /// Lets unused budget accumulate for up to this duration, like a token bucket that is full at
+    /// first.
     #[must_use]
     pub fn with_burst(self, burst_ns: u64) -> Self {
         Self { burst_ns, ..self }
@@ -36,8 +38,8 @@ impl Throttle {
         self.paid_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Charges work that began at `began_ns`. The work is paid for from `began_ns` on, so its
-    /// duration counts as waiting time.
+    /// Charges work that began at `began_ns`. The charge counts from `began_ns` on, so the duration
+    /// of the work counts as waiting time.
     pub fn charge(&self, began_ns: u64, amount: u64) {
         let per_second = self.per_second.load(Ordering::Relaxed);
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(per_second);
@@ -46,7 +48,7 @@ impl Throttle {
         let _before = self.paid_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
     }
 
-    /// Returns the time to wait before the next work, in nanoseconds.
+    /// Returns the time to wait before the next work may begin, in nanoseconds.
     pub fn wait_ns(&self, now_ns: u64) -> u64 {
         let paid_ns = self.paid_ns.load(Ordering::Relaxed);
         paid_ns.saturating_sub(now_ns.saturating_add(self.burst_ns))
@@ -61,8 +63,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    // Proves that work causes a wait, that unused budget does not accumulate, that threads share
-    // the budget, and that a new budget discards the charges. The budget is 2 % of a core.
+    // Proves that work causes a wait, and that unused budget does not accumulate. Threads share the
+    // budget, and a new budget discards the charges. The budget is 2 % of a core.
     #[test]
     fn work_is_paid_for() {
         let throttle = Throttle::new(20 * MS);
@@ -79,9 +81,9 @@ mod tests {
         assert_eq!(throttle.wait_ns(10_001 * MS), MS);
     }
 
-    // Proves that over any interval at most the budget and the burst are spent, and that infrequent
-    // work never waits. The budget is 2.5 % of a core. The test makes back-to-back requests of 1 ms
-    // for an hour, and then one request every 15 s.
+    // Proves that over any interval, the work does not exceed the budget plus the burst, and that
+    // infrequent work never waits. The budget is 2.5 % of a core. The test makes back-to-back
+    // requests of 1 ms for an hour, and then one request every 15 s.
     #[test]
     fn a_burst_is_saved_up() {
         let throttle = Throttle::new(25 * MS).with_burst(8 * NS_PER_S);
@@ -121,8 +123,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that work with the computed waits stays within the budget, for random work and
-        // waits that end late.
+        // Proves that work stays within the budget if it observes the computed waits. The amounts
+        // of work are random, and the waits end late.
         #[test]
         fn budgets_are_kept(
             slices in proptest::collection::vec((0_u64..20 * MS, 0_u64..100_000, 0_u64..5 * MS), 1..100),
@@ -135,7 +137,7 @@ mod tests {
                 (now, spent) = (now + took_ns, spent + amount);
                 let wait_ns = throttle.wait_ns(now);
                 now += wait_ns + if wait_ns > 0 { late_ns } else { 0 };
-                // Each charge rounds down by less than a nanosecond.
+                // Rounding shortens each charge by less than a nanosecond.
                 let passed = u128::from(now) + 100;
                 prop_assert!(u128::from(spent) * u128::from(NS_PER_S) <= passed * u128::from(per_second));
             }

@@ -2,7 +2,8 @@
 //! wake-up event are such flags.
 //!
 //! The flag is one futex word. Setting the flag costs a system call only while a thread sleeps.
-//! Waiting uses the same kernel timer as `clock_nanosleep`, so wake-ups are equally late.
+//! Waiting uses the same kernel timer as `clock_nanosleep`, so wake-ups have the same latency as
+//! with `clock_nanosleep`.
 
 #[cfg(not(flatcap_model))]
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,8 +82,8 @@ impl WakeEvent {
             if self.is_set() {
                 return WakeReason::Set;
             }
-            // The event was set, a signal interrupted the wait, or the wake-up was spurious. So
-            // check the event again.
+            // The event was set, a signal interrupted the wait, or the wake-up was spurious. The
+            // loop therefore checks the event again. So check the event again.
             if self.sleep(&deadline) == WakeReason::Deadline {
                 return WakeReason::Deadline;
             }
@@ -95,7 +96,7 @@ impl WakeEvent {
     }
 }
 
-/// Waiting with the kernel's futex.
+/// Waits with the kernel's futex.
 #[cfg(not(flatcap_model))]
 impl WakeEvent {
     fn wake(&self) {
@@ -107,8 +108,8 @@ impl WakeEvent {
     /// Sleeps if the word is clear. Returns `Deadline` if the deadline has passed.
     fn sleep(&self, deadline: &rustix::thread::futex::Timespec) -> WakeReason {
         use rustix::thread::futex;
-        // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC (futex(2)). All bits match
-        // any wake-up.
+        // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC (futex(2)). With all bits
+        // set, the wait matches every wake-up.
         let any = std::num::NonZeroU32::MAX;
         match futex::wait_bitset(&self.word, futex::Flags::PRIVATE, Self::CLEAR, Some(deadline), any) {
             Err(rustix::io::Errno::TIMEDOUT) => WakeReason::Deadline,
@@ -117,7 +118,7 @@ impl WakeEvent {
     }
 }
 
-/// Waiting with the model checker's futex, where deadlines never pass.
+/// Waits with the model checker's futex. Deadlines never pass.
 #[cfg(flatcap_model)]
 impl WakeEvent {
     fn wake(&self) {

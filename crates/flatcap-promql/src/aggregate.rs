@@ -28,7 +28,7 @@ pub(crate) fn aggregate(
     }
 }
 
-/// Returns the results of an aggregation with a numeric parameter, which may differ at each step.
+/// Returns the results of an aggregation whose numeric parameter may differ at each step.
 ///
 /// # Errors
 /// The aggregation is not known.
@@ -39,17 +39,17 @@ pub(crate) fn computed_aggregate(
 ) -> Result<Vec<LabelledSeries>, PromqlError> {
     let mut found: BTreeMap<Labels, LabelledSeries> = BTreeMap::new();
     let mut distinct: Vec<f64> = parameters.to_vec();
-    // A parameter may be NaN, which only a total order sorts.
+    // A parameter may be NaN, so the sort needs a total order.
     distinct.sort_by(f64::total_cmp);
     distinct.dedup_by(|one, other| one.total_cmp(other).is_eq());
     if let [parameter] = *distinct
         && let Some(aggregation) = Aggregation::named(name, Some(parameter))
     {
-        // A parameter seldom differs between steps. In this case, the order of the series of topk
-        // is kept.
+        // Usually the parameter is the same at all steps. In this case, topk keeps the order of its
+        // series.
         return Ok(aggregate(aggregation, grouping, series.to_vec()));
     }
-    // There is one aggregation for each distinct parameter, not one for each step.
+    // The aggregation is computed once for each distinct parameter, not for each step.
     for parameter in distinct {
         let Some(aggregation) = Aggregation::named(name, Some(parameter)) else {
             return Err(PromqlError::unsupported(&format!("the aggregation {name}")));
@@ -91,7 +91,7 @@ pub(crate) fn count_values(
     counts.into_iter().map(|(labels, values)| LabelledSeries { labels, values }).collect()
 }
 
-/// Returns a number as Prometheus writes it in a label.
+/// Returns a number in the form that Prometheus uses in a label.
 fn number_text(value: f64) -> String {
     if value.is_nan() {
         "NaN".to_owned()
@@ -113,7 +113,7 @@ fn combine(aggregation: Aggregation, members: &[LabelledSeries]) -> Vec<Option<f
     values.collect()
 }
 
-/// Returns the series, but only with the values that are among the `count` largest or smallest at
+/// Returns the series, reduced to the values that are among the `count` largest or smallest at
 /// their step. If there is only one step, the returned series are sorted by value.
 fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec<LabelledSeries> {
     let steps = members.first().map_or(0, |member| member.values.len());
@@ -136,7 +136,7 @@ fn pick(mut members: Vec<LabelledSeries>, count: usize, is_largest: bool) -> Vec
             }
         }
     }
-    // Only an answer with a single step has an order of series.
+    // The order of the series matters only in an answer with a single step.
     if steps == 1 {
         let mut places: Vec<Option<LabelledSeries>> = members.into_iter().map(Some).collect();
         let picked = order.iter().take(count);

@@ -10,7 +10,7 @@ pub(crate) enum Aggregation {
     Min,
     Max,
     Count,
-    /// 1 if there is a value.
+    /// The value 1 for each group that has a value.
     Group,
     Deviation,
     Variance,
@@ -24,8 +24,8 @@ pub(crate) enum Aggregation {
 impl Aggregation {
     /// Returns the aggregation with this name. Some aggregations have a parameter.
     pub(crate) fn named(name: &str, parameter: Option<f64>) -> Option<Self> {
-        // The parameter is a number of series. A fraction is truncated, and a negative number
-        // becomes 0.
+        // For topk and bottomk, the parameter is a number of series. A fraction is truncated, and a
+        // negative number becomes 0.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "documented")]
         let count = parameter.unwrap_or_default() as usize;
         Some(match name {

@@ -1,4 +1,5 @@
-//! Finds which columns of a query's batches contain metrics, and the labels of their rows.
+//! Finds the columns of a query's batches that contain metrics, and creates the labels of their
+//! rows.
 
 use flatcap_format::schema::ColumnType;
 use flatcap_query::metric::{HostLabels, Metric, MetricSeries};
@@ -6,7 +7,7 @@ use flatcap_query::{ColumnInfo, ElementName, ElementNames, TableInfo};
 
 use crate::labels::{Labels, NAME};
 
-/// Returns whether a column has values of a metric.
+/// Returns whether a column contains the values of a metric.
 pub(crate) fn is_number(info: &ColumnInfo) -> bool {
     info.column_type != ColumnType::Text && !info.is_identity
 }

@@ -9,7 +9,7 @@ use crate::plan::{Cardinality, Matching};
 use crate::series::{LabelledSeries, check_size, distinct};
 use crate::vector_match::MatchKeys;
 
-/// An operator. If it is a comparison, it returns 0 or 1, or it filters values.
+/// An operator. A comparison returns 0 or 1, or it filters values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Operation {
     pub(crate) operator: Operator,
@@ -76,7 +76,8 @@ impl Operation {
         let mut one_of_key: Vec<Option<usize>> = vec![None; keys.count];
         let mut many_of_key: Vec<Option<usize>> = vec![None; keys.count];
         for step in 0..steps {
-            // As in Prometheus, nothing on one side is ambiguous if the other side has no values.
+            // As in Prometheus, the series on one side are never ambiguous at a step at which the
+            // other side has no values.
             let is_empty = |side: &[LabelledSeries]| side.iter().all(|series| series.at(step).is_none());
             if is_empty(many) || is_empty(one) {
                 continue;
@@ -97,7 +98,7 @@ impl Operation {
                 let Some(other) = one.get(matched).and_then(|series| series.at(step)) else { continue };
                 let (left, right) = if is_swapped { (other, value) } else { (value, other) };
                 let Some(result) = self.of(left, right, left) else { continue };
-                // As in Prometheus, values for which a comparison does not hold are not ambiguous.
+                // As in Prometheus, values for which the comparison is false are not ambiguous.
                 if *cardinality == Cardinality::OneToOne
                     && let Some(known) = many_of_key.get_mut(*key)
                     && let Some(other) = known.replace(place)
@@ -120,11 +121,11 @@ impl Operation {
         distinct(result.collect())
     }
 
-    /// Returns the labels of the series that results from two series.
+    /// Returns the labels of the result of two matching series.
     fn labels(self, many: &Labels, one: &Labels, matching: &Matching, cardinality: &Cardinality) -> Labels {
         let mut labels = if self.keeps_name() { many.clone() } else { many.without_name() };
         match cardinality {
-            // Labels that were not compared may differ between the two sides.
+            // Labels that are not used for matching may differ between the two sides.
             Cardinality::OneToOne => match matching {
                 Matching::On(names) => labels.only(names),
                 Matching::Ignoring(names) => labels.except(names),
@@ -147,7 +148,7 @@ pub(crate) fn combine_sets(
 ) -> Result<Vec<LabelledSeries>, PromqlError> {
     let keys = MatchKeys::new(matching, &left, &right);
     let steps = left.iter().chain(&right).map(|series| series.values.len()).max().unwrap_or_default();
-    // Returns whether a side has a value with a key at a step.
+    // Returns, for each match key and step, whether the side has a value.
     let has = |series: &[LabelledSeries], own: &[usize]| {
         let mut has: Vec<Vec<bool>> = vec![Vec::new(); keys.count];
         for (series, key) in series.iter().zip(own) {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use crate::labels::Labels;
 use crate::series::LabelledSeries;
 
-/// The label with the upper bound of a bucket.
+/// The name of the label that contains the upper bound of a bucket.
 const BOUND: &str = "le";
 
 /// Upper bound and counts of a bucket.
 type Bucket = (f64, Vec<Option<f64>>);
 
-/// Returns a quantile of each histogram, as Prometheus interpolates it in a bucket.
+/// Returns the quantiles of each histogram, interpolated within a bucket as in Prometheus.
 pub(crate) fn histogram_quantiles(quantiles: &[f64], buckets: Vec<LabelledSeries>) -> Vec<LabelledSeries> {
     let mut histograms: BTreeMap<Labels, Vec<Bucket>> = BTreeMap::new();
     for LabelledSeries { labels, values } in buckets {
@@ -34,7 +34,7 @@ fn bound_of(text: &str) -> Option<f64> {
     if text == "+Inf" { Some(f64::INFINITY) } else { text.parse().ok() }
 }
 
-/// Returns a quantile from the cumulative counts of buckets. The buckets are in the order of rising
+/// Returns a quantile from the cumulative counts of buckets. The buckets are sorted by ascending
 /// bounds.
 fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     counts.first()?;
@@ -47,7 +47,7 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
     if quantile > 1.0 {
         return Some(f64::INFINITY);
     }
-    // Buckets with the same bound are added.
+    // The counts of buckets with the same bound are added.
     counts.dedup_by(|next, before| {
         let is_same = next.0.total_cmp(&before.0).is_eq();
         if is_same {
@@ -55,8 +55,8 @@ fn quantile_of(quantile: f64, mut counts: Vec<(f64, f64)>) -> Option<f64> {
         }
         is_same
     });
-    // Buckets may come from different scrapes, so each count is raised to at least the count of the
-    // bound below it.
+    // Buckets may come from different scrapes, so each count is raised at least to the count of the
+    // next lower bound.
     let mut least = counts.first()?.1;
     for (_, count) in &mut counts {
         if *count > least {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     // Proves that a quantile is interpolated within its bucket, and that a quantile in the last
-    // bucket is the bucket's lower bound. Values without a histogram have no quantile.
+    // bucket is the bucket's lower bound. Values that do not form a histogram have no quantile.
     #[test]
     fn quantiles_are_interpolated() {
         let inf = f64::INFINITY;

@@ -1,4 +1,4 @@
-//! The date of a time, in UTC.
+//! Computes parts of the date of a time, in UTC.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -7,8 +7,8 @@ use jiff::tz::Offset;
 /// A function that returns a part of a date as a number.
 pub(crate) type CalendarPart = fn(DateTime) -> f64;
 
-/// Returns a part of the date of a time in seconds since 1970. Returns NaN for a time outside the
-/// years -9999 to 9999.
+/// Returns a part of the date at a time, which is given in seconds since 1970. Returns NaN for a
+/// time outside the years -9999 to 9999.
 #[allow(clippy::cast_possible_truncation, reason = "towards 0, as Prometheus converts it")]
 pub(crate) fn calendar_part(part: CalendarPart, seconds: f64) -> f64 {
     let time = (!seconds.is_nan()).then(|| Timestamp::from_second(seconds as i64));
@@ -23,8 +23,8 @@ mod tests {
     const PARTS: [&str; 8] =
         ["year", "month", "day_of_month", "hour", "minute", "day_of_week", "day_of_year", "days_in_month"];
 
-    // Proves that dates before and after 1970, and the last day of February in a leap year, have
-    // the parts of the date in UTC. Times outside the calendar have no parts.
+    // Proves that the parts of dates are correct in UTC, before and after 1970 and on the last day
+    // of February in a leap year. Times outside the calendar have no parts.
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "parts of dates are small")]
     fn parts_follow_the_calendar() {

@@ -61,7 +61,8 @@ impl Default for EvaluationOptions {
 }
 
 impl Engine {
-    /// Creates an engine for a recording, with the sources that the recording has now.
+    /// Creates an engine for a recording. The engine knows only the sources that the recording has
+    /// now.
     pub fn new(recording: Recording) -> Self {
         Self { metrics: metrics(&recording), recording }
     }
@@ -98,7 +99,7 @@ impl Engine {
 
     /// Returns the labels of the series that match at least one selector. If there is no selector,
     /// returns the labels of all series. If the time range is longer than ten minutes, lists only
-    /// the elements of its last ten minutes.
+    /// the elements that existed in its last ten minutes.
     ///
     /// # Errors
     /// A selector is malformed, or the recording cannot be read.

@@ -39,7 +39,7 @@ impl Evaluation<'_> {
                     series.extend(evaluation.scan.read_losses(selection, shape)?);
                     Ok(series)
                 })?;
-                // Without their names, series of several metrics may have the same labels.
+                // Without metric names, series of several metrics may have the same labels.
                 if shape.function.drops_name() {
                     for series in &mut series {
                         series.labels = series.labels.without_name();
@@ -60,7 +60,7 @@ impl Evaluation<'_> {
                 let series = self.vector(of)?;
                 let number = |step| {
                     let mut values = series.iter().filter_map(|series| series.at(step));
-                    // The value is NaN if there is no series or if there are several.
+                    // The value is NaN unless there is exactly one series.
                     values.next().filter(|_| values.next().is_none()).unwrap_or(f64::NAN)
                 };
                 Ok(QueryValue::Scalar((0..self.steps()).map(number).collect()))
@@ -92,7 +92,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the value of a node that changes whole series or their labels.
+    /// Returns the value of a node that operates on whole series or changes their labels.
     fn labelled_value(&mut self, node: &Node) -> Result<QueryValue, PromqlError> {
         match node {
             Node::ComputedCall(call) => self.computed_call(call),
@@ -105,7 +105,7 @@ impl Evaluation<'_> {
             }
             Node::Sorted { of, is_descending } => {
                 let mut series = self.vector(of)?;
-                // Ranges have no order of values.
+                // With several steps, the series have no order by value.
                 if self.steps() == 1 {
                     let value = |series: &LabelledSeries| series.at(0).unwrap_or(f64::NAN);
                     series.sort_by(|one, other| {
@@ -164,8 +164,8 @@ impl Evaluation<'_> {
         Ok(QueryValue::Vector(distinct(computed.collect())?))
     }
 
-    /// If a fixed time is given (`@`), evaluates at this time and repeats the result at all steps.
-    /// Without a fixed time, evaluates at each step.
+    /// If a fixed time is given (`@`), evaluates the expression at this time and repeats the result
+    /// at all steps. Without a fixed time, evaluates at each step.
     fn at_fixed_time(
         &mut self,
         at: Option<FixedTime>,
@@ -183,7 +183,7 @@ impl Evaluation<'_> {
         // The grid is restored before an error returns, because other nodes use the same scan.
         self.scan.grid = grid;
         let mut series = read?;
-        // Each series gets a value per step, so a small result can become too large.
+        // Each series gets a value at each step, so a small result can exceed the limit.
         check_size(series.len(), grid.steps())?;
         for series in &mut series {
             series.values = vec![series.at(0); grid.steps()];
@@ -199,7 +199,7 @@ impl Evaluation<'_> {
             let grid = evaluation.scan.grid;
             let (begin_ms, end_ms) = shape.span_ms(&grid);
             // The times of the steps are multiples of the step length, so they do not depend on the
-            // time of the query.
+            // time at which the query is made.
             let first_ms = begin_ms.div_euclid(*step_ms).saturating_mul(*step_ms);
             let first_ms = if first_ms < begin_ms { first_ms.saturating_add(*step_ms) } else { first_ms };
             if first_ms > end_ms {

@@ -6,10 +6,11 @@ use crate::calendar::{CalendarPart, calendar_part};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Function {
     Plain(fn(f64) -> f64),
-    /// Rounds to the nearest multiple of a number; halves are rounded up.
+    /// Rounds to the nearest multiple of a number. A value halfway between two multiples is rounded
+    /// up.
     Round(f64),
     Clamp(f64, f64),
-    /// A part of the date of a time in seconds since 1970, in UTC.
+    /// A part of the date, in UTC. The date is given in seconds since 1970.
     Calendar(CalendarPart),
 }
 
@@ -68,7 +69,7 @@ impl Function {
         })
     }
 
-    /// Returns whether the result of the function is a part of a date.
+    /// Returns whether the function returns a part of a date.
     pub(crate) fn is_of_calendar(self) -> bool {
         matches!(self, Self::Calendar(_))
     }
@@ -78,18 +79,19 @@ impl Function {
         NAMED.iter().map(|(name, _)| *name).chain(WITH_PARAMETERS)
     }
 
-    /// Returns the result for a value, or `None` for a clamp whose minimum exceeds its maximum.
+    /// Returns the function's result for a value, or `None` for a clamp whose minimum exceeds its
+    /// maximum.
     pub(crate) fn of(self, value: f64) -> Option<f64> {
         Some(match self {
             Self::Plain(function) => function(value),
             Self::Round(to) => {
-                // As in Prometheus, the inverse is used, so that 0.1 stays 0.1.
+                // As in Prometheus, the value is multiplied by the inverse, so that 0.1 stays 0.1.
                 let inverse = 1.0 / to;
                 (value * inverse + 0.5).floor() / inverse
             }
             Self::Clamp(min, max) if min > max => return None,
-            // This case is separate because `max` and `min` ignore NaN. A limit that is computed
-            // from several series is NaN.
+            // This case is separate because `max` and `min` ignore NaN. A limit of the clamp is NaN
+            // if it is computed from several series.
             Self::Clamp(min, max) if value.is_nan() || min.is_nan() || max.is_nan() => f64::NAN,
             Self::Clamp(min, max) => min.max(max.min(value)),
             Self::Calendar(part) => calendar_part(part, value),
@@ -106,8 +108,8 @@ fn sign(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    // Proves that each listed function has a value, and that the functions that are easily wrong
-    // have the right value.
+    // Proves that each listed function has a value, and that the functions in which mistakes are
+    // likely have the correct value.
     #[test]
     fn functions_have_values() {
         for name in Function::names() {

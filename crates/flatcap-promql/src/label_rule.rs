@@ -9,9 +9,9 @@ use crate::labels::Labels;
 #[derive(Debug, Clone)]
 pub(crate) enum LabelRule {
     /// If the pattern matches the whole value of the label `from`, the label `to` is set to the
-    /// replacement. The replacement may refer to groups of the match.
+    /// replacement. The replacement may refer to capture groups of the pattern.
     Replace { to: String, replacement: String, from: String, pattern: Regex },
-    /// The values of the labels `from` are joined with a separator between them.
+    /// The label `to` is set to the values of the labels `from`, joined with the separator.
     Join { to: String, separator: String, from: Vec<String> },
 }
 
@@ -26,7 +26,7 @@ impl LabelRule {
         from: &str,
         pattern: &str,
     ) -> Result<Self, PromqlError> {
-        // Prometheus anchors the expression at both ends.
+        // As in Prometheus, the expression must match the whole value.
         let pattern = Regex::new(&format!("^(?:{pattern})$")).map_err(|error| {
             PromqlError::Expression(format!("label_replace: {pattern:?} is no regular expression: {error}"))
         })?;
@@ -75,8 +75,8 @@ fn checked(name: &str) -> Result<String, PromqlError> {
 mod tests {
     use super::*;
 
-    // Proves that a label is replaced only if the whole value of the other label matches, and that
-    // labels are joined. An empty replacement removes the label.
+    // Proves that `label_replace` sets a label only if the pattern matches the whole value of the
+    // other label, and that `label_join` joins labels. An empty replacement removes the label.
     #[test]
     fn labels_are_made_of_others() {
         let labels =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The label that has the metric's name.
+/// The name of the label that contains the metric's name.
 pub(crate) const NAME: &str = "__name__";
 
 /// The labels of a series, by name.
@@ -15,7 +15,7 @@ impl Labels {
         Self(pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect())
     }
 
-    /// Returns names and values, sorted by name.
+    /// Returns the names and values of the labels, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }

@@ -1,5 +1,6 @@
-//! The counter of lost samples, as series. It is not a field of a source. Its samples are computed
-//! from the gaps of the segments, as if a server had scraped the counter regularly.
+//! Provides the counter of lost samples as series. The counter is not a field of a source. Its
+//! samples are computed from the gaps of the segments, as if a server had scraped the counter
+//! regularly.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +17,14 @@ use crate::window::{MovingWindow, WindowShape};
 /// Maximum interval between two samples of the counter, in milliseconds.
 // This is the usual scrape interval.
 const SCRAPE_MS: i64 = 15_000;
-/// Minimum number of samples in a window.
+/// Minimum number of samples of the counter in a window.
 const SAMPLES_MIN: i64 = 4;
 /// Maximum number of samples of a series.
 const SAMPLES_MAX: i64 = 1 << 22;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Returns the loss counters whose labels match the selection, with the losses of each run.
+/// Returns the loss counters whose labels match the selection. Each counter has the losses of all
+/// its runs.
 pub(crate) fn counters(
     losses: Vec<SourceLosses>,
     selection: &Selection,
@@ -108,7 +110,8 @@ impl SeriesScan<'_> {
             let loss_ms = losses.peek().map_or(next_ms, |(ns, _)| ns.div_euclid(NS_PER_MS));
             at_ms = next_ms.min(loss_ms);
         }
-        // The counter continues in the next run, so losses after the last sample also count.
+        // The counter continues in the next run, so losses after the last sample are also added to
+        // the total.
         *total = losses.fold(*total, |total, (_, count)| total.saturating_add(*count));
         if let Some(end_ms) = end_ms {
             window.end(end_ms.saturating_add(1), shape, &self.grid);

@@ -6,7 +6,7 @@ use std::ops::{Add as _, Div as _, Mul as _, Rem as _, Sub as _};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Operator {
     Arithmetic(fn(f64, f64) -> f64),
-    /// The angle of a point, `atan2`.
+    /// The angle of a point in polar coordinates (`atan2`).
     Angle,
     Comparison(fn(&f64, &f64) -> bool),
 }
@@ -20,7 +20,7 @@ pub(crate) enum SetOperator {
 }
 
 impl Operator {
-    /// Returns the operator of a token.
+    /// Returns the operator that a token denotes.
     pub(crate) fn of(token: &str) -> Option<Self> {
         Some(match token {
             "+" => Self::Arithmetic(f64::add),
@@ -64,7 +64,7 @@ impl Operator {
 }
 
 impl SetOperator {
-    /// Returns the operator of a token.
+    /// Returns the operator that a token denotes.
     pub(crate) fn of(token: &str) -> Option<Self> {
         Some(match token {
             "and" => Self::And,

@@ -1,4 +1,4 @@
-//! The plan of a computation, which is the checked tree of an expression.
+//! The plan of an evaluation, which is the checked tree of an expression.
 
 use crate::aggregation::Aggregation;
 use crate::function::Function;
@@ -30,11 +30,11 @@ pub(crate) enum Node {
         of: Box<Node>,
         is_descending: bool,
     },
-    /// The time of each value.
+    /// The time of each value, which replaces the value.
     TimeOf(Box<Node>),
     /// The series, with labels that are computed from other labels.
     Relabelled(Box<Node>, LabelRule),
-    /// A quantile of histograms, from the counts of their buckets.
+    /// A quantile of histograms, computed from the counts of their buckets.
     HistogramQuantile {
         quantile: Box<Node>,
         of: Box<Node>,
@@ -57,8 +57,8 @@ pub(crate) enum FixedTime {
     At(i64),
 }
 
-/// A function of windows. The windows contain the values of an expression at the steps of the
-/// subquery.
+/// A function that is applied to windows. The windows contain the values of an expression at the
+/// steps of the subquery.
 #[derive(Debug, Clone)]
 pub(crate) struct Subquery {
     pub(crate) of: Node,
@@ -106,7 +106,7 @@ pub(crate) struct AggregateNode {
     pub(crate) grouping: Matching,
 }
 
-/// The aggregation of the values of a group.
+/// The aggregation that is applied to the values of each group.
 #[derive(Debug, Clone)]
 pub(crate) enum AggregationRule {
     Fixed(Aggregation),
@@ -119,8 +119,8 @@ pub(crate) enum AggregationRule {
     CountValues(String),
 }
 
-/// The labels by which series are matched or grouped. The metric's name is one of them only if it
-/// is listed.
+/// The labels by which series are matched or grouped. The metric's name is used only if it is
+/// listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Matching {
     /// Only these labels: `on`, `by`.
@@ -129,11 +129,11 @@ pub(crate) enum Matching {
     Ignoring(Vec<String>),
 }
 
-/// Number of series of one side that may match a series of the other side.
+/// Number of series on each side that may match one series of the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Cardinality {
     OneToOne,
-    /// `group_left`, with the labels that are copied from the other side.
+    /// `group_left`, with the labels that are copied from the other side to the result.
     ManyToOne(Vec<String>),
     /// `group_right`.
     OneToMany(Vec<String>),

@@ -28,18 +28,18 @@ const EXPRESSION_BYTES_MAX: usize = 4096;
 /// Maximum number of operators and parentheses of an expression.
 // The tree of the expression is walked by recursion.
 const OPERATORS_MAX: usize = 256;
-/// The characters that make the tree of an expression deeper. The words in `OPERATOR_WORDS` also
-/// make the tree deeper.
+/// The characters in an expression that can increase the depth of its tree. The words in
+/// `OPERATOR_WORDS` can also increase the depth.
 const OPERATORS: &[u8] = b"(+-*/%^<>=!";
 const OPERATOR_WORDS: [&str; 4] = ["and", "or", "unless", "atan2"];
 
 /// The default step of a subquery, in milliseconds.
-// This is the usual interval between evaluations.
+// This is the usual interval between evaluations of rules.
 const SUBQUERY_STEP_MS: i64 = 60_000;
 
 /// Builds the tree of an expression.
 pub(crate) struct Planner {
-    /// Time for which a sample is valid if there is no window.
+    /// Time for which a sample stays valid for a selector without a window.
     pub(crate) lookback_ms: i64,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn parse(expression: &str) -> Result<Expr, PromqlError> {
             expression.len()
         )));
     }
-    // The operators are counted in the text, before the parser recurses.
+    // The operators are counted in the text before parsing, because the parser recurses.
     let is_operator = |word: &&str| OPERATOR_WORDS.iter().any(|own| own.eq_ignore_ascii_case(word));
     let signs = expression.bytes().filter(|byte| OPERATORS.contains(byte)).count();
     let operators =
@@ -122,8 +122,7 @@ impl Planner {
             ("time", []) => return Ok(Node::Time),
             ("pi", []) => return Ok(Node::Number(std::f64::consts::PI)),
             (_, []) => {
-                // As in Prometheus, a function of a date without an argument uses the time of the
-                // step.
+                // As in Prometheus, a date function without an argument uses the time of the step.
                 if let Some(function) = Function::named(name, &[]).filter(|own| own.is_of_calendar()) {
                     let now = Node::VectorOf(Box::new(Node::Time));
                     return Ok(Node::Call(function, Box::new(now)));
@@ -142,8 +141,8 @@ impl Planner {
                 let is_descending = name == "sort_desc";
                 return Ok(Node::Sorted { of: Box::new(self.plan(of)?), is_descending });
             }
-            // The time of a selector is the time of its samples; other expressions have the time of
-            // the step.
+            // For a selector, `timestamp` returns the times of the samples. For all other
+            // expressions, it returns the time of the step.
             ("timestamp", [Expr::VectorSelector(selector)]) => {
                 return self.current(selector, WindowFunction::CurrentTime);
             }
@@ -162,7 +161,8 @@ impl Planner {
             }
             (PREDICT_LINEAR, [window, after_s]) => {
                 let after_s = number(after_s, name)?;
-                // The prediction starts at the step, wherever the window ends.
+                // The prediction starts at the time of the step, regardless of the end of the
+                // window.
                 #[allow(clippy::cast_precision_loss, reason = "milliseconds of an offset")]
                 return self.windows(window, |offset_ms| {
                     WindowFunction::Predicted(after_s + offset_ms as f64 / 1000.0)
@@ -173,7 +173,8 @@ impl Planner {
                     return self.windows(window, |_| function);
                 }
             }
-            // An unknown function is reported before a wrong parameter.
+            // If both the function is unknown and a parameter is wrong, the unknown function is
+            // reported.
             (_, [of, parameters @ ..]) if Function::names().any(|known| known == name) => {
                 if let Some(node) = self.value_function(name, of, parameters)? {
                     return Ok(node);
@@ -188,7 +189,7 @@ impl Planner {
     }
 
     /// Returns the node of a function that is applied to each value. Returns `None` if no function
-    /// of this name has these parameters.
+    /// has this name and these parameters.
     fn value_function(
         &self,
         name: &str,
@@ -198,7 +199,7 @@ impl Planner {
         let numbers: Result<Vec<f64>, _> =
             parameters.iter().map(|parameter| number(parameter, name)).collect();
         let of = self.plan(of)?;
-        // Constant numbers are checked now. All other parameters may differ from step to step.
+        // Constant parameters are checked now. All other parameters may differ from step to step.
         if let Ok(numbers) = numbers {
             let function = Function::named(name, &numbers);
             return Ok(function.map(|function| Node::Call(function, Box::new(of))));
@@ -213,8 +214,8 @@ impl Planner {
         samples(selector, function, self.lookback_ms)
     }
 
-    /// Returns the node that applies a function to windows. The function may depend on the windows'
-    /// offset, in milliseconds.
+    /// Returns the node that applies a function to windows. The function may depend on the offset
+    /// of the windows, in milliseconds.
     fn windows(
         &self,
         window: &Expr,
@@ -319,7 +320,7 @@ fn fixed_time(at: &AtModifier) -> FixedTime {
     }
 }
 
-/// Returns the labels that a selector states, which become the labels of the result of `absent`.
+/// Returns the labels that a selector specifies, which become the labels of the result of `absent`.
 fn absent_labels(of: &Expr) -> Labels {
     let selector = match of {
         Expr::VectorSelector(selector) => selector,
@@ -328,8 +329,8 @@ fn absent_labels(of: &Expr) -> Labels {
     };
     let mut stated: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     for Matcher { op, name, value } in selector.matchers.matchers.iter().filter(|own| own.name != NAME) {
-        // As in Prometheus, a further matcher of a label after its `=` matcher removes the label,
-        // and a matcher before the `=` matcher does not.
+        // As in Prometheus, the label of an `=` matcher is removed if another matcher of this label
+        // follows. A matcher before the `=` matcher does not remove the label.
         if let Some(known) = stated.get_mut(name.as_str()) {
             *known = None;
         } else if *op == MatchOp::Equal {
@@ -354,7 +355,7 @@ fn label_rule(name: &str, arguments: &[&Expr]) -> Result<LabelRule, PromqlError>
     }
 }
 
-/// Returns the string of an argument.
+/// Returns the string that is passed as an argument.
 fn text<'e>(argument: &'e Expr, of: &str) -> Result<&'e str, PromqlError> {
     match argument {
         Expr::StringLiteral(literal) => Ok(&literal.val),
@@ -395,7 +396,7 @@ fn number(parameter: &Expr, of: &str) -> Result<f64, PromqlError> {
     match parameter {
         Expr::NumberLiteral(number) => Ok(number.val),
         Expr::Unary(inner) => Ok(-number(plain(&inner.expr), of)?),
-        // Alerts use products, for example 4 * 24 * 3600 for seconds.
+        // Parameters may be products, because alerts use for example 4 * 24 * 3600 for seconds.
         Expr::Binary(binary) => {
             let operator = Operator::of(&binary.op.to_string()).filter(|operator| !operator.is_comparison());
             let operator = operator.ok_or_else(|| no_number(parameter, of))?;
@@ -421,7 +422,7 @@ mod tests {
         Planner { lookback_ms: 1 }.plan(&parse(expression)?)
     }
 
-    // Proves that a parameter may be computed from numbers, but not from series.
+    // Proves that a parameter may be an expression of numbers, but not of series.
     #[test]
     fn parameters_may_be_computed_from_numbers() {
         let planned = |expression| format!("{:?}", plan(expression).unwrap());

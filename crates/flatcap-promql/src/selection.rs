@@ -5,7 +5,7 @@ use promql_parser::label::{MatchOp, Matcher};
 
 use crate::labels::{Labels, NAME};
 
-/// The matchers of a selector. A series must pass all matchers.
+/// The matchers of a selector. A series is selected only if all matchers accept it.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
     matchers: Vec<Matcher>,
@@ -16,10 +16,10 @@ impl Selection {
         Self { matchers }
     }
 
-    /// Returns the metrics whose name matches. Also returns the metrics whose elements have names
-    /// of their own, because these names are not known yet. If the selector states the exact name
-    /// of another metric, returns only that metric. A field that contains a state is not a
-    /// measurement. It is returned only if the selector states its exact name.
+    /// Returns the metrics whose name matches. Also returns the metrics whose elements have
+    /// separate metric names, because these names are not known yet. If the selector gives the
+    /// exact name of another metric, returns only that metric. A field that contains a state is not
+    /// a measurement. Such a field is returned only if the selector gives its exact name.
     pub(crate) fn metrics<'m>(&self, metrics: &'m [Metric]) -> Vec<&'m Metric> {
         let is_named = self.of_name().any(|matcher| matches!(matcher.op, MatchOp::Equal));
         let passes = |metric: &&Metric| {
@@ -31,16 +31,16 @@ impl Selection {
             return found;
         }
         let is_passing = |metric: &Metric| found.iter().any(|other| std::ptr::eq(*other, metric));
-        // The names of elements are known only from the samples.
+        // The metric names of elements are known only from the samples.
         metrics.iter().filter(|metric| metric.has_named_elements || is_passing(metric)).collect()
     }
 
-    /// Returns whether a name passes, whatever the other labels are.
+    /// Returns whether the selector accepts this metric name, regardless of the other labels.
     pub(crate) fn passes_name(&self, name: &str) -> bool {
         self.of_name().all(|matcher| matcher.is_match(name))
     }
 
-    /// Returns whether labels pass. A missing label counts as empty.
+    /// Returns whether the selector accepts these labels. A missing label is treated as empty.
     pub(crate) fn passes(&self, labels: &Labels) -> bool {
         self.matchers.iter().all(|matcher| matcher.is_match(labels.get(&matcher.name)))
     }

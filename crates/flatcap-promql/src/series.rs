@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use crate::error::PromqlError;
 use crate::labels::Labels;
 
-/// Maximum number of values that all series of an intermediate result have together. They take 64
-/// MiB.
+/// Maximum total number of values of all series in an intermediate result. They take 64 MiB.
 pub(crate) const VALUES_MAX: usize = 4 << 20;
 
 /// The values of one set of labels, one for each step.
@@ -80,8 +79,9 @@ pub(crate) fn check_size(series: usize, steps: usize) -> Result<(), PromqlError>
 mod tests {
     use super::*;
 
-    // Proves that series with the same labels are joined if at each step only one of them has a
-    // value. They are refused if both have a value at a step. Series without values are left out.
+    // Proves that series with the same labels are joined if at each step at most one of them has a
+    // value. They are rejected if two of them have a value at the same step. Series without values
+    // are left out.
     #[test]
     fn labels_are_there_once() {
         let series = |name: &str, values: [Option<f64>; 2]| LabelledSeries {

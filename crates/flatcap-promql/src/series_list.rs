@@ -16,14 +16,14 @@ use crate::series_scan::{ask, warn};
 const SERIES_MAX: usize = 20_000;
 /// Maximum length of the time range whose elements are listed, in nanoseconds. If the requested
 /// range is longer, only its newest part is used.
-// The time is limited because all its samples are read.
+// The time range is limited because all of its samples are read.
 const LISTED_NS_MAX: i64 = 600_000_000_000;
 
-/// The fields of a source that are in one list, or that are in no list.
+/// The fields of a source that belong to the same list, or that belong to no list.
 type FieldGroup<'m> = ((&'m str, &'m str), Vec<&'m Metric>);
 
 /// Returns the labels of the series that match at least one selection. Reads one field of each list
-/// to find the elements that existed.
+/// to find the elements that existed in the time range.
 pub(crate) fn list_series(
     (recording, metrics): (&Recording, &[Metric]),
     selections: &[Selection],
@@ -37,7 +37,7 @@ pub(crate) fn list_series(
     if first.is_empty() {
         return Ok(BTreeSet::new());
     }
-    // Listing reads all samples of the time, so a long time is cut to its newest part.
+    // Listing reads all samples of the time range, so only the newest part of a long range is used.
     let since_ns = from_ns.max(to_ns.saturating_sub(LISTED_NS_MAX));
     let mut results = ask(recording, (&first, Vec::new()), host, (since_ns, to_ns))?;
     let (mut labels, mut found) = (HostLabels::default(), BTreeSet::new());
@@ -80,7 +80,7 @@ pub(crate) fn list_series(
     Ok(found)
 }
 
-/// Returns the metrics that may match, grouped by source and list.
+/// Returns the metrics that may match, grouped by source and list of elements.
 fn field_groups<'m>(metrics: &'m [Metric], selections: &[Selection]) -> Vec<FieldGroup<'m>> {
     let mut groups: BTreeMap<(&str, &str), BTreeMap<&str, &Metric>> = BTreeMap::new();
     let measured = || metrics.iter().filter(|metric| metric.is_measured()).collect();

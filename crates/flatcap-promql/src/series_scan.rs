@@ -1,6 +1,6 @@
 //! Reads the samples of a selector in one pass, and computes its values at all steps during this
-//! pass. Only these values are kept, so memory depends on the windows and the number of steps, not
-//! on the time between steps.
+//! pass. Only the computed values are kept. Memory use therefore depends on the windows and the
+//! number of steps, not on the time between steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,12 +19,12 @@ use crate::series::{LabelledSeries, check_size};
 use crate::time_grid::TimeGrid;
 use crate::window::{MovingWindow, WindowShape};
 
-/// Maximum number of fields that one selector reads.
+/// Maximum number of fields that are read for one selector.
 const FIELDS_MAX: usize = 128;
-/// Maximum number of samples in the windows of all series. They take 64 MiB.
+/// Maximum number of samples in the windows of all series together. They take 64 MiB.
 const HELD_MAX: usize = 4 << 20;
-/// Maximum number of samples that the functions of one selector read. Reading this number takes a
-/// few seconds.
+/// Maximum number of samples that the functions of one selector may read. Reading this number takes
+/// a few seconds.
 pub(crate) const VISITED_MAX: u64 = 1 << 31;
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -46,20 +46,20 @@ struct OpenSeries<'s> {
     grid: TimeGrid,
     known: BTreeMap<Labels, usize>,
     windows: Vec<MovingWindow>,
-    /// The elements that have ended in the run.
+    /// The elements of the current run that have ended.
     ends: ElementEnds,
-    /// The series of each element in the run.
+    /// The index of the series of each element in the run.
     places: HashMap<ElementColumn, usize>,
-    /// The newest sample of the run.
+    /// Time of the newest sample of the run, in nanoseconds.
     last_ns: i64,
 }
 
-/// Table, column and element.
+/// The index of the table, the index of the column, and the element.
 type ElementColumn = (usize, usize, Option<u32>);
 
 impl SeriesScan<'_> {
-    /// Returns the series of a selector, by labels. Adds a description of any data that could not
-    /// be read to `warnings`.
+    /// Returns the series of a selector with their labels. Adds a description of any data that
+    /// could not be read to `warnings`.
     pub(crate) fn read(
         &self,
         selection: &Selection,
@@ -93,7 +93,8 @@ impl SeriesScan<'_> {
             last_ns: i64::MIN,
         };
         let (mut host, mut run_id) = (HostLabels::default(), 0);
-        // The tables of one source for the same samples follow each other.
+        // Batches of different tables of one source follow each other if they contain the same
+        // samples.
         let mut held: Vec<ColumnBatch> = Vec::new();
         loop {
             let item = results.next()?;
@@ -130,8 +131,7 @@ impl SeriesScan<'_> {
         shape: &WindowShape,
     ) -> Result<QueryResults, PromqlError> {
         let mut paths = Vec::new();
-        // Functions of windows see all samples, so only current values depend on the ends of
-        // elements.
+        // Window functions use all samples, so only current values depend on when elements end.
         if shape.function.is_current() {
             let sources: BTreeSet<&str> = metrics.iter().map(|metric| &*metric.source).collect();
             for source in sources {
@@ -150,7 +150,7 @@ fn are_together(held: &[ColumnBatch], batch: &ColumnBatch, results: &QueryResult
         && held.iter().all(|other| other.table != batch.table)
 }
 
-/// Requests the fields of some metrics, and after them further fields of their sources.
+/// Requests the fields of some metrics, and then further fields of their sources.
 pub(crate) fn ask(
     recording: &Recording,
     (metrics, more): (&[&Metric], Vec<FieldPath>),
@@ -170,7 +170,8 @@ pub(crate) fn ask(
     };
     let is_asked = |list: &String| metrics.iter().any(|metric| metric.path().starts_with(list.as_str()));
     let unnamed_lists = filter.sources.iter().map(|source| unnamed_end_list(source));
-    // Ended processes need no names, unless their list is requested.
+    // The names of processes that have ended are not needed, unless the list of these processes is
+    // requested.
     let unnamed_lists = unnamed_lists.filter(|list| has_more && !is_asked(list));
     let unnamed_lists = unnamed_lists.collect();
     Ok(recording.query(&Query { fields, filter, unnamed_lists, ..Query::default() })?)
@@ -182,7 +183,7 @@ pub(crate) fn warn(notice: &Notice, warnings: &mut BTreeSet<String>) {
 }
 
 impl OpenSeries<'_> {
-    /// Adds batches of one source's tables that belong to the same samples.
+    /// Adds batches that contain the same samples of different tables of one source.
     fn add(
         &mut self,
         batches: &[ColumnBatch],
@@ -230,7 +231,7 @@ impl OpenSeries<'_> {
                 let key = (batch.table, number, element);
                 let Some(ms) = ms_of(sample) else { continue };
                 let Some(value) = values.number(row) else {
-                    // The sample has the element, but without this value.
+                    // The sample contains the element, but the element has no value in this column.
                     if ends.is_complete(position, sample) && element != Some(NO_ELEMENT) {
                         places.remove(&element);
                         self.end(key, Some(ms));
@@ -243,7 +244,7 @@ impl OpenSeries<'_> {
                 } else {
                     let place = self.place(labels_of(metric, (host, table), name, results.elements()));
                     if self.places.get(&key).copied() != place {
-                        // A series whose labels have changed is another series.
+                        // If the labels have changed, a new series begins.
                         self.end(key, Some(ms));
                         self.places.extend(place.map(|place| (key, place)));
                     }
@@ -272,7 +273,8 @@ impl OpenSeries<'_> {
     /// Ends all series of a run that has ended at this time. The time is `None` if the run
     /// continues.
     fn end_run(&mut self, end_ns: Option<i64>) {
-        // A sample is valid in its millisecond, so the series ends with the next millisecond.
+        // A sample is valid during its whole millisecond, so the series ends at the start of the
+        // next millisecond.
         let after_ms = end_ns.map(|end_ns| end_ns.max(self.last_ns).div_euclid(NS_PER_MS).saturating_add(1));
         for (_, place) in std::mem::take(&mut self.places) {
             if let (Some(window), Some(ms)) = (self.windows.get_mut(place), after_ms) {
@@ -283,8 +285,8 @@ impl OpenSeries<'_> {
         self.last_ns = i64::MIN;
     }
 
-    /// Returns the index of the series with these labels, which is added if it is new, or `None` if
-    /// the selector does not match them.
+    /// Returns the index of the series with these labels, and adds the series if it is new. Returns
+    /// `None` if the selector does not match the labels.
     fn place(&mut self, labels: Labels) -> Option<usize> {
         if let Some(place) = self.known.get(&labels) {
             return Some(*place);
@@ -299,7 +301,7 @@ impl OpenSeries<'_> {
     }
 
     fn check_work(&self) -> Result<(), PromqlError> {
-        // The limit is checked after each batch, so that a query is refused before it uses up the
+        // The limit is checked after each batch, so that a query fails before it exhausts the
         // memory.
         let held: usize = self.windows.iter().map(MovingWindow::held).sum();
         if held > HELD_MAX {

@@ -65,8 +65,9 @@ impl TimeGrid {
 mod tests {
     use super::*;
 
-    // Proves that both ends are steps, and that the last step is not after the end. Wrong ranges
-    // are refused with an error that names their numbers.
+    // Proves that the start is a step, that the end is a step if it lies on the grid, and that the
+    // last step is not after the end. Invalid ranges are rejected with an error that states their
+    // numbers.
     #[test]
     fn grids_have_both_ends() {
         let grid = TimeGrid::range(1000, 2500, 500).unwrap();

@@ -27,7 +27,8 @@ pub(crate) struct MatchKeys {
 
 impl MatchKeys {
     pub(crate) fn new(matching: &Matching, left: &[LabelledSeries], right: &[LabelledSeries]) -> Self {
-        // Labels are compared only one time per series, and numbers at each step.
+        // Labels are compared only one time per series. At each step, only the numbers of the keys
+        // are compared.
         let mut known: HashMap<Labels, usize> = HashMap::new();
         let mut keys = |series: &[LabelledSeries]| {
             let key = |series: &LabelledSeries| {

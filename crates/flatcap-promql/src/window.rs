@@ -1,4 +1,4 @@
-//! The window of samples of a series before each step.
+//! Selects the samples of a series that are in the window before each step.
 
 use std::collections::VecDeque;
 
@@ -11,33 +11,33 @@ pub(crate) struct WindowShape {
     pub(crate) function: WindowFunction,
     /// Length of the window, in milliseconds. Both ends belong to the window.
     pub(crate) range_ms: i64,
-    /// Time from the end of the window to its step, in milliseconds.
+    /// Time from the end of the window to the step to which the window belongs, in milliseconds.
     pub(crate) offset_ms: i64,
 }
 
 impl WindowShape {
-    /// Returns the earliest and the latest time of samples that are in the window of at least one
-    /// step.
+    /// Returns the earliest and the latest time that lie in the window of at least one step.
     pub(crate) fn span_ms(&self, grid: &TimeGrid) -> (i64, i64) {
         let first = grid.at(0).saturating_sub(self.offset_ms).saturating_sub(self.range_ms);
         (first, grid.last_ms().saturating_sub(self.offset_ms))
     }
 }
 
-/// A window that moves over the samples of one series, and its values at the steps so far.
+/// A window that moves over the samples of one series, with the values computed at the steps so
+/// far.
 #[derive(Debug, Default)]
 pub(crate) struct MovingWindow {
     /// The samples in the window, each with its time in milliseconds and its value.
     samples: VecDeque<(i64, f64)>,
     values: Vec<Option<f64>>,
     last_ms: Option<i64>,
-    /// Number of samples that functions have read.
+    /// Number of samples that functions have read from this window.
     visited: u64,
 }
 
 impl MovingWindow {
-    /// Adds a sample. Of several samples in the same millisecond, only the first one is added.
-    /// Leaves out a sample that is earlier than the last one because the clock was set back.
+    /// Adds a sample. Adds only the first of several samples in the same millisecond. Ignores a
+    /// sample that is earlier than the previous sample because the clock was set back.
     pub(crate) fn add(&mut self, (ms, value): (i64, f64), shape: &WindowShape, grid: &TimeGrid) {
         // After the clock is set back, a sample may be earlier than previous samples.
         if self.last_ms.is_some_and(|last| ms <= last) {
@@ -45,15 +45,15 @@ impl MovingWindow {
         }
         self.last_ms = Some(ms);
         self.settle(ms, shape, grid);
-        // Only the newest sample counts, so older ones need no memory.
+        // The function uses only the newest sample, so older samples are not stored.
         if shape.function.is_current() || shape.function == WindowFunction::Last {
             self.samples.clear();
         }
         self.samples.push_back((ms, value));
     }
 
-    /// Ends the series at this time. It then has no current value until its next sample. As in
-    /// Prometheus, functions of windows still see its samples.
+    /// Ends the series at this time. The series then has no current value until its next sample. As
+    /// in Prometheus, window functions still use the samples from before this time.
     pub(crate) fn end(&mut self, ms: i64, shape: &WindowShape, grid: &TimeGrid) {
         // The clock was set back, or another element has these labels in the same sample.
         if !shape.function.is_current() || self.last_ms.is_none_or(|last| ms <= last) {
@@ -68,7 +68,7 @@ impl MovingWindow {
         self.samples.len()
     }
 
-    /// Returns the number of samples that functions have read.
+    /// Returns the number of samples that functions have read from this window.
     pub(crate) fn visited(&self) -> u64 {
         self.visited
     }
@@ -84,8 +84,8 @@ impl MovingWindow {
         while self.values.len() < grid.steps() {
             let end_ms = grid.at(self.values.len()).saturating_sub(shape.offset_ms);
             let first_ms = end_ms.saturating_sub(shape.range_ms);
-            // Samples are removed even if no step ends here. Otherwise, with long steps, the
-            // samples between two windows would be held.
+            // Samples are removed even if no step ends here. Otherwise, if the steps are long, the
+            // samples between two windows would also be stored.
             while self.samples.front().is_some_and(|(ms, _)| *ms < first_ms) {
                 self.samples.pop_front();
             }
@@ -108,8 +108,8 @@ mod tests {
 
     proptest! {
         // Proves that a series has no current value from its end to its next sample, and that
-        // windows keep all samples. The result is compared with a walk over all events for each
-        // step.
+        // window functions still use all samples. For comparison, the test walks over all events
+        // for each step.
         #[test]
         fn ended_series_have_no_current_value(
             events in prop::collection::btree_map(0..400_i64, any::<bool>(), 0..60),
@@ -146,8 +146,8 @@ mod tests {
             }
         }
 
-        // Proves that a window has exactly the samples from its begin to its end, both included,
-        // whatever the steps. The result is compared with a walk over all samples for each step.
+        // Proves that a window contains exactly the samples from its start to its end, both
+        // included, for any steps. For comparison, the test walks over all samples for each step.
         #[test]
         fn windows_have_their_samples(
             times in prop::collection::btree_set(0..400_i64, 0..60),
@@ -161,7 +161,7 @@ mod tests {
                 let mut window = MovingWindow::default();
                 for ms in &times {
                     window.add((*ms, *ms as f64), &shape, &grid);
-                    // A second sample in the same millisecond, and an earlier sample, do not count.
+                    // A second sample in the same millisecond and an earlier sample are ignored.
                     window.add((*ms, 1e9), &shape, &grid);
                     window.add((*ms - 1, 1e9), &shape, &grid);
                 }

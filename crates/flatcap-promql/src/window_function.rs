@@ -14,11 +14,12 @@ pub(crate) enum WindowFunction {
     Rate,
     /// Growth.
     Increase,
-    /// Difference between the last and the first value. The value may fall.
+    /// Difference between the last and the first value. The value is not a counter and may
+    /// decrease.
     Delta,
     /// Growth per second between the two newest samples.
     InstantRate,
-    /// Difference between the two newest samples.
+    /// Difference between the values of the two newest samples.
     InstantDelta,
     /// The number of resets of a counter.
     Resets,
@@ -29,17 +30,17 @@ pub(crate) enum WindowFunction {
     Max,
     Sum,
     Count,
-    /// 1 if there is a sample.
+    /// The value 1 if the window contains a sample.
     Present,
     /// Standard deviation of all values.
     Deviation,
     /// The square of the standard deviation.
     Variance,
-    /// The quantile of the values; the parameter selects the quantile.
+    /// A quantile of the values. The parameter is the level of the quantile, for example 0.99.
     Quantile(f64),
-    /// The slope per second of the line through the values.
+    /// The slope per second of the regression line through the values.
     Derivative,
-    /// The value of this line at the given number of seconds after the window.
+    /// The value of the regression line at the given number of seconds after the end of the window.
     Predicted(f64),
 }
 
@@ -83,8 +84,8 @@ impl WindowFunction {
         NAMED.iter().map(|(name, _)| *name).chain([QUANTILE_OVER_TIME, PREDICT_LINEAR])
     }
 
-    /// Returns whether the result is no longer a value of the metric, so that it loses the metric's
-    /// name.
+    /// Returns whether the result loses the metric's name, because it is no longer a value of the
+    /// metric.
     pub(crate) fn drops_name(self) -> bool {
         !matches!(self, Self::Current | Self::Last)
     }
@@ -114,7 +115,7 @@ impl WindowFunction {
             Self::Delta => extrapolated_growth(samples, window_ms, false),
             Self::InstantRate => {
                 let [(before_ms, before), (now_ms, now)] = *samples.last_chunk()?;
-                // A counter that was reset has grown from 0.
+                // A counter that was reset has grown from 0 to the new value.
                 let growth = if now < before { now } else { now - before };
                 Some(growth / seconds((before_ms, now_ms)))
             }
@@ -139,18 +140,18 @@ impl WindowFunction {
     }
 }
 
-/// Returns the slope per second of the line through values by least squares, and its value at a
-/// time. Returns `None` for fewer than two values.
+/// Fits a line through the values by least squares. Returns its slope per second and its value at a
+/// given time. Returns `None` for fewer than two values.
 #[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
 fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     let [(_, first), .., _] = *samples else { return None };
-    // Equal values result in an exact line.
+    // If all values are equal, the line is exact.
     #[allow(clippy::float_cmp, reason = "values that are recorded")]
     if samples.iter().all(|(_, value)| *value == first) {
         return Some(if first.is_infinite() { (f64::NAN, f64::NAN) } else { (0.0, first) });
     }
     let count = samples.len() as f64;
-    // Times relative to `at_ms` are small numbers, whose squares keep their precision.
+    // Times relative to `at_ms` are small numbers, so their squares keep their precision.
     let points = samples.iter().map(|(ms, value)| (seconds((at_ms, *ms)), *value));
     let sum = |of: fn((f64, f64)) -> f64| exact_sum(points.clone().map(of));
     let (times, values) = (sum(|(x, _)| x), sum(|(_, y)| y));
@@ -159,7 +160,7 @@ fn line(samples: &[(i64, f64)], at_ms: i64) -> Option<(f64, f64)> {
     Some((slope, values / count - slope * times / count))
 }
 
-/// Returns the variance of all values, or `None` without values.
+/// Returns the variance of all values, or `None` if there are no values.
 #[allow(clippy::cast_precision_loss, reason = "the number of values in memory")]
 pub(crate) fn variance(values: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let count = values.clone().count();
@@ -195,8 +196,8 @@ pub(crate) fn quantile_of(mut values: Vec<f64>, quantile: f64) -> f64 {
     value(rank.floor()) * (1.0 - weight) + value(rank.floor() + 1.0) * weight
 }
 
-/// Returns the sum. Compensates for the rounding error of each addition (Neumaier). So a sum of
-/// many values does not depend on how they are split.
+/// Returns the sum. Compensates for the rounding error of each addition (Neumaier). So the sum of
+/// many values does not depend on how they are divided into parts.
 pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {
@@ -211,8 +212,8 @@ pub(crate) fn exact_sum(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Returns the difference between the first and the last value. The difference is extrapolated to
-/// the ends of the window, unless the samples end well within the window. Each decrease of a
-/// counter is a reset to 0. A counter is not extrapolated beyond the time at which it was 0.
+/// an end of the window, unless the nearest sample is far from this end. Each decrease of a counter
+/// is a reset to 0. A counter is not extrapolated beyond the time at which it was 0.
 #[allow(clippy::cast_precision_loss, reason = "milliseconds, and the number of samples in memory")]
 fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter: bool) -> Option<f64> {
     let [(first_ms, first), .., (last_ms, last)] = *samples else { return None };
@@ -228,7 +229,7 @@ fn extrapolated_growth(samples: &[(i64, f64)], window_ms: (i64, i64), is_counter
         to_begin = to_begin.min(covered * (first / growth));
     }
     // As in Prometheus, if samples are missing at an end of the window, the series is assumed to
-    // extend by half of the usual distance.
+    // continue for half of the usual sample interval.
     let extended = |missing: f64| if missing < usual * CONTINUED { missing } else { usual / 2.0 };
     Some(growth * ((covered + extended(to_begin) + extended(to_end)) / covered))
 }
@@ -261,9 +262,9 @@ mod tests {
         value.is_some_and(|value| (value - expected).abs() <= 1e-12 * expected.abs().max(1.0))
     }
 
-    // Proves that rates are extrapolated to an end of the window if samples continue to this end,
-    // and otherwise by half of the usual distance. They are never extrapolated beyond the time at
-    // which a counter was 0, and a decrease of a counter is a reset.
+    // Proves that rates are extrapolated to an end of the window if the samples continue to this
+    // end, and otherwise by half of the usual sample interval. They are never extrapolated beyond
+    // the time at which a counter was 0, and a decrease of a counter is a reset.
     #[test]
     fn growth_is_extrapolated() {
         // A sample every second from 0 to 10 s, growing by 2 per second, leaves nothing to
@@ -277,7 +278,7 @@ mod tests {
         // With samples from 4 to 6 s, 4 s are missing at each end, so half a second is added at
         // each end.
         assert!(is_near(of(WindowFunction::Increase, &whole[4..7]), 4.0 * 1.5));
-        // This counter was 0 half a second before its first sample.
+        // By extrapolation, this counter was 0 half a second before its first sample.
         let young = [(1000, 1.0), (2000, 3.0), (3000, 5.0)];
         assert!(is_near(of(WindowFunction::Increase, &young), 4.0 * (2.0 + 0.5 + 0.5) / 2.0));
         // After 7 and 9, the counter starts again with 1 and 3, so its growth is 2 + 1 + 2.
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    // Proves that the statistics of a window are right, and that a window without samples has no
+    // Proves that the statistics of a window are correct, and that a window without samples has no
     // value.
     #[test]
     fn statistics_of_a_window() {

@@ -215,7 +215,7 @@ extern "C" fn flatcap_begin(source: *const PushSource, length: usize) -> *mut c_
         return null_mut();
     };
     let place = sample.place.cast();
-    // If this fails, the thread ends, and no further samples are pushed.
+    // This fails only while the thread ends, and then the thread pushes no further samples.
     let _ends = BUILDING.try_with(|building| building.set(Some((lane, sample))));
     place
 }
@@ -328,8 +328,8 @@ mod tests {
         assert_eq!((object::<u64>(null()), object(&raw const content)), (None, Some(&content)));
     }
 
-    // Proves that each function refuses null, and that a text is cut to the size of the caller's
-    // buffer.
+    // Proves that each function refuses null, and that a text is truncated to the size of the
+    // caller's buffer.
     #[test]
     fn null_is_refused() {
         assert!(flatcap_open(null(), null()).is_null());

@@ -15,7 +15,7 @@ use super::source::PushSource;
 
 /// The socket of the service.
 const SOCKET: &str = "/run/flatcap/push.sock";
-/// The environment variable that sets another socket.
+/// The environment variable that selects another socket.
 const SOCKET_VARIABLE: &str = "FLATCAP_PUSH_SOCKET";
 /// Maximum length of the path of a Unix socket (`sun_path` minus the zero byte).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -58,7 +58,7 @@ impl PushClient {
     /// Sets up a source, or returns the existing source with the same options.
     ///
     /// # Errors
-    /// A name is not valid, or the client has 64 sources.
+    /// A name is not valid, or the client already has 64 sources.
     pub fn source(&self, options: SourceOptions<'_>) -> Result<PushSource, SetupError> {
         let shared = &self.handle.shared;
         let mut source = ClientSource::new(&options)?;
@@ -80,7 +80,7 @@ impl PushClient {
         Err(SetupError::TooManySources)
     }
 
-    /// Fires the recorder's black box, if it is configured.
+    /// Fires the recorder's black box, if the black box is configured.
     ///
     /// # Errors
     /// There is no recorder, or the recorder reports an error.
@@ -94,15 +94,15 @@ impl PushClient {
     }
 
     /// Returns the recorder's budget for pushed frames. The client gets the budget with the first
-    /// push of a connection. Returns `None` before this push, and if the recorder's version states
-    /// no budget.
+    /// push of a connection. Returns `None` before this push, and if the recorder's version does
+    /// not report a budget.
     pub fn budget(&self) -> Option<PushBudget> {
         self.handle.shared.process().registry.budget()
     }
 
     /// Returns the first refusal on this connection with its reason, and also the last refusal if
-    /// it differs. Without a connection, returns, for each socket that was tried, the reason why it
-    /// failed. Returns an empty string if nothing was refused.
+    /// it differs from the first. Without a connection, returns the reason of the failure for each
+    /// socket that was tried. Returns an empty string if nothing was refused.
     pub fn last_error(&self) -> String {
         self.handle.shared.process().registry.last_error()
     }

@@ -1,16 +1,17 @@
-//! CLOCK_MONOTONIC, or the processor's timestamp counter converted to it.
+//! The time on CLOCK_MONOTONIC, read from the kernel or computed from the processor's timestamp
+//! counter.
 //!
-//! Reading the kernel's clock takes about 25 ns, two thirds of a push. Reading the timestamp
-//! counter takes a third of that time. A line through two measured points converts the counter to a
-//! time. The points are at most a second apart, so the time follows the kernel's corrections of the
-//! clock's speed (at most 500 ppm, in practice 1 ppm).
+//! Reading the kernel's clock takes about 25 ns, which is two thirds of the time of a push. Reading
+//! the timestamp counter takes a third as long as reading the clock. A line through two measured
+//! points converts the counter to a time. The points are at most a second apart, so the time
+//! follows the kernel's corrections of the clock's speed (at most 500 ppm, in practice 1 ppm).
 
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds per second.
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
-/// Minimum distance of the points, in nanoseconds. At this distance, an error of 40 ns changes the
-/// speed by 4 ppm, which is accurate enough.
+/// Minimum time between the two points, in nanoseconds. At this distance, a measurement error of 40
+/// ns changes the computed speed by 4 ppm, which is accurate enough.
 const CALIBRATION_MIN_NS: u64 = 10_000_000;
 /// Maximum time between two points, in nanoseconds.
 pub(crate) const CALIBRATION_MAX_NS: u64 = NS_PER_S;
@@ -30,7 +31,7 @@ pub(crate) enum PushClock {
     Counter(CounterClock),
 }
 
-/// A line through two points of counter and clock.
+/// A line through two points, each with a value of the counter and a time of the clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CounterClock {
     point: ClockPoint,
@@ -54,8 +55,8 @@ impl PushClock {
         }
     }
 
-    /// Measures the counter again. Returns the time for which the measurement is valid, in
-    /// nanoseconds.
+    /// Calibrates the counter against the kernel's clock again. Returns the time for which the
+    /// measurement is valid, in nanoseconds.
     pub(crate) fn calibrate(&mut self) -> u64 {
         if let Self::Counter(clock) = self {
             return clock.calibrate();
@@ -104,13 +105,14 @@ impl CounterClock {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "a point is seconds old: less than 2^64 ns")]
     fn at(&self, ticks: u64) -> u64 {
-        // The counter of another processor may be a few ticks behind the counter of the point.
+        // The counter of another processor may be a few ticks behind the counter value of the
+        // point.
         let passed = ticks.wrapping_sub(self.point.ticks).cast_signed().max(0).cast_unsigned();
         self.point.mono_ns + ((u128::from(passed) * u128::from(self.ns_per_tick)) >> 32) as u64
     }
 
-    /// Returns the time for which the line is valid, in nanoseconds. This is the distance between
-    /// its two points, but at most `CALIBRATION_MAX_NS`, or 0 if the points are too close.
+    /// Returns the time for which the line is valid, in nanoseconds. This is the time between its
+    /// two points, but at most `CALIBRATION_MAX_NS`, or 0 if the points are too close.
     fn calibrate(&mut self) -> u64 {
         let now = ClockPoint::now();
         let ns = now.mono_ns.saturating_sub(self.point.mono_ns);
@@ -142,8 +144,8 @@ fn ticks() -> u64 {
 mod tests {
     use super::*;
 
-    // Proves that the converted counter equals the kernel's clock, within the time that reading
-    // both takes plus a thousandth of the time since the measurement.
+    // Proves that the converted counter equals the kernel's clock. The tolerance is the time that
+    // reading both takes plus a thousandth of the time since the measurement.
     #[test]
     fn the_counter_is_the_clock() {
         let Some(point) = ClockPoint::if_trusted() else {

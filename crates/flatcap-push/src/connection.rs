@@ -18,7 +18,7 @@ use rustix::net::{
 
 use crate::clock::monotonic_ns;
 
-/// Minimum timeout. A shorter one could become 0, which the kernel treats as no timeout.
+/// Minimum timeout. A shorter timeout could become 0, which the kernel treats as no timeout.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// An open connection to a recorder.
@@ -26,7 +26,7 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Connection {
     socket: OwnedFd,
     reply_limit: Duration,
-    /// Messages other than the reply that arrived while the client waited for the reply.
+    /// Messages that arrived while the client waited for a reply, except the reply.
     unasked: Vec<PushReply>,
 }
 

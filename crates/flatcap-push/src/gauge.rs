@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    // Proves that the schema is valid for units of every length, and that the payload has the
+    // Proves that the schema is valid for units of every length, and that the payload contains the
     // pushed value.
     #[test]
     fn schemas_and_payload_are_valid() {

@@ -3,7 +3,7 @@
 //!
 //! A push makes a system call only when it needs a lane, a source in the lane or a slab, and also
 //! once a second. In these cases it takes the lock of the connection. A recorder that does not
-//! reply in time counts as gone.
+//! reply in time is treated as disconnected.
 //!
 //! | to | use |
 //! |---|---|

@@ -13,8 +13,8 @@ const SCHEMA: &[u8] = include_bytes!("../generated/log_record.bfbs");
 const ROOT: &str = "flatcap.push.LogRecord";
 /// Maximum number of fields of a record. Fields above this limit are left out.
 const FIELDS_MAX: usize = 32;
-/// Maximum length of a string, in bytes. A longer string is cut at this length, so that one record
-/// does not fill a lane.
+/// Maximum length of a string, in bytes. A longer string is truncated to this length, so that one
+/// record does not fill a lane.
 const TEXT_BYTES_MAX: usize = 8192;
 
 /// Returns the offset of a field in a vtable, given the id of the field.

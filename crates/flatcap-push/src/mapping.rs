@@ -34,8 +34,8 @@ impl Mapping {
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         // The mapping is populated, so that no push causes a page fault.
         let map = MmapOptions::new().len(length).populate().map_raw(file)?;
-        // A child does not need the mapping, and could only damage it. Kernels since 2.6.16 support
-        // this.
+        // A child process does not need the mapping, and could only damage the lane. Kernels since
+        // 2.6.16 support this.
         map.advise(Advice::DontFork)?;
         let (mark, process) = (ProcessMark::current(), std::process::id());
         Ok((Self { map: ManuallyDrop::new(map), mark, process }, header))
@@ -47,7 +47,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let is_own =
             self.mark.map_or_else(|| std::process::id() == self.process, ProcessMark::is_own_process);
-        // A child does not have this mapping. At the same address there may be another mapping.
+        // A child process does not have this mapping. At the same address there may be another
+        // mapping.
         if is_own {
             // SAFETY: the mapping is dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.map) };
@@ -59,7 +60,7 @@ impl WriterMemory for Mapping {
     #[inline]
     #[allow(unsafe_code, reason = "the kernel's interface: a shared mapping is a raw pointer")]
     fn number(&self, at: usize) -> &AtomicU64 {
-        // Inlined with a constant offset, this costs nothing.
+        // Inlined with a constant offset, this check takes no time.
         assert!(at < CONTROL_BYTES && at.is_multiple_of(8), "a number lies in the first page");
         // SAFETY: the eight bytes lie within the mapping, which is longer than the first page and
         // lives as long as `self`; the address is a multiple of 8, since mappings begin at a page.
@@ -73,9 +74,9 @@ impl WriterMemory for Mapping {
         let is_inside = at >= CONTROL_BYTES && self.map.len() - at >= length && at <= self.map.len();
         assert!(is_inside, "frames lie in the slabs");
         // SAFETY: the range lies within the mapping and after the first page, so no number is in
-        // it. `&mut self` excludes every other reference in this process: the mapping is made once
-        // a lane, and no child inherits it. The recorder only reads the memory, through the kernel,
-        // and checks its copy.
+        // it. `&mut self` excludes every other reference in this process, because each lane is
+        // mapped only once and no child inherits the mapping. The recorder only reads the memory,
+        // through the kernel, and checks its copy.
         fill(unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(at), length) })
     }
 }

@@ -1,6 +1,6 @@
-//! Detects a fork. A mark is a word in a page that the kernel clears in a child
-//! (`MADV_WIPEONFORK`). Checking the mark takes one load instruction, and works for every way of
-//! forking.
+//! Detects a fork. A mark is a word in memory. In a child process, the kernel clears the page that
+//! contains the mark (`MADV_WIPEONFORK`). Checking the mark takes one load instruction, and works
+//! for every way of forking.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

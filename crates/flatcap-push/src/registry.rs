@@ -1,6 +1,6 @@
-//! The state of a process, that is, its connection to the recorder and its lanes. This module sends
-//! and receives all messages, under one lock. A push takes the lock only once a second, and when it
-//! needs a lane, a slot for a source, or a slab.
+//! The state of a client in one process, that is, its connection to the recorder and its lanes.
+//! This module sends and receives all messages, under one lock. A push takes the lock only once a
+//! second, and when it needs a lane, a slot for a source, or a slab.
 
 use std::fs::File;
 use std::io;
@@ -63,7 +63,7 @@ struct RefusalTexts {
     last: String,
 }
 
-/// A lane whose frames may not yet be in the files of any recorder.
+/// A lane with frames that may not yet be in the files of any recorder.
 #[derive(Debug)]
 struct HeldLane {
     resumption: LaneResumption,
@@ -128,7 +128,7 @@ impl Registry {
         if state.registered & (1 << slot) == 0 {
             state.register(client, slot);
             if state.registered & (1 << slot) == 0 {
-                // The recorder has refused the source itself.
+                // The recorder has refused the source, not only the slot.
                 return false;
             }
         }
@@ -296,8 +296,8 @@ impl RegistryState {
             }
         }
         // These include lanes to which threads still write. Such a thread hands over its lane after
-        // it has stopped. They also include lanes that an earlier recorder was given and has not
-        // rescued.
+        // it has stopped writing to the lane. They also include lanes that an earlier recorder
+        // received but did not rescue.
         for lane in std::mem::take(&mut self.lanes) {
             if self.resume(&lane) {
                 self.lanes.push(lane);
@@ -357,7 +357,7 @@ impl RegistryState {
     fn hand_over(&mut self, end: &LaneEnd) {
         let Some(mut lane) = self.find_held(end).map(|index| self.lanes.remove(index)) else { return };
         lane.resumption.is_final = true;
-        // A lane of this connection was ended by the recorder itself, so it is not offered again.
+        // If the recorder has ended a lane of this connection, the lane is not offered again.
         if lane.connection != self.connections && self.resume(&lane) {
             self.lanes.push(lane);
         }

@@ -25,7 +25,7 @@ pub enum OnFullLane {
     /// Drops the sample.
     #[default]
     DropNewest,
-    /// Drops the oldest slab of the lane, whichever sources its samples belong to.
+    /// Drops the oldest slab of the lane, regardless of the sources of its samples.
     DropOldest,
     /// Waits for space, up to a limit.
     Block,
@@ -43,8 +43,8 @@ pub(crate) struct SourceSlot {
 #[derive(Debug, Clone)]
 pub struct ClientOptions {
     /// The push socket. If `None`, the value of the environment variable `FLATCAP_PUSH_SOCKET` is
-    /// used. Without this variable, the client tries two sockets: that of the service
-    /// (/run/flatcap/push.sock), and that of a recorder that this user has started
+    /// used. Without this variable, the client tries two sockets: the socket of the service
+    /// (/run/flatcap/push.sock), and the socket of a recorder that this user has started
     /// (/dev/shm/flatcap-UID/push.sock).
     pub socket: Option<PathBuf>,
     /// Size of a thread's ring in bytes, or 0 for the recorder's default.
@@ -72,7 +72,7 @@ impl Default for ClientOptions {
     }
 }
 
-/// The options of a source. By default a source is opaque, that is, its payloads are any bytes.
+/// The options of a source. By default a source is opaque, that is, its payloads may be any bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SourceOptions<'a> {
     /// The source's name.
@@ -86,12 +86,13 @@ pub struct SourceOptions<'a> {
     pub labels: &'a [(&'a str, &'a str)],
     /// Nominal period, if the source has one.
     pub period: Duration,
-    /// The action when the lane is full.
+    /// The action of a push when the lane is full.
     pub on_full: OnFullLane,
 }
 
-/// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames above
-/// the limits wait in the lanes. If a lane is full, [`OnFullLane`] determines the action of a push.
+/// The budget and limits of a recorder for pushed frames (docs/PUSH.md, section 4). Frames that
+/// exceed the limits wait in the lanes. If a lane is full, [`OnFullLane`] determines the action of
+/// a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PushBudget {

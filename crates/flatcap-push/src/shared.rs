@@ -46,7 +46,8 @@ impl ClientShared {
         let process = std::process::id();
         let mut state = &self.first;
         while state.process != process {
-            // The part of the next generation: each fork that uses the client adds one.
+            // This is the state of the next process: each forked process that uses the client adds
+            // one state.
             state = state.next.get_or_init(|| Box::new(ProcessState::new()));
         }
         state

@@ -16,13 +16,13 @@ use super::setup::{OnFullLane, SourceSlot};
 use super::shared::ClientShared;
 
 /// Maximum number of pushes between two readings of the clock while no recorder is connected. The
-/// interval between two readings is chosen so that the clock is read about once per
-/// [`LOOK_EVERY_NS`]. The clock is not read at each push, because reading it takes as long as
-/// twenty pushes that drop their sample.
+/// actual number of pushes is chosen so that the clock is read about once per [`LOOK_EVERY_NS`].
+/// The clock is not read at each push, because reading it takes as long as twenty pushes that drop
+/// their sample.
 const UNTIMED_MAX: u32 = 64;
 const LOOK_EVERY_NS: u64 = NS_PER_S / 10;
-/// Minimum pause of a push that waits for space, in nanoseconds. The constant below this one is the
-/// maximum pause.
+/// Minimum pause of a push that waits for space, in nanoseconds. The next constant is the maximum
+/// pause.
 const PAUSE_MIN_NS: u64 = 50_000;
 const PAUSE_MAX_NS: u64 = 1_000_000;
 /// Maximum number of steps to prepare the lane for one sample. A step gets a new lane, a slot or
@@ -30,8 +30,8 @@ const PAUSE_MAX_NS: u64 = 1_000_000;
 const STEPS_MAX: u32 = 8;
 
 thread_local! {
-    /// The lane that was used last. The cell is empty while the lane is in use, so that a signal
-    /// handler does not find the lane.
+    /// The lane that this thread used last. The cell is empty while the lane is in use, so that a
+    /// signal handler does not find the lane.
     static CURRENT: LaneCell = const { Cell::new(None) };
     /// Whether this thread has already had a lane.
     static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
@@ -59,7 +59,8 @@ pub(crate) struct ThreadLane {
 /// The cell of the lane that the thread used last.
 type LaneCell = Cell<Option<Box<ThreadLane>>>;
 
-/// Pushes a sample of `bytes` bytes through the lane of this thread. `fill` writes its payload.
+/// Pushes a sample of `bytes` bytes through the lane of this thread. `fill` writes the payload of
+/// the sample.
 #[inline]
 pub(crate) fn push(
     client: &Arc<ClientShared>,
@@ -152,11 +153,11 @@ fn find_lane(client: &Arc<ClientShared>, other: Option<Box<ThreadLane>>) -> Opti
             if let Some(found) = others.iter().position(|lane| Arc::ptr_eq(&lane.client, client)) {
                 return Some(others.swap_remove(found));
             }
-            // Closed clients push no further samples, so their lanes need not wait for the end of
-            // the thread.
+            // Closed clients push no further samples, so their lanes are dropped now instead of at
+            // the end of the thread.
             others.retain(|lane| !lane.client.process().registry.is_closed());
-            // If this is not the first use and there is no lane, a caller further up the stack is
-            // using the lane.
+            // If the thread has had a lane before and has none at hand now, a caller further up the
+            // stack is using a lane.
             (is_first || is_at_hand).then(|| Box::new(ThreadLane::new(client)))
         })
         .ok()?
@@ -193,7 +194,7 @@ impl ThreadLane {
         is_dropped
     }
 
-    /// Pushes a sample. The function `fill` writes its payload.
+    /// Pushes a sample. The function `fill` writes the payload of the sample.
     #[inline]
     fn push(
         &mut self,
@@ -238,7 +239,8 @@ impl ThreadLane {
         Ok(BegunSample { slot: source.number, bytes, mono_ns, place })
     }
 
-    /// Completes a sample. Its payload is the first `bytes` bytes of the sample's memory.
+    /// Completes a sample. The payload of the sample is the first `bytes` bytes of the sample's
+    /// memory.
     pub(crate) fn commit(&mut self, sample: &BegunSample, bytes: usize) -> Result<(), PushError> {
         let is_own = self.mark.is_some_and(ProcessMark::is_own_process);
         match &mut self.end {

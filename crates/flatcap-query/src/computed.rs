@@ -1,12 +1,12 @@
 //! Computed sources. No segment contains a computed source, because its samples are computed from
 //! the samples of another source.
 //!
-//! The counters of threads are not a part of the source `process`. The samples of `process` have
-//! other times and sequence numbers, but all values of a row must belong to one sample. If they
-//! were sampled with the period of /proc, these counters would be no better than the counters in
-//! /proc. The sequence number of a computed sample is its time divided by the step, so missing
-//! numbers show holes. The counters of the computed source begin at 0 at the start of a query, so
-//! only their changes are meaningful.
+//! The counters of threads are not a part of the source `process`. These counters have other times
+//! and sequence numbers than the samples of `process`, but all values of a row must belong to one
+//! sample. If they were sampled with the period of /proc, these counters would be no better than
+//! the counters in /proc. The sequence number of a computed sample is its time divided by the step,
+//! so missing numbers show holes. The counters of the computed source begin at 0 at the start of a
+//! query, so only their changes are meaningful.
 
 use flatcap_format::segment::{SourceInfo, SourceKind};
 use flatcap_tasks::schema::{SCHED_ROOT, TASKS, TASKS_NAME, TASKS_ROOT};
@@ -17,8 +17,8 @@ pub(super) const TASKS_ID: u16 = u16::MAX;
 /// The period of the source `tasks` in nanoseconds, unless a query requests shorter steps.
 // This is the resolution of the times in /proc.
 pub(super) const TASKS_STEP_NS: u64 = 10_000_000;
-/// Maximum number of divisors that are tried to divide a step evenly. The first divisor that is
-/// tried is the smallest one that makes the parts short enough.
+/// Maximum number of divisors that are tried to divide a step into equal parts. The first divisor
+/// that is tried is the smallest one that makes the parts short enough.
 const PARTS_MORE_MAX: u64 = 1_000;
 
 /// Returns the source that is computed from these sources. Returns the computed source even if a

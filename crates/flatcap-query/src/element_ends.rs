@@ -44,9 +44,9 @@ pub struct SampleEnds {
 /// An element that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndedElement {
-    /// Position in the batch of the first sample without the element.
+    /// Position of the first sample without the element, within the batch.
     pub sample: usize,
-    /// The element, for [`ElementNames`].
+    /// The id of the element, which [`ElementNames`] resolves.
     pub element: u32,
 }
 
@@ -63,7 +63,7 @@ struct OpenElements {
     /// The element of each process, by process id and start time.
     processes: HashMap<ProcessKey, u32>,
     /// Processes whose end was listed while a sample still contained the process.
-    // The parents of these processes had not waited for them.
+    // The parents of these processes had not yet waited for them.
     exited: Vec<ProcessKey>,
 }
 
@@ -71,7 +71,7 @@ struct OpenElements {
 /// process.
 type ListedExits = HashMap<usize, Vec<ProcessKey>>;
 
-/// Returns the fields of a source that [`ElementEnds`] needs in addition to the requested ones.
+/// Returns the fields of a source that [`ElementEnds`] needs in addition to the requested fields.
 /// Returns no fields if the source does not list the ends of processes.
 pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldInfo>) -> Vec<FieldPath> {
     let needed = [format!("{EXITS}[*].{PID}"), format!("{EXITS}[*].{START}")];
@@ -82,9 +82,9 @@ pub fn end_fields<'f>(source: &str, fields: impl IntoIterator<Item = &'f FieldIn
     needed.iter().filter_map(|path| exact_path(source, path).parse().ok()).collect()
 }
 
-/// Returns, for [`Query::unnamed_lists`](super::Query::unnamed_lists), the list of a source that
-/// needs no names for its elements. If the elements had names, each ended process would count
-/// towards the limit on named elements.
+/// Returns, for [`Query::unnamed_lists`](super::Query::unnamed_lists), the list of a source whose
+/// elements need no names. If the elements had names, each ended process would count towards the
+/// limit on named elements.
 pub fn unnamed_end_list(source: &str) -> String {
     format!("{source}.{EXITS}")
 }
@@ -153,7 +153,8 @@ impl OpenElements {
                 let before = self.see(element);
                 // An element that occurs twice in a sample is counted only one time.
                 present += usize::from(before != self.samples);
-                // The identity is read only when an element appears, and only if ends are listed.
+                // The identity of a process is read only when its element appears, and only if the
+                // source lists ends.
                 if before == 0 && listed.is_some() {
                     self.processes.extend(process_key(names, element).map(|key| (key, element)));
                 }

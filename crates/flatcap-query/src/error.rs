@@ -36,7 +36,8 @@ pub enum ConditionError {
         /// The maximum length, in bytes.
         bytes_max: usize,
     },
-    /// A comparison of values that cannot be compared, or a transform that does not apply.
+    /// A comparison of values that cannot be compared, or a transform that cannot be applied to its
+    /// field.
     #[error("{part:?}: {what}")]
     Mismatch {
         /// The part of the condition with the mistake.
@@ -120,7 +121,7 @@ pub enum QueryError {
 }
 
 fn suggestion(path: &str, nearest: &[String]) -> String {
-    // Only recordings with samples of the source `sched` have the computed source.
+    // The computed source exists only in recordings with samples of the source `sched`.
     let (source, nearest_source) =
         (path.split('.').next(), nearest.first().and_then(|path| path.split('.').next()));
     if source == Some(TASKS_NAME) && nearest_source != source {
@@ -145,8 +146,8 @@ fn list(fields: &[String]) -> String {
 mod tests {
     use super::*;
 
-    // Proves that the error about a field of the computed source names the source that the computed
-    // source needs, instead of a similar field of another source.
+    // Proves that the error for a missing computed field names the source from which the field is
+    // computed, instead of a similar field of another source.
     #[test]
     fn computed_fields_need_their_source() {
         let error = |path: &str, nearest: &str| {

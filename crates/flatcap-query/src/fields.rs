@@ -25,7 +25,7 @@ pub struct SourceFields {
 pub struct FieldInfo {
     /// The path below the source, with `[*]` after each list, such as `devices[*].reads`.
     pub path: String,
-    /// The path that leads to this field alone. The path begins with the name of the source. The
+    /// The path that leads only to this field. The path begins with the name of the source. The
     /// name is in quotes if it is not plain, or if a field of another source has the same path.
     pub full_path: String,
     /// The name of the type in the schema.
@@ -34,7 +34,8 @@ pub struct FieldInfo {
     pub unit: Option<String>,
     /// Whether all bits of the field's 64-bit values are significant, as in an address.
     pub uses_all_bits: bool,
-    /// The metric kind, such as counter or gauge, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which describes how successive values are
+    /// related.
     pub kind: MetricKind,
     /// The comment in the schema. Empty if there is no comment.
     pub meaning: String,

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::{Query, QueryItem, QueryResults, QuerySummary, Recording, RowCondition};
 
-/// The rows of a table in printed form. The first list has the samples, the second the values of
-/// each row.
+/// The rows of a table in printed form. The first list contains the samples, and the second list
+/// contains the values of each row.
 type TableText = (Vec<String>, Vec<String>);
 
 /// All results of a query, in printed form.
@@ -58,8 +58,9 @@ fn answer(mut results: QueryResults) -> (Answer, QuerySummary) {
     (answer, summary)
 }
 
-/// Queries a file in two ways: by columns and templates, and by a walk of each payload. Returns the
-/// summary of the query by columns and templates, or `None` if the file or the query is rejected.
+/// Queries a file in two ways and compares the results. One query reads by columns and templates,
+/// the other walks each payload. Returns the summary of the query by columns and templates, or
+/// `None` if the file or the query is rejected.
 ///
 /// # Panics
 /// The answers differ.
@@ -102,7 +103,8 @@ fn answers(
     let (mut fast, summary) = answer(asked().ok()?);
     let (mut walked, _) = answer(asked().ok()?.walk());
     if condition.is_some() {
-        // The numbers of samples that were read may differ. Tables without rows may differ, too.
+        // The numbers of samples that were read may differ between the two ways of reading. Tables
+        // without rows may differ, too.
         (fast.samples, walked.samples) = (0, 0);
         for answer in [&mut fast, &mut walked] {
             answer.tables.retain(|_, (_, rows)| !rows.is_empty());

@@ -100,7 +100,7 @@ impl Recording {
 }
 
 impl KernelReader {
-    /// Returns the next part, or `None` at the end.
+    /// Returns the next item, or `None` at the end of the recording.
     ///
     /// # Errors
     /// `Io`.

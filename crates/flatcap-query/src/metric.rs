@@ -28,12 +28,13 @@ const UNIT_WORDS: [(&str, &str); 10] = [
     ("J", "joules"),
     ("rpm", "rpm"),
 ];
-/// In recorded metrics of Prometheus, the fields that identify an element, and the field that
-/// contains its value.
+/// In recorded Prometheus metrics, the fields that identify an element, and the field that contains
+/// the element's value.
 const NAME_FIELD: &str = "name";
 const LABELS_FIELD: &str = "labels";
 const VALUE_SUFFIX: &str = "[*].value";
-/// A unit whose size may differ between elements. The size in bytes is in this field.
+/// A unit whose size may differ between elements. The next constant names the field that contains
+/// the size in bytes.
 pub const BLOCKS: &str = "blocks";
 const BLOCK_SIZE: &str = "block_size";
 /// The name of the counter of lost samples. This name belongs to no field of a source.
@@ -58,8 +59,8 @@ pub struct Metric {
     /// The word for the base unit of the values. The name of the family ends with this word. `None`
     /// if the values have no base unit.
     pub unit: Option<&'static str>,
-    /// Whether the elements of the list are metrics that were recorded in the text format of
-    /// Prometheus, so that each element has its own name and labels.
+    /// Whether the list contains recorded Prometheus metrics, so that each element has its own name
+    /// and labels.
     pub has_named_elements: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct MetricSeries {
 }
 
 impl Metric {
-    /// Returns whether the metric only grows.
+    /// Returns whether the metric is a counter.
     pub fn is_counter(&self) -> bool {
         self.field.is_counter()
     }
@@ -175,7 +176,8 @@ pub fn metrics(recording: &Recording) -> Vec<Metric> {
             let is_counter = field.kind == MetricKind::Counter;
             let base = family_name(&source.source, &field.path, (field.unit.as_deref(), word), is_counter);
             let (mut family, mut number) = (base.clone(), 1);
-            // No family may have the name of another family, or of the samples of another family.
+            // The name of a family must differ from the names of all other families and of their
+            // samples.
             let suffix = if is_counter { COUNTER_SUFFIX } else { "" };
             while families.contains(&family) || families.contains(&format!("{family}{suffix}")) {
                 number += 1;
@@ -271,8 +273,8 @@ impl HostLabels {
         }
         let Some(element) = element else { return labels };
         let identity = names.identity(element);
-        // The first string of the identity names the element. Further strings say in which state
-        // the element is.
+        // The first string of the identity names the element. Further strings describe the state of
+        // the element.
         let mut has_name = false;
         for part in identity.iter().filter(|part| part.is_key || !std::mem::replace(&mut has_name, true)) {
             push_distinct(&mut labels, label_name(&part.field), &part.value);
@@ -358,8 +360,8 @@ mod tests {
         assert_eq!(named("disk", "devices[*].read_bytes", Some("bytes")), "flatcap_disk_devices_read_bytes");
         assert_eq!(named("file.a-b", "io_some.total", Some("us")), "flatcap_file_a_b_io_some_seconds");
         assert_eq!(named("load", "tasks", None), "flatcap_load_tasks");
-        // Only counters have the suffix. This field is not a counter, but the total size of the
-        // memory.
+        // Only the names of counters have the suffix. This field is not a counter, but the total
+        // size of the memory.
         assert_eq!(
             family("memory", "counters.mem_total", Some("KiB"), false),
             "flatcap_memory_counters_mem_total_bytes"

@@ -12,12 +12,12 @@ use crate::names::path::{ElementPick, IdentityTest, TestOperator, whole_match};
 use crate::names::path_text::{instance_name, quoted};
 use crate::names::resolve::{SelectedField, picked_path};
 
-/// The value of `order` for columns that are not requested, but needed for a condition or for
+/// The value of `order` for columns that are not requested, but are needed for a condition or for
 /// rates.
 pub(super) const HIDDEN: usize = usize::MAX;
 
 /// A table of a query's result. The table contains either the fields that have one value per
-/// sample, or the fields of one list's elements.
+/// sample, or the fields of the elements of one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
     /// The source's name.
@@ -35,7 +35,7 @@ pub struct TableInfo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ColumnInfo {
     /// Path of the field in the element, or in the source if the table is not a list. Empty if the
-    /// elements of the list are values themselves.
+    /// elements of the list are plain values.
     pub path: Box<str>,
     /// The type of the values.
     pub column_type: ColumnType,
@@ -43,13 +43,14 @@ pub struct ColumnInfo {
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind, such as counter or gauge, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which describes how successive values are
+    /// related.
     pub kind: MetricKind,
     /// The relation of the values to the use of a resource.
     pub usage: Usage,
     /// Whether the field identifies an element.
     pub is_identity: bool,
-    /// Position in the query of the path that selected the field.
+    /// Index in the query of the path that selected the field.
     pub order: usize,
 }
 
@@ -69,8 +70,8 @@ impl ColumnInfo {
 }
 
 impl TableInfo {
-    /// Returns the name of the source. If other sources share the name, the id follows, such as in
-    /// `orders[3]`.
+    /// Returns the name of the source. If other sources share the name, the source's id follows,
+    /// such as in `orders[3]`.
     pub fn source_name(&self) -> String {
         instance_name(&self.source, self.instance)
     }
@@ -98,8 +99,8 @@ impl TableInfo {
     }
 }
 
-/// Returns the position at which the last brackets of a list's path begin. Names in quotes may
-/// contain further brackets, such as in `processes["rustc[812]"]`.
+/// Returns the start of the last brackets in the path of a list. Names in quotes may contain
+/// further brackets, such as in `processes["rustc[812]"]`.
 fn last_pick(list: &str) -> Option<usize> {
     let (mut pick, mut is_inside, mut is_quoted, mut is_escaped) = (None, false, false, false);
     for (at, character) in list.char_indices() {
@@ -122,7 +123,7 @@ pub(super) struct SourcePlan {
     /// The schema, reduced to the fields that are needed.
     pub(super) schema: CompiledSchema,
     pub(super) tables: Vec<TableInfo>,
-    /// For each table, its position among the tables of the results.
+    /// For each table, its index in the tables of the query's results.
     pub(super) numbers: Vec<usize>,
     /// The table and column of each selected field. `None` if the field has no column.
     pub(super) places: Vec<Option<(usize, usize)>>,
@@ -131,12 +132,12 @@ pub(super) struct SourcePlan {
     pub(super) counters: CounterColumns,
 }
 
-/// The purpose of a field of the selected schema. The children are in the order of their positions
-/// in the object.
+/// The purposes of a field of the selected schema. The children are in the order of their positions
+/// in the object or struct.
 #[derive(Debug, Default)]
 pub(super) struct PlanNode {
     pub(super) children: Vec<PlanNode>,
-    /// The table and column of the field's values.
+    /// The table and column to which the field's values are written.
     pub(super) cells: Vec<(usize, usize)>,
     /// The role of the field in the identity of an element. Set if the field identifies or names an
     /// element of the innermost list.
@@ -151,7 +152,7 @@ pub(super) struct Naming {
     pub(super) field: Arc<str>,
     /// Whether the field is a part of the key.
     pub(super) is_key: bool,
-    /// The field's role in the label.
+    /// The role of the field in the label of the element.
     pub(super) rule: LabelRole,
 }
 
@@ -160,8 +161,8 @@ pub(super) struct Naming {
 pub(super) struct ListPlan {
     /// Tables whose rows are elements of this list.
     pub(super) tables: Vec<usize>,
-    /// For each table whose rows are elements of this list or of its inner lists, the selection of
-    /// elements.
+    /// The selections of elements, for each table whose rows are elements of this list or of its
+    /// inner lists.
     pub(super) picks: Vec<(usize, ElementTest)>,
     /// The index of the list for [`ElementNames`](super::ElementNames). `None` if its elements are
     /// not distinguished.
@@ -175,7 +176,7 @@ pub(super) struct ListPlan {
     pub(super) structs: Option<StructPlan>,
 }
 
-/// The offsets of the fields of a struct, and their purposes.
+/// The offsets of the fields of a struct, and the purposes of these fields.
 #[derive(Debug)]
 pub(super) struct StructPlan {
     pub(super) fields: Vec<StructColumn>,
@@ -185,7 +186,7 @@ pub(super) struct StructPlan {
 #[derive(Debug)]
 pub(super) struct StructColumn {
     pub(super) field: StructField,
-    /// The table and column of the field's values.
+    /// The table and column to which the field's values are written.
     pub(super) cells: Vec<(usize, usize)>,
     pub(super) naming: Option<Naming>,
 }
@@ -209,19 +210,19 @@ impl StructPlan {
     }
 }
 
-/// A selection of elements, in a form for quick tests of elements.
+/// A selection of elements, in a form in which elements can be tested quickly.
 #[derive(Debug, Clone)]
 pub(super) enum ElementTest {
     Named(Box<str>),
     Tests(Vec<(IdentityTest, Option<regex::Regex>)>),
 }
 
-/// A table, and the selected elements of each list on the way to the table's rows.
+/// A table, and the selection of elements for each list on the path to the table's rows.
 type PickedTable = (usize, Vec<ElementPick>);
 
 impl SourcePlan {
     /// Plans the tables of the selected fields. The function `list_number` returns the index of a
-    /// list in the query.
+    /// list in the query, given its path.
     pub(super) fn new(
         source: &str,
         schema: &CompiledSchema,
@@ -237,7 +238,7 @@ impl SourcePlan {
             places.push(None);
             let Some(leaf) = leaves.get(field.leaf) else { continue };
             let Some(column_type) = leaf.field.column_type() else { continue };
-            // The path contains the selections. The same list with another selection is another
+            // The path contains the selections. The same list with another selection is a separate
             // table, because it has other rows.
             let list = leaf.lists.last().map(|end| picked_path(leaf, *end, &field.picks));
             let table = tables.iter().position(|table| table.list == list).unwrap_or_else(|| {
@@ -268,13 +269,13 @@ impl SourcePlan {
         let naming = naming_leaves(&leaves, (schema.root_name(), paths), are_events);
         let mut needed: Vec<usize> =
             cells.iter().map(|(leaf, ..)| *leaf).chain(naming.iter().map(|(leaf, _)| *leaf)).collect();
-        // The fields are sorted into the order of the schema, because the fields of `narrowed` have
+        // The fields are sorted by their order in the schema, because the fields of `narrowed` have
         // this order.
         needed.sort_unstable();
         needed.dedup();
         let paths: Vec<&str> =
             needed.iter().filter_map(|leaf| Some(leaves.get(*leaf)?.path.as_str())).collect();
-        // A walk skips all fields that the reduced schema does not have.
+        // A walk of a payload skips all fields that are not in the reduced schema.
         let narrowed = schema.select(&paths)?;
         let mut root = PlanNode::default();
         for (leaf, number) in narrowed.fields().zip(&needed) {
@@ -322,7 +323,7 @@ impl PlanNode {
         &mut self.children[position]
     }
 
-    /// Returns the node of a leaf, and marks the lists on the way to the leaf.
+    /// Returns the node of a leaf, and marks the lists on the path to the leaf.
     fn descendant(
         &mut self,
         leaf: &LeafField<'_>,
@@ -345,8 +346,8 @@ impl PlanNode {
         let list = structs.positions.iter().try_fold(self, |node, position| node.children.get_mut(*position));
         let Some(list) = list else { return };
         let plan = StructPlan::new(&list.children, &structs.fields);
-        // A selection is tested element by element, so a list with a selection cannot be read
-        // column by column.
+        // A selection is tested for each element, so a list with a selection cannot be read column
+        // by column.
         let is_plain =
             |own: &&mut Box<ListPlan>| own.picks.is_empty() && (own.number.is_some() || !plan.has_text());
         if let Some(own) = list.list.as_mut().filter(is_plain) {
@@ -354,9 +355,10 @@ impl PlanNode {
         }
     }
 
-    /// Adds a table to the list at `path`, and adds the selections to the lists on the way.
+    /// Adds a table to the list at `path`, and adds the selections of elements to all lists on this
+    /// path.
     fn add_table(&mut self, schema: &CompiledSchema, path: &str, table: usize, picks: &[ElementPick]) {
-        // `cores` is also the beginning of `cores_total`, so the rest must begin with a dot.
+        // The path `cores` is also a prefix of `cores_total`, so the rest must begin with a dot.
         let below = |leaf: &LeafField<'_>| {
             leaf.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -389,8 +391,8 @@ impl ElementTest {
                     .iter()
                     .map(|test| {
                         let is_match = test.operator == TestOperator::Matches;
-                        // The expression was already compiled when the path was parsed, so
-                        // compiling it again does not fail.
+                        // The regular expression was compiled successfully when the path was
+                        // parsed, so compiling it again does not fail.
                         (test.clone(), is_match.then(|| whole_match(&test.value).ok()).flatten())
                     })
                     .collect(),
@@ -402,8 +404,8 @@ impl ElementTest {
 /// Returns the leaves that identify or name the elements of these lists and of their outer lists.
 ///
 /// Fields with the attribute `identity` form the key. If a list has no such fields, its strings and
-/// its unsigned states form the key. In any case, strings also name the element. Events without an
-/// identity are identified by their positions.
+/// its unsigned states form the key. Strings always name the element, even if they are not part of
+/// the key. Events without an identity are identified by their positions.
 fn naming_leaves<'l>(
     leaves: &[LeafField<'_>],
     (root, lists): (&str, impl Iterator<Item = &'l str>),
@@ -432,7 +434,7 @@ fn naming_leaves<'l>(
             })
             .collect();
         let has_identity = own.iter().any(|(_, leaf)| leaf.field.is_identity());
-        // If the values of events formed their key, each event would be a new element.
+        // If a key were formed from the values of an event, each event would be a new element.
         if are_events && !has_identity {
             continue;
         }
@@ -440,7 +442,8 @@ fn naming_leaves<'l>(
         for (number, leaf) in own {
             let column_type = leaf.field.column_type();
             let is_text = column_type == Some(ColumnType::Text);
-            // Other numbers change from sample to sample, so they cannot identify an element.
+            // Numbers other than states change from sample to sample, so they cannot identify an
+            // element.
             let is_state =
                 column_type == Some(ColumnType::Unsigned) && leaf.field.metric_kind() == MetricKind::State;
             let is_key = if has_identity { leaf.field.is_identity() } else { is_text || is_state };
@@ -481,8 +484,8 @@ fn has_late_key(leaves: &[LeafField<'_>], naming: &[(usize, Naming)], list: &str
 mod tests {
     use super::*;
 
-    // Proves that the last brackets are found with any names in them, and that an element's name
-    // replaces them.
+    // Proves that the last brackets are found even if names in the path contain brackets, and that
+    // the name of an element replaces them.
     #[test]
     fn an_element_takes_the_place_of_the_last_pick() {
         let column = ColumnInfo {

@@ -1,8 +1,9 @@
 //! Computes the rank of a quantile.
 
 /// Returns the rank of a quantile among `count` sorted values. The smallest value has the rank 1.
-/// The quantile is the smallest value with at least this share of the values at or below it.
-/// `share` is from 0 to 1. For example, the quantile 0.56 of 25 values has the rank 14.
+/// The quantile is the smallest value such that at least this share of all values is less than or
+/// equal to it. `share` is from 0 to 1. For example, the quantile 0.56 of 25 values has the rank
+/// 14.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -11,7 +12,7 @@
 )]
 pub fn quantile_rank(share: f64, count: usize) -> usize {
     // The float nearest to 0.56 is larger than 0.56, and 25 times this float is larger than 14.
-    // Without the correction, rounding up would give 15.
+    // Without the correction, the product would be rounded up to 15.
     const ROUNDING: f64 = 4.0 * f64::EPSILON;
     let rank = (share * count as f64 * (1.0 - ROUNDING)).ceil() as usize;
     rank.clamp(1, count.max(1))

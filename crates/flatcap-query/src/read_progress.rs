@@ -6,7 +6,7 @@ use super::results::QueryItem;
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug)]
 pub struct ReadProgress {
-    /// Wall time minus monotonic time of the last sample.
+    /// Wall time minus monotonic time at the last sample.
     offset_ns: i64,
     /// Wall time of the last sample.
     newest_ns: i64,
@@ -23,7 +23,8 @@ impl ReadProgress {
     /// Adds the next item.
     pub fn observe(&mut self, item: &QueryItem) {
         match item {
-            // The clock may have been set back since the previous run.
+            // The clock may have been set back since the previous run, so the progress begins
+            // again.
             QueryItem::Run(run) => (self.offset_ns, self.complete_ns) = (run.wall_offset_ns, i64::MIN),
             QueryItem::Batch(batch) => {
                 if let Some((wall_ns, mono_ns)) = batch.times.wall_ns.last().zip(batch.times.mono_ns.last()) {
@@ -31,14 +32,14 @@ impl ReadProgress {
                     self.newest_ns = self.newest_ns.max(*wall_ns);
                 }
             }
-            // The run has ended, and the next run is later.
+            // The run has ended, and all following samples belong to a later run.
             QueryItem::Complete(u64::MAX) => self.complete_ns = self.newest_ns,
             QueryItem::Complete(mono_ns) => self.complete_ns = self.wall_ns(*mono_ns),
             QueryItem::Gap(..) | QueryItem::Marker(_) | QueryItem::Notice(_) => {}
         }
     }
 
-    /// Returns a wall time. Everything before this time was read.
+    /// Returns a wall time. All rows before this wall time were read.
     pub fn complete_ns(&self) -> i64 {
         self.complete_ns
     }

@@ -31,7 +31,7 @@ pub struct Recording {
     shared_paths: Arc<SharedPaths>,
 }
 
-/// Maximum number of senders that are listed for the sources with one id.
+/// Maximum number of senders that are listed for each source id.
 const SENDERS_MAX: usize = 16;
 
 /// A source with its schema. If the schema of a source differs between runs, there is one entry for
@@ -53,10 +53,10 @@ pub struct RecordedSource {
     /// are computed from the samples of another source. A query returns the samples of a computed
     /// source only if the query names this source or one of its fields.
     pub is_computed: bool,
-    /// The source's ids in runs in which several sources share the name. The key is `None` for runs
-    /// in which the name alone identifies the source. The value for an id is the set of at most 16
-    /// programs that pushed the samples. The set is empty if the recorder measured or imported the
-    /// samples.
+    /// The ids of the source in runs in which several sources share its name. The key is `None` for
+    /// runs in which the name alone identifies the source. The value for an id is the set of at
+    /// most 16 programs that pushed the samples. The set is empty if the recorder measured or
+    /// imported the samples.
     pub instances: BTreeMap<Option<u16>, BTreeSet<SourceSender>>,
 }
 
@@ -87,7 +87,7 @@ impl Recording {
         let (mut sources, mut namesakes) = (BTreeMap::new(), Namesakes::default());
         for run in runs(&list(paths)?) {
             // The header of a run's last segment contains all sources of the run, except the
-            // sources that were added to that segment.
+            // sources that were added during this segment.
             if let Some(mut reader) =
                 run.iter().rev().find_map(|listing| listing.open_without_index().ok()?)
             {
@@ -133,7 +133,7 @@ impl Recording {
         if applies(&self.sources, query, condition)? || applies(&self.all_sources()?, query, condition)? {
             return Ok(());
         }
-        // The error of a misspelled path explains more, so each path is checked alone first.
+        // The error of a misspelled path is more helpful, so each path is checked alone first.
         for operand in &condition.condition.operands {
             let path = Query { fields: vec![operand.path.clone()], ..query.clone() };
             self.check(&path).map_err(|error| match error {
@@ -144,7 +144,7 @@ impl Recording {
         Err(ConditionError::NoSource { text: condition.to_string() }.into())
     }
 
-    /// For each run that has ended, by its id, returns the wall time of the last sample.
+    /// Returns the wall time of the last sample of each run that has ended, by run id.
     ///
     /// # Errors
     /// The error `Io` means that a path is missing or unreadable.
@@ -157,7 +157,8 @@ impl Recording {
         &self.paths
     }
 
-    /// Returns the sources that share their names with other sources of a run at the same time.
+    /// Returns the sources that share their name with another source of the same run at the same
+    /// time.
     pub(super) fn namesakes(&self) -> &Arc<Namesakes> {
         &self.namesakes
     }
@@ -207,12 +208,12 @@ fn applies(sources: &[RecordedSource], query: &Query, condition: &RowCondition) 
             Err(error) => refused = Some(error),
         }
     }
-    // A field may have another type in another run, so an error counts only if the condition
-    // applies nowhere.
+    // A field may have another type in another run, so an error is returned only if the condition
+    // applies to no source.
     refused.filter(|_| !applies).map_or(Ok(applies), Err)
 }
 
-/// Returns the sources that a query wants and that have a valid schema.
+/// Returns the sources that a query requests and that have a valid schema.
 fn known<'s>(sources: &'s [RecordedSource], query: &Query) -> Vec<KnownSource<'s>> {
     let wanted = sources.iter().filter(|source| query.wants(&source.name, source.is_computed));
     wanted.filter_map(RecordedSource::known).collect()
@@ -229,7 +230,8 @@ impl RecordedSource {
         self.instances.values().any(|senders| !senders.is_empty())
     }
 
-    /// Returns the source in the form that the resolution of paths needs, if the source has fields.
+    /// Returns the source in the form that path resolution needs, or `None` if the source has no
+    /// fields.
     pub(super) fn known(&self) -> Option<KnownSource<'_>> {
         let schema = self.schema.as_ref()?;
         Some(KnownSource { name: &self.name, id: None, schema, is_computed: self.is_computed })

@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use super::language::RowCondition;
 use crate::names::path::FieldPath;
 
-/// A query, with the fields, the times and the form of the values.
+/// A query, which consists of the fields, the times and the form of the values.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
     /// The requested fields. Empty to request all fields.
     pub fields: Vec<FieldPath>,
     /// The requested sources and times. The `fields` of the filter are not used.
     pub filter: ReplayFilter,
-    /// The condition that rows must pass. `None` returns all rows. The condition applies to the
-    /// sources that have all fields of the condition. These fields need not be requested. Rows of
-    /// other sources are not filtered. Blocks without passing rows are skipped, unless rates need
-    /// them.
+    /// The condition that the returned rows must pass. `None` returns all rows. The condition
+    /// applies to the sources that have all fields of the condition. These fields need not be
+    /// requested. Rows of other sources are not filtered. Blocks without passing rows are skipped,
+    /// unless rates need them.
     pub condition: Option<RowCondition>,
     /// The length of a step of wall time, in nanoseconds. A computed source such as `tasks` has a
     /// sample in each step. With `None`, the source has a sample at the end of each of its periods.
@@ -30,8 +30,8 @@ impl Query {
     /// Returns whether the query requests the samples of a source. A computed source is requested
     /// only if the query contains its name or one of its fields.
     pub(super) fn wants(&self, source: &str, is_computed: bool) -> bool {
-        // The values of a computed source repeat values of another source, so a query of everything
-        // leaves it out.
+        // The values of a computed source repeat values of another source, so a query of all fields
+        // leaves out the computed source.
         let is_any = self.filter.sources.is_empty() && !(is_computed && self.fields.is_empty());
         is_any || self.filter.sources.contains(source)
     }

@@ -27,14 +27,14 @@ use crate::scan::step::ScanStep;
 use crate::scan::task_feed::{EventPlace, FeedStep, TaskFeed};
 
 /// Number of collected values after which batches are returned. These values take about 2 MiB.
-// For larger batches, the kernel has to fill pages with zeros repeatedly.
+// With larger batches, the kernel would repeatedly have to fill new pages with zeros.
 const HELD_VALUES_MAX: usize = 1 << 18;
 /// Number of collected samples after which batches are returned.
-// If there are few columns, the times take most of the memory.
+// With few columns, the times of the samples use most of the memory.
 const HELD_SAMPLES_MAX: usize = 1 << 14;
 
 /// Maximum number of samples between two counts of the collected values. The interval is shorter if
-/// this many samples have more than [`COUNTED_VALUES`] values.
+/// these samples would have more than [`COUNTED_VALUES`] values.
 const COUNTED_SAMPLES: usize = 256;
 const COUNTED_VALUES: usize = HELD_VALUES_MAX / 16;
 
@@ -51,14 +51,14 @@ pub struct QueryResults {
     names: ElementNames,
     lists: BTreeMap<String, u32>,
     namesakes: Arc<Namesakes>,
-    /// Whether several sources with one name have the same tables.
+    /// Whether several sources with the same name share their tables.
     is_by_name: bool,
     /// Whether counters are converted to rates.
     has_rates: bool,
-    /// For each name of a source, the first id that a source with this name has in the run.
+    /// For each name of a source, the first id of a source with this name in the run.
     first_ids: BTreeMap<String, u16>,
     run: RunInfo,
-    /// The times in the run that the query requests.
+    /// The times that the query requests, for the current run.
     times: Option<WantedTimes>,
     sources: Collectors,
     /// Computes the samples of the computed source. `None` if the query does not request the
@@ -66,7 +66,7 @@ pub struct QueryResults {
     tasks: Option<TaskFeed>,
     held_samples: usize,
     held_values: usize,
-    /// Number of samples at which the collected values are next counted.
+    /// Number of samples after which the collected values are counted next.
     counted_next: u64,
     ready: VecDeque<QueryItem>,
     summary: QuerySummary,
@@ -84,7 +84,7 @@ pub enum QueryItem {
     Run(RunInfo),
     /// Values of one table.
     Batch(ColumnBatch),
-    /// Samples that were lost, with the source's name.
+    /// A range of lost samples, with the name of their source.
     Gap(String, Gap),
     /// A note at a point in time.
     Marker(Marker),
@@ -133,7 +133,7 @@ impl QueryResults {
         Self { segments, ..Self::of(reader, query) }
     }
 
-    /// Adds a segment that is read after the other segments.
+    /// Adds a segment that is read after all other segments.
     pub(super) fn push_segment(&mut self, segment: SelectedSegment) {
         self.segments.push(segment.clone());
         self.reader.push_segment(segment);
@@ -167,8 +167,8 @@ impl QueryResults {
         }
     }
 
-    /// Gives sources with one name the same tables, even if they exist at the same time. The id in
-    /// a batch still identifies its source.
+    /// Gives sources with the same name the same tables, even if they exist at the same time. The
+    /// id in a batch still identifies its source.
     #[must_use]
     pub fn by_name(self) -> Self {
         Self { is_by_name: true, ..self }
@@ -195,7 +195,7 @@ impl QueryResults {
         self
     }
 
-    /// Returns the tables of the batches so far. The start of a run may add tables.
+    /// Returns the tables of the batches so far. The start of a run may add further tables.
     pub fn tables(&self) -> &[TableInfo] {
         &self.tables
     }
@@ -210,11 +210,11 @@ impl QueryResults {
         QuerySummary { has_more_elements: self.names.has_more(), ..self.summary }
     }
 
-    /// Returns the next part, or `None` at the end.
+    /// Returns the next item, or `None` at the end of the recording.
     ///
     /// # Errors
-    /// The error is `Io`, or is about a path. A path can be invalid in a run whose sources differ
-    /// from those of other runs.
+    /// The error is `Io`, or is about a path. A path can be invalid in one run only, because its
+    /// sources differ from the sources of other runs.
     #[allow(clippy::should_implement_trait, reason = "an Iterator could not be asked for tables between")]
     pub fn next(&mut self) -> Result<Option<QueryItem>, QueryError> {
         loop {
@@ -330,8 +330,8 @@ impl QueryResults {
         self.add_sources(&header.sources, true)
     }
 
-    /// Plans the sources in this list that the query requests. A path whose field is in none of
-    /// these sources must be a path of another run.
+    /// Plans the sources in this list that the query requests. A path that leads to no field of
+    /// these sources is assumed to belong to another run.
     fn add_sources(&mut self, sources: &[SourceInfo], are_all: bool) -> Result<(), QueryError> {
         let computed = computed_source(sources);
         let is_wanted = |source: &&SourceInfo| self.query.wants(&source.name, source.id == TASKS_ID);
@@ -410,7 +410,7 @@ impl QueryResults {
         };
         plan.tables.iter_mut().for_each(|table| table.instance = instance);
         let tables = &mut self.tables;
-        // Tables that only a condition or a rate needs are not returned, so they have no number.
+        // Tables that only a condition or a rate needs are not returned, so they have no index.
         let mut number =
             |table| if is_visible(table) { number_of(tables, &visible(table)) } else { usize::MAX };
         plan.numbers = plan.tables.iter().map(&mut number).collect();
@@ -432,8 +432,7 @@ impl QueryResults {
 
     fn flush_before(&mut self, reached_ns: u64) {
         self.flush(Some(reached_ns));
-        // Even if samples of several sources step back far in time relative to each other, the
-        // memory must not be exhausted.
+        // The memory must not be exhausted, even if the times of several sources are far apart.
         if self.is_full() {
             self.flush(None);
         }

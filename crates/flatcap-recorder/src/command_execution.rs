@@ -20,8 +20,8 @@ pub(super) fn run(
     if let Some(thinner) = thinner
         && queue.flushes.first().is_some_and(|(given_ns, _)| *given_ns < taken_ns)
     {
-        // A flush of the ring is followed by a flush of the next recorder, which needs these
-        // samples.
+        // The flush of the ring is followed by a flush of the recorder of the data directory, which
+        // must already have these samples.
         thinner.flush(monotonic_ns(), true);
     }
     flush_if_due(queue, slot, taken_ns);
@@ -127,7 +127,7 @@ fn update_plan(
         return Err(no_segment());
     }
     let PlanUpdate { mut plan, limits, latencies, removed, rules: next_rules } = replan;
-    // Keep the clocks of this recorder, because the new plan does not have them.
+    // The clocks of this recorder are kept, because the new plan has no clock readings.
     let header = &slot.plan.header;
     (plan.header.clocks, plan.header.clock_table) = (header.clocks, header.clock_table.clone());
     let sources = plan.header.sources.len();
@@ -144,8 +144,8 @@ fn update_plan(
             return Err(error);
         }
     };
-    // Set the limits only after success, because segments removed for lower limits cannot be
-    // restored.
+    // Sets the limits only after the switch has succeeded, because segments that were removed
+    // because of lower limits cannot be restored.
     slot.storage.set_limits(limits);
     slot.gaps.resize_sources(sources);
     slot.latencies.update_sources(sources, latencies, removed);
@@ -225,8 +225,8 @@ mod tests {
         }
     }
 
-    // Proves that a mark is written to the file and allows its segment to be sealed, and that an
-    // empty segment is not sealed. A mark of invalid length is refused.
+    // Proves that a mark is written to the file, that a segment with a mark can be sealed, and that
+    // an empty segment is not sealed. A mark of invalid length is refused.
     #[test]
     fn marks_and_rotations() {
         let mut rig = rig();
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(markers, [1, 0]);
     }
 
-    // Proves that a plan changes nothing if its first segment does not fit on a full disk. Once
+    // Proves that a new plan has no effect if its first segment does not fit on a full disk. Once
     // there is space, the next header describes the plan, with the sequence numbers of the
     // remaining sources.
     #[test]
@@ -326,10 +326,10 @@ mod tests {
         assert_eq!(answer.unwrap(), "segment 0 is on disk up to here");
     }
 
-    // Proves that a flush through the ring's recorder is answered while a sampler still holds its
-    // end of the queue. So a sampler that hangs delays the end of a run only by the time of the
-    // writes. A recorder that does not answer or has ended delays the end of a run at most until
-    // the deadline.
+    // Proves that a flush through the ring's recorder is answered even if a sampler still holds its
+    // end of the queue. So a sampler that hangs delays the end of a run only by the time that the
+    // writes take. A recorder that does not answer or has ended delays the end of a run at most
+    // until the deadline.
     #[test]
     fn a_flush_waits_for_no_sampler() {
         let (ring, disk) = (rig(), rig());
@@ -346,7 +346,7 @@ mod tests {
         assert!(!flush(u64::MAX), "they have ended");
     }
 
-    // Proves that a flush fails while no gap covers yet the samples that the storage refused.
+    // Proves that a flush fails until a gap covers the samples that the storage refused.
     #[test]
     fn a_flush_says_what_is_lost() {
         let mut rig = rig();

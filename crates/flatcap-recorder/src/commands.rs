@@ -48,15 +48,15 @@ pub enum RecorderCommand {
 /// The changeable part of a run's plan.
 #[derive(Debug)]
 pub struct PlanUpdate {
-    /// The plan of all later segments. Only the sources of its header are used. These are all
-    /// previous sources of the run, and the new sources.
+    /// The plan of all later segments. Only the sources of its header are used. The header contains
+    /// all previous sources of the run, and the new sources.
     pub plan: RunPlan,
     /// The new limits of the data directory.
     pub limits: RetentionLimits,
     /// Receivers of latencies for the groups whose sources change. These receivers are added to the
-    /// previous ones, which will end.
+    /// previous receivers, which will end.
     pub latencies: Vec<Consumer<GroupLatencies>>,
-    /// Ids of the removed sources, whose last samples are still in flight.
+    /// Ids of the removed sources, whose last samples may still be in the queues.
     pub removed: Vec<u16>,
     /// The rules of the new configuration.
     pub rules: RecorderRules,
@@ -132,7 +132,7 @@ impl RecorderHandle {
     /// called by one thread at a time, and only if [`takes_source`](Self::takes_source) returns
     /// true.
     pub fn add_source(&self, source: SourceInfo) {
-        // If the recorder has ended, the source is lost, but so are its samples.
+        // If the recorder has ended, the source is lost. All samples of the source are lost too.
         let _has_ended = self.sources.try_send(source);
         self.wake.set();
     }
@@ -186,7 +186,7 @@ pub fn flush_until(
     const LOOK_EVERY_NS: u64 = 1_000_000;
     let (answers, answer) = bounded(1);
     flush(recorder, ring, move |result| {
-        // After the deadline, nothing receives the answer any more.
+        // If the deadline has passed, the receiver of the answer no longer exists.
         let _unheard = answers.send(result.is_ok());
     });
     let never = WakeEvent::new();

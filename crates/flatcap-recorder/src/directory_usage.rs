@@ -1,5 +1,6 @@
-//! Accounting of the data directory. The accounting covers the files and the free space at the last
-//! scan, and the bytes granted since that scan. This module touches no file.
+//! Accounting of the disk space in the data directory. The accounting covers the files and the free
+//! space at the last scan, and the bytes granted since that scan. This module does not access
+//! files.
 //!
 //! If a scan fails, the values of the previous scan remain in use. A failed scan therefore never
 //! stops a write. The limits apply to the last known values.
@@ -18,11 +19,12 @@ use super::retention::{
     DirectorySnapshot, EvictionPlan, MinFree, RetentionLimits, Shortage, StoredFile, plan_eviction,
 };
 
-/// Retry interval for a file that could not be removed. The interval is short for an operator who
-/// corrects the file's permissions, and long compared with the interval of removals.
+/// Interval after which the removal of a file that could not be removed is tried again. The
+/// interval is short enough for an operator who corrects the file's permissions, and long compared
+/// with the interval between removals.
 const REMOVAL_RETRY_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of unremovable files. Up to this limit, the list of removed segments is written
-/// before each removal.
+/// Maximum number of unremovable files for which the list of removed segments is still written
+/// before each removal. With more unremovable files, the list is not written before each removal.
 const STUCK_FEW: usize = 8;
 
 #[derive(Debug)]
@@ -37,8 +39,8 @@ pub(super) struct DirectoryUsage {
     pub(super) earlier_from_ns: Option<u64>,
     /// Size of the directory of snapshots, in bytes.
     pub(super) snapshot_bytes: u64,
-    /// Start times of the segments of this process. The names of the segments contain wall times,
-    /// but the wall clock may have been set since then.
+    /// Times at which this process began its segments. The names of the segments contain wall
+    /// times, but the wall clock may have been set since then.
     begun_ns: BTreeMap<SegmentKey, u64>,
     entries: Vec<FileEntry>,
     space: Option<DiskSpace>, // none before the first scan
@@ -49,9 +51,9 @@ pub(super) struct DirectoryUsage {
     /// Whether space may be reserved. False if the storage is in memory, if the file system does
     /// not support preallocation, or if the run has ended.
     pub(super) may_reserve: bool,
-    /// Earliest time to repeat the warning that `retain_min` protects the history.
+    /// Earliest time at which the warning that `retain_min` protects the history may be repeated.
     pub(super) next_warning_ns: u64,
-    /// Files that cannot be removed, and when to retry.
+    /// Files that could not be removed, and for each file the time of the next attempt.
     unremovable: BTreeMap<String, u64>,
     /// Whether the list of removed segments has been compared with the segments that exist.
     pub(super) is_list_checked: bool,
@@ -66,7 +68,7 @@ const SNAPSHOTS_NAME: &str = "snapshots";
 /// The file that reserves free space for later segments, so that no other program takes it.
 pub(super) const RESERVE_NAME: &str = "flatcap.reserve";
 
-/// The files to remove, and the shortage that remains.
+/// The files to remove, and the shortage of space that remains after their removal.
 pub(super) struct EvictionDecision {
     pub(super) plan: EvictionPlan,
     pub(super) shortage: Option<Shortage>,
@@ -166,13 +168,14 @@ impl DirectoryUsage {
 
     /// Returns the state of the directory, with all granted bytes counted as used.
     pub(super) fn snapshot<'a>(&self, files: &'a [StoredFile]) -> DirectorySnapshot<'a> {
-        // If the file system was never read, do not assume that it is full.
+        // If the free space has never been read, the file system is not assumed to be full.
         let space = self.space().unwrap_or(DiskSpace { total: 0, available: u64::MAX });
         DirectorySnapshot { files, reserve: self.reserve(), space, capacity: self.capacity }
     }
 
-    /// Updates the largest space that the history could have used so far. The current value is its
-    /// size plus the free space above `min_free`.
+    /// Updates the maximum of the space that the history and the reserve could have used so far.
+    /// The current value is the size of the history and of the reserve, plus the free space above
+    /// `min_free`.
     pub(super) fn note_capacity(&mut self, files: &[StoredFile]) {
         let history = files.iter().filter(|file| file.is_history);
         let held = history.fold(self.reserve(), |sum, file| sum.saturating_add(file.allocated));
@@ -184,7 +187,7 @@ impl DirectoryUsage {
 
     /// Decides what to remove so that `more` bytes fit.
     pub(super) fn decide(&self, files: &[StoredFile], more: u64) -> EvictionDecision {
-        // Granted bytes that are not used yet count like requested ones.
+        // Granted bytes that are not used yet count in the same way as requested bytes.
         let more = more.saturating_add(self.pending);
         let space = self.space.unwrap_or(DiskSpace { total: 0, available: u64::MAX });
         self.decide_with(files, (space, self.limits), more)
@@ -207,8 +210,7 @@ impl DirectoryUsage {
         let stock = DirectorySnapshot { space, ..self.snapshot(files) };
         match plan_eviction(stock, &limits, more) {
             Ok(choice) => EvictionDecision { plan: choice, shortage: None },
-            // There is not enough space even after the removal, but files that are too old are
-            // removed anyway.
+            // The removals do not free enough space, but files that are too old are removed anyway.
             Err(shortage) => {
                 let limits = RetentionLimits { age_ns: self.limits.age_ns, ..RetentionLimits::NONE };
                 let choice = plan_eviction(stock, &limits, 0).unwrap_or_default();
@@ -236,7 +238,7 @@ impl DirectoryUsage {
         self.unremovable.clear();
     }
 
-    /// Records that a file was removed by this process or another one.
+    /// Records that this process or another process has removed a file.
     pub(super) fn note_removed(&mut self, name: &str) {
         if let Some(index) = self.entries.iter().position(|entry| entry.name == name) {
             let freed = self.entries.swap_remove(index).allocated;
@@ -292,7 +294,7 @@ impl DirectoryUsage {
         }
     }
 
-    /// Grants bytes that the caller will use next.
+    /// Grants bytes that the caller is about to use.
     pub(super) fn grant(&mut self, bytes: u64) {
         self.pending = self.pending.saturating_add(bytes);
     }
@@ -300,7 +302,8 @@ impl DirectoryUsage {
     /// Ends a grant of `granted` bytes. The file `name` now uses `taken` of the granted bytes.
     pub(super) fn settle(&mut self, name: &str, granted: u64, taken: u64) {
         self.pending = self.pending.saturating_sub(granted);
-        // A scan in between may have seen these bytes. If so, they count twice until the next scan.
+        // A scan since the grant may have counted these bytes. If so, the bytes count twice until
+        // the next scan.
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.name == name) {
             entry.allocated = entry.allocated.saturating_add(taken);
         }
@@ -337,8 +340,8 @@ impl DirectoryUsage {
 }
 
 /// Protects the last segment of each run from removal while an older segment of the same run
-/// remains. The last segment shows up to which sample the run is accounted for. A rescue continues
-/// after this sample.
+/// remains. The last segment shows the last sample up to which the run is accounted for. A rescue
+/// continues after this sample.
 fn hold_last_segments(files: &mut [StoredFile]) {
     let mut runs: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new(); // the last, the first that stays
     for file in files.iter() {
@@ -356,8 +359,8 @@ fn hold_last_segments(files: &mut [StoredFile]) {
     }
 }
 
-/// Returns the segment that a file belongs to, if the file may be removed. Only sealed segments and
-/// their side files may be removed, but not the unfinished output of a recovery.
+/// Returns the segment that a file belongs to, if the file may be removed. Sealed segments and
+/// their side files may be removed. The unfinished output of a recovery may not.
 fn segment_of(name: &str) -> Option<SegmentName> {
     let sealed = SegmentName::parse(name).filter(|name| name.state == SealState::Sealed);
     sealed.or_else(|| {

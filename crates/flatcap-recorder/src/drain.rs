@@ -1,6 +1,6 @@
 //! The drain loop takes queued slabs and writes them in one call. After the write, the loop rotates
-//! segments, syncs, collects latencies and sleeps. The loop also measures the maximum fill level of
-//! the queues (their high watermark).
+//! segments, syncs, collects latencies and sleeps. The loop also measures the maximum fill level
+//! (high watermark) of the queues.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl Recorder {
             ring,
         } = settings;
         let (thinner, sampled) = ring.map(|ring| (ring.thinner, ring.sampled)).unzip();
-        // Use the counters of the run, also if this recorder writes the ring.
+        // The counters of the run are used, even if this recorder writes the ring.
         let counters = Arc::clone(sampled.as_ref().unwrap_or(&metrics));
         let rules = RuleWatch::new(rules, counters, plan.header.sources.len());
         let buffers = GapBuffers::new(plan.batch_slabs.clamp(1, BATCH_SLABS_MAX), metrics.sources.len());
@@ -104,7 +104,7 @@ impl Recorder {
     pub fn run(mut self) -> RecorderReport {
         let mut batch = Vec::with_capacity(BATCH_SLABS_MAX);
         loop {
-            // Shows the watchdog that the loop is not stuck.
+            // Shows the watchdog that the loop is running.
             self.slot.metrics.recorder.iterations.add(1);
             let queued = self.take_batch(&mut batch);
             self.take_sources();
@@ -135,7 +135,7 @@ impl Recorder {
         }
     }
 
-    /// Does the due work that does not depend on queued slabs.
+    /// Does the maintenance work that is due and does not depend on queued slabs.
     pub(super) fn maintain(&mut self, now: u64) {
         self.maintenance.run(&mut self.slot, now);
     }
@@ -153,8 +153,8 @@ impl Recorder {
         self.rules.report(&mut self.slot);
     }
 
-    /// Copies the counts of the samplers to the metrics of a ring, because the footers of the ring
-    /// report these metrics.
+    /// Copies the counts of the samplers to the metrics of a ring, because the footers of the
+    /// ring's segments contain these metrics.
     fn copy_sampled_counts(&self) {
         let Some(sampled) = &self.sampled else { return };
         for (to, from) in self.slot.metrics.sources.iter().zip(sampled.sources.iter()) {
@@ -172,12 +172,14 @@ impl Recorder {
             match self.inbox.try_recv() {
                 Ok(slab) => {
                     self.slot.latencies.queue_wait.record(now.saturating_sub(slab.queued_ns));
-                    // Slabs are taken in the order in which they were queued.
+                    // Slabs are taken in the order in which they were queued, so all slabs up to
+                    // this time were taken.
                     self.taken_until_ns = slab.queued_ns;
                     batch.push(slab);
                 }
                 Err(error) => {
-                    // If a queue was skipped for a moment, more slabs may follow.
+                    // If the poll skipped a queue for the moment, that queue may still contain
+                    // slabs.
                     self.taken_until_ns = if self.inbox.is_empty() { now } else { self.taken_until_ns };
                     return if error == TryRecvError::Empty { PollResult::Empty } else { PollResult::Ended };
                 }
@@ -227,8 +229,8 @@ impl Recorder {
             is_new = true;
         }
         if is_new {
-            // Write the descriptors at once, because until then only the memory of the run can
-            // explain the samples.
+            // The descriptors are written at once. Until then, a reader can decode the samples only
+            // with the memory of the run.
             self.slot.describe_sources(monotonic_ns());
         }
         self.count_pushed(began_ns, (1, 1));
@@ -253,15 +255,16 @@ impl Recorder {
                 });
             }
         }
-        // Observe the samples after the write, so that the evaluation of rules does not delay it.
+        // The rules observe the samples after the write, so that the evaluation of rules does not
+        // delay the write.
         self.rules.observe(batch);
         batch.drain(..).for_each(|slab| self.pool.give_back(slab));
         self.inbox.notify_not_full();
         self.rules.report(&mut self.slot);
     }
 
-    /// Advances the time of the rules. All samples up to that time were taken, because in a healthy
-    /// run no sample arrives later than the reorder window allows.
+    /// Advances the time of the rules to a time up to which all samples were taken. In a healthy
+    /// run, no sample arrives later than the reorder window allows.
     fn let_time_pass(&mut self) {
         self.rules.advance(self.taken_until_ns.saturating_sub(self.slot.plan.header.reorder_window_ns));
         self.rules.report(&mut self.slot);
@@ -271,7 +274,7 @@ impl Recorder {
     fn pass_on(&mut self, batch: &[Box<Slab>]) {
         let Some(thinner) = &mut self.thinner else { return };
         let plan = &self.slot.plan;
-        // Our recorder numbers sources from 0, so the id is the index.
+        // The recorder numbers the sources of a run from 0, so the id of a source is its index.
         let period_ns =
             |id: u16| plan.header.sources.get(usize::from(id)).map_or(0, |source| source.period_ns);
         let thinning = |id: u16| {
@@ -284,7 +287,7 @@ impl Recorder {
     }
 
     /// Appends a batch to the open segment. Returns false on failure. After a failure, only the
-    /// segment has changed.
+    /// open segment may have changed.
     fn write(&mut self, batch: &[Box<Slab>], now: u64) -> bool {
         let Some(mut segment) = self.slot.segment.take() else { return false };
         let mut buffers = std::mem::take(&mut self.buffers);
@@ -378,7 +381,8 @@ impl Recorder {
         if self.slot.is_segment_removed() {
             self.slot.replace_removed_segment(now);
         }
-        // The space reserved for later segments becomes available for the end of this one.
+        // The space that is reserved for later segments becomes available for the end of this
+        // segment.
         self.slot.storage.release_reserve();
         self.slot.end(now);
         self.slot.latencies.collect();

@@ -1,5 +1,5 @@
-//! The gaps of all sources. This module tracks the samples that are in the files, and the lost
-//! samples between them.
+//! Tracks the gaps of all sources. The module records the samples that are in the files, and the
+//! lost samples between them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct GapTracker {
     metrics: Arc<Metrics>,
 }
 
-/// The state of a source in the files.
+/// The progress of a source in the files, and its values that were last logged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RecordedProgress {
     pub(super) next_seq: u64,
@@ -64,7 +64,8 @@ impl GapTracker {
         self.losses.add_source();
     }
 
-    /// Frees the list of losses of a removed source if its last sample is in the files.
+    /// Frees the list of losses of a removed source, if the last sample of the source is in the
+    /// files.
     pub(super) fn free_losses(&mut self, source: u16) {
         let place = usize::from(source);
         if let (Some(progress), Some(metrics)) = (self.progress.get(place), self.metrics.sources.get(place))
@@ -90,7 +91,7 @@ impl GapTracker {
         progress.last_mono_ns = run.last_mono_ns;
     }
 
-    /// Returns the gaps of samples that were begun but are in no slab. Used at the end of a run.
+    /// Returns the gaps for samples that were begun but are in no slab. Used at the end of a run.
     pub(super) fn last_gaps(&self, now: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         for (source, (metrics, progress)) in (0..).zip(self.metrics.sources.iter().zip(&self.progress)) {
@@ -115,8 +116,8 @@ impl GapTracker {
         self.count_gap(gap);
     }
 
-    /// Returns the losses that no gap covers yet, and the ledger with the causes of the losses that
-    /// did not fit into it.
+    /// Returns the losses that no gap covers yet, and the ledger, which has the causes of the
+    /// losses that did not fit into the ledger.
     pub(super) fn reported(&self) -> (&LossTracker, &LossLedger) {
         (&self.losses, &self.ledger)
     }
@@ -139,7 +140,7 @@ fn gap_of(source: u16, part: LostPart, (after_mono_ns, before_mono_ns): (u64, u6
 }
 
 /// Buffers for the gaps of a batch. There is usually at most one gap before each range of samples,
-/// so these buffers do not grow. Only thinned samples between lost ones cause more gaps.
+/// so these buffers usually do not grow. Only thinned samples between lost samples cause more gaps.
 #[derive(Debug, Default)]
 pub(super) struct GapBuffers {
     pub(super) gaps: Vec<Gap>,
@@ -159,7 +160,7 @@ impl GapBuffers {
         }
     }
 
-    /// Encodes and frames the gaps.
+    /// Encodes the gaps as frames.
     pub(super) fn frame(&mut self, checksum: ChecksumKind) {
         self.frames.clear();
         self.headers.clear();

@@ -1,6 +1,6 @@
 //! The latencies of all threads, as median, tail latency and maximum. The latencies are collected
-//! once a second and made visible to the self source and the live line. The sums of the latencies
-//! are in the segment's footer and the run's summary.
+//! once a second and reported by the self source and the live line. The totals of the latencies are
+//! in the segment's footer and the run's summary.
 
 use std::sync::Arc;
 
@@ -17,16 +17,17 @@ pub struct RunLatencies {
     pub enqueue: TotalHistogram,
     /// Time from the queueing of a slab until the recorder takes the slab.
     pub queue_wait: TotalHistogram,
-    /// Time of an append to a segment.
+    /// Duration of an append to a segment.
     pub write: TotalHistogram,
-    /// Time of an fdatasync.
+    /// Duration of an fdatasync.
     pub sync: TotalHistogram,
 }
 
 impl RunLatencies {
-    /// Number of histograms of a run.
+    /// Number of total histograms of a run.
     pub const TOTALS: usize = size_of::<Self>() / size_of::<TotalHistogram>();
-    /// Number of histograms of a source, for the run and for the open segment.
+    /// Number of total histograms of a source. The source has separate histograms for the run and
+    /// for the open segment.
     pub const SOURCE_TOTALS: usize = 2 * size_of::<SourceLatencyTotals>() / size_of::<TotalHistogram>();
     /// Number of interval histograms of the recorder, for queue wait, write and sync.
     pub const INTERVALS: usize = 3;

@@ -1,8 +1,8 @@
 //! The recorder decides when to write, sync and rotate, and carries out these operations. The
 //! recorder is the I/O thread of a run. Pure functions make its decisions, and one loop carries
-//! them out. The other parts of this crate are three modules. [`ingest`] takes the frames of
+//! them out. Three modules contain the other parts of this crate. [`ingest`] takes the frames of
 //! applications out of their lanes. [`compress`] rewrites sealed segments. [`snapshot`] preserves
-//! the samples around a moment at the full rate.
+//! samples around a point in time at the full rate.
 //!
 //! The recorder never waits for a sampler, and never makes a sampler wait. It never loses a sample
 //! without writing a Gap.
@@ -73,7 +73,8 @@ pub struct RecorderReport {
 pub struct SourceReport {
     /// The counters of the source.
     pub metrics: Arc<SourceMetrics>,
-    /// Lateness of the samples (begin minus deadline) over the whole run.
+    /// Lateness of the samples over the whole run, that is, the begin of a sample minus its
+    /// deadline.
     pub lateness: LatencySummary,
     /// Durations of the reads of the source over the whole run.
     pub read_duration: LatencySummary,

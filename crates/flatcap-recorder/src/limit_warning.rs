@@ -5,7 +5,7 @@ use std::io;
 use flatcap_metrics::RecorderMetrics;
 use flatcap_os::clock::NS_PER_S;
 
-/// The rate-limited warning that the retention limits cannot be kept.
+/// Logs the warning that the retention limits cannot be kept, at a limited rate.
 #[derive(Debug, Default)]
 pub(super) struct LimitWarning {
     reason: Option<io::ErrorKind>,
@@ -14,7 +14,7 @@ pub(super) struct LimitWarning {
 }
 
 impl LimitWarning {
-    /// Interval after the first warning. Each further interval is twice as long.
+    /// Interval between the first and the second warning. Each further interval is twice as long.
     const INTERVAL_NS: u64 = 60 * NS_PER_S;
     /// Maximum number of doublings. The interval grows to at most 2^10 times the first interval,
     /// that is, to 17 hours.
@@ -38,7 +38,8 @@ impl LimitWarning {
             *self = Self::default();
             return;
         };
-        // Count once per warning, because it is one failure, however often the limits are checked.
+        // One warning counts as one error, because it is a single failure, however often the limits
+        // are checked.
         if self.is_due(error.kind(), now) {
             metrics.note_storage_error(&error);
             tracing::warn!(%error, "cannot keep the retention limits of the data directory");

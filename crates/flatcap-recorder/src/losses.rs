@@ -1,16 +1,16 @@
-//! The losses that explain jumps in sequence numbers. Samplers and the recorder report losses. Each
-//! loss is kept until the gap that covers it is written.
+//! Tracks the losses that explain jumps in sequence numbers. Samplers and the recorder report
+//! losses. Each loss is kept until the gap that covers it is written.
 
 use flatcap_slab::{Causes, Loss, LossLedger};
 
-/// Maximum number of losses per source. Beyond this number, neighbouring losses are merged, and the
-/// gap names the causes of all merged losses.
+/// Maximum number of losses per source. If this number is exceeded, neighbouring losses are merged,
+/// and the gap names the causes of all merged losses.
 const LOSSES_MAX: usize = 1024;
 /// Maximum number of losses per source, for sources that an application has added. Applications may
-/// add thousands of sources, so the lists of their losses are not allocated in advance.
+/// add thousands of sources, so the lists of losses for these sources are not allocated in advance.
 const ADDED_LOSSES_MAX: usize = 64;
 
-/// Consecutive samples that are not in the files.
+/// A range of consecutive samples that are not in the files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LostPart {
     pub(super) first: u64,
@@ -57,7 +57,7 @@ impl LossTracker {
     /// and have the same cause, or if the list is full.
     pub(super) fn add(&mut self, loss: Loss) {
         let Some(losses) = self.sources.get_mut(usize::from(loss.source)) else { return };
-        // A list that was not allocated in advance grows up to a lower limit.
+        // For a list that was not allocated in advance, the limit is lower.
         let full = losses.len() >= losses.capacity().clamp(ADDED_LOSSES_MAX, LOSSES_MAX);
         match losses.last_mut() {
             Some(last) if last.first_seq + last.count == loss.first_seq && last.causes == loss.causes => {
@@ -91,8 +91,8 @@ impl LossTracker {
         }
     }
 
-    /// Passes the parts of `first..end` in order to `add`, each part with its causes. Samples that
-    /// were only thinned are passed in separate parts, because they are not lost.
+    /// Calls `add` for each part of `first..end` in order, with the causes of the part. Samples
+    /// that were only thinned are passed in separate parts, because they are not lost.
     pub(super) fn parts(
         &self,
         source: u16,
@@ -113,9 +113,9 @@ impl LossTracker {
         }
     }
 
-    /// Returns the ranges of `first..end` that were only thinned, in order. The list has the losses
-    /// in the order in which they were noticed. The range of a merged loss may overlap the ranges
-    /// of other losses.
+    /// Returns the ranges of `first..end` that were only thinned, in order. The list contains the
+    /// losses in the order in which they were added. The range of a merged loss may overlap the
+    /// ranges of other losses.
     fn thinned(&self, source: u16, first: u64, end: u64) -> Vec<(u64, u64)> {
         let within = |is_thinned: bool| {
             let losses =
@@ -173,7 +173,7 @@ mod tests {
         Loss { source: 0, first_seq, count, causes }
     }
 
-    // Proves that a gap names exactly the causes of its own numbers.
+    // Proves that a gap names exactly the causes of the losses within its sequence numbers.
     #[test]
     fn causes_belong_to_their_numbers() {
         let ledger = LossLedger::new(1);
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(tracker.of(0).len(), 1);
     }
 
-    // Proves that the parts of a jump cover each of its numbers exactly once and in order. Samples
-    // that were only thinned are in separate parts.
+    // Proves that the parts of a jump in the sequence numbers cover each number exactly once and in
+    // order. Samples that were only thinned are in separate parts.
     #[test]
     fn thinned_parts_stand_alone() {
         let ledger = LossLedger::new(1);
@@ -225,7 +225,7 @@ mod tests {
         );
     }
 
-    // Proves that memory stays bounded and no cause is lost if there are very many separate losses.
+    // Proves that, with very many separate losses, memory stays bounded and no cause is lost.
     #[test]
     fn a_full_tracker_merges() {
         let ledger = LossLedger::new(1);

@@ -1,4 +1,4 @@
-//! Maintenance between two batches. The maintenance covers clock syncs (after the wall clock was
+//! The maintenance work between two batches. The work covers clock syncs (after the wall clock was
 //! set), the index, fsync, rotation, metrics and warnings.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::segment_slot::SegmentSlot;
 /// Interval at which latencies are collected.
 const COLLECT_INTERVAL_NS: u64 = NS_PER_S;
 
-/// The work that does not depend on queued slabs.
+/// The maintenance work, which does not depend on queued slabs.
 #[derive(Debug)]
 pub(super) struct Maintenance {
     pub(super) collect_ns: u64,
@@ -47,8 +47,8 @@ impl Maintenance {
             slot.metrics.recorder.slabs_free.set(self.pool.free() as u64);
             slot.metrics.recorder.losses_pending.set(slot.gaps.losses.pending().0);
             if !slot.is_ring {
-                // The samplers of the ring are the same as those that the recorder of the data
-                // directory reports.
+                // The recorder of the ring skips these reports, because the recorder of the data
+                // directory already reports the same samplers.
                 mark_stride_changes(slot, now);
                 warn_unresponsive_sources(slot);
                 warn_failing_sources(slot);
@@ -81,7 +81,7 @@ impl Maintenance {
         );
         slot.plan.header.clocks = clocks;
         slot.plan.header.add_clocks(clocks);
-        // If writing it fails, the next header still contains the clock sync.
+        // If the clock sync cannot be written, the next header still contains it.
         slot.append_control(now, |writer| writer.append_clock_sync(&ClockSync { clocks, cause }));
         self.wall_offset.set(&clocks);
     }
@@ -121,7 +121,7 @@ fn mark_stride_changes(slot: &mut SegmentSlot, now: u64) {
     }
 }
 
-/// Warns of sources that did not answer in time.
+/// Warns about sources that did not answer in time.
 fn warn_unresponsive_sources(slot: &mut SegmentSlot) {
     for (source, progress) in slot.metrics.sources.iter().zip(&mut slot.gaps.progress) {
         let timed_out = source.timed_out.get();
@@ -136,8 +136,8 @@ fn warn_unresponsive_sources(slot: &mut SegmentSlot) {
     }
 }
 
-/// Warns of sources that cannot be read. Each source is reported once until it recovers or fails
-/// for another reason.
+/// Warns about sources that cannot be read. A source is reported only once, until it recovers or
+/// fails for another reason.
 fn warn_failing_sources(slot: &mut SegmentSlot) {
     for (source, progress) in slot.metrics.sources.iter().zip(&mut slot.gaps.progress) {
         let failed = source.failed.get();
@@ -145,7 +145,7 @@ fn warn_failing_sources(slot: &mut SegmentSlot) {
             continue;
         }
         let others = source.begun.get().saturating_sub(failed + source.timed_out.get());
-        // One sample may still be in flight.
+        // The difference may be 1 without a recovery, because one sample may still be in progress.
         let has_recovered = others > progress.logged_not_failed + 1;
         let error = source.last_errno.get();
         let is_said = progress.seen_failed > 0 && error == progress.logged_errno && !has_recovered;

@@ -2,12 +2,12 @@
 //! rotate and how long a segment becomes. The functions use neither a clock nor files.
 
 /// The policy that decides when data is synced from the kernel to the disk. With any policy, a
-/// killed process loses nothing that the kernel has accepted. A kernel crash or a power cut loses
+/// killed process loses no data that the kernel has accepted. A kernel crash or a power cut loses
 /// unsynced data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// The kernel decides when to sync, and commonly does so within 30 s. A segment is still synced
-    /// when it is sealed.
+    /// The kernel decides when to sync, and commonly does so within 30 s. The recorder nevertheless
+    /// syncs a segment when it seals the segment.
     Never,
     /// The recorder syncs at most this many nanoseconds after the first unsynced write.
     Interval(u64),
@@ -23,34 +23,35 @@ pub(super) struct SegmentState {
     pub(super) has_content: bool,
 }
 
-/// Limits of a segment.
+/// The limits at which a segment is rotated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RotationLimits {
     pub(super) bytes: u64,
     pub(super) age_ns: u64,
 }
 
-/// Minimum number of segments in the usable space. Removing the oldest segment then costs at most
-/// an eighth of the history.
+/// Minimum number of segments that must fit into the usable space. Then the removal of the oldest
+/// segment removes at most an eighth of the history.
 const SEGMENTS_MIN: u64 = 8;
-/// For lack of space, segments are reduced to this size, but not further. A lower size cannot be
-/// configured either.
+/// Minimum size to which segments are reduced if space is scarce. A smaller size cannot be
+/// configured.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Minimum size of a segment as a multiple of its preamble (header and configuration). The footer
-/// repeats the preamble, so a shorter segment would contain little else.
+/// repeats the preamble, so a shorter segment would contain little data in addition to its preamble
+/// and footer.
 const PREAMBLE_FACTOR: u64 = 8;
 /// Minimum number of preallocation steps per segment.
 const PREALLOCATE_STEPS: u64 = 4;
 
-/// Returns the size at which a segment is sealed. The result is `configured`, or less if the usable
-/// space is small, or more if the segment's preamble needs it.
+/// Returns the size at which a segment is sealed. The result is less than `configured` if the
+/// usable space is small, and more than `configured` if the segment's preamble needs it.
 pub(super) fn segment_bytes(configured: u64, usable: u64, preamble_bytes: u64) -> u64 {
     let fitting = (usable / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
     configured.min(fitting).max(preamble_bytes.saturating_mul(PREAMBLE_FACTOR))
 }
 
-/// Returns the preallocation step for a segment of this size. The value 0, as `configured` or as
-/// the result, means the default step.
+/// Returns the preallocation step for a segment of this size. As `configured` and as the result,
+/// the value 0 means the default step.
 pub(super) fn preallocate_step(configured: u64, segment_bytes: u64) -> u64 {
     let most = segment_bytes / PREALLOCATE_STEPS;
     if configured > 0 {
@@ -79,8 +80,8 @@ pub(super) fn should_rotate(
 /// the last sync.
 pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, now_ns: u64) -> bool {
     match policy {
-        // With `Always`, each write is synced inline. A concurrent second sync could hide the error
-        // of the first one.
+        // With `Always`, the recorder syncs each write inline. A second, concurrent sync could hide
+        // the error of the inline sync.
         SyncPolicy::Never | SyncPolicy::Always => false,
         SyncPolicy::Interval(interval_ns) => {
             first_unsynced_ns.is_some_and(|first| now_ns.saturating_sub(first) >= interval_ns)
@@ -90,12 +91,12 @@ pub(super) fn should_sync(policy: SyncPolicy, first_unsynced_ns: Option<u64>, no
 
 /// Size at which an index interval ends, in bytes.
 const INDEX_BYTES: u64 = 4 << 20;
-/// Age of the first frame of an index interval, in nanoseconds, at which the interval ends.
+/// Age of the first frame of an index interval at which the interval ends, in nanoseconds.
 const INDEX_NS: u64 = 1_000_000_000;
 
 /// Returns whether an Index frame must end the open interval before anything else is written.
 /// `unindexed_bytes` is the length of the interval, or `None` if it has no frames. `first_ns` is
-/// the time at which its first frame was written.
+/// the time at which the first frame of the interval was written.
 pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, now_ns: u64) -> bool {
     unindexed_bytes.is_some_and(|bytes| {
         bytes >= INDEX_BYTES || first_ns.is_some_and(|first| now_ns.saturating_sub(first) >= INDEX_NS)
@@ -103,7 +104,7 @@ pub(super) fn should_index(unindexed_bytes: Option<u64>, first_ns: Option<u64>, 
 }
 
 /// Returns the back-off after this number of consecutive failures to open a segment, in
-/// nanoseconds. The back-off is 100 ms at first and doubles up to 10 s.
+/// nanoseconds. The back-off starts at 100 ms and doubles up to 10 s.
 pub(super) fn back_off_ns(failures: u32) -> u64 {
     const FIRST_NS: u64 = 100_000_000;
     const LONGEST_NS: u64 = 10_000_000_000;
@@ -128,8 +129,8 @@ mod tests {
         assert!(!should_rotate(empty, LIMITS, 5000, 1000));
     }
 
-    // Proves that at least eight segments fit into the usable space, unless they would be smaller
-    // than the minimum size or not much larger than the preamble.
+    // Proves that at least eight segments fit into the usable space. The exceptions are segments
+    // that would be smaller than the minimum size, or not much larger than the preamble.
     #[test]
     fn segments_fit() {
         const MIB: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Makes space under a quota. This module scans the directory, removes the oldest files, and keeps
-//! unused space in the reserve.
+//! Makes space under a quota. This module scans the directory, removes the oldest files, and adds
+//! unused space to the reserve.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -18,21 +18,21 @@ use super::retention::{Shortage, StoredFile, kept_bytes, reserve_length, usable_
 
 /// The unit in which file systems allocate space.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// Number of bytes that a file system may use for a file in addition to its content, for the blocks
-/// that list its extents.
+/// Number of bytes that a file system may use for a file in addition to the content, for the blocks
+/// that list the extents of the file.
 pub(super) const OVERHEAD_BYTES: u64 = 16 << 10;
 
-/// Maximum number of attempts to list the directory while files exchange their names. Exchanges are
-/// seconds apart. A file that permanently has two names (a hard link) does not count as an
-/// exchange.
+/// Maximum number of attempts to list the directory while files exchange their names. Successive
+/// exchanges are seconds apart. A file that permanently has two names (a hard link) does not count
+/// as an exchange.
 const LISTINGS_MAX: usize = 4;
 
 /// Disk space is low if less than 1 / `LOW_SPACE_SHARE` of the space for segments is unused. If
-/// space is low, the oldest segments will be removed soon, and compression should be faster.
+/// space is low, the oldest segments will soon be removed, so compression should be faster.
 const LOW_SPACE_SHARE: u64 = 4;
 
-/// Maximum number of segments that are added to the list of removed segments in one write, before
-/// they are removed.
+/// Maximum number of segments that one write adds to the list of removed segments, before these
+/// segments are removed.
 const LISTED_AT_ONCE: usize = 64;
 
 /// Minimum interval between two warnings that `retain_min` protects the history.
@@ -44,9 +44,9 @@ pub(super) struct QuotaCore {
     /// The accounting of the directory. The accounting is locked while space is made and granted,
     /// so that no bytes are granted twice. No file is written while the accounting is locked.
     pub(super) usage: Mutex<DirectoryUsage>,
-    /// Bytes that the segments may occupy, as of the last scan.
+    /// Number of bytes that the segments may occupy, as of the last scan.
     pub(super) usable_bytes: AtomicU64,
-    /// Whether removals are left out of the log.
+    /// Whether removals are not logged.
     pub(super) is_quiet: bool,
     /// The metrics of the directory. The metrics are written while `usage` is locked, so only one
     /// thread writes at a time.
@@ -55,15 +55,15 @@ pub(super) struct QuotaCore {
 
 /// The result of making space.
 pub(super) struct SpaceResult {
-    /// The result of making space, with the error `StorageFull` if there is not enough space.
+    /// `Ok` if there is enough space, or the error `StorageFull`.
     pub(super) space: io::Result<()>,
-    /// The result of the scan, with its error.
+    /// `Ok`, or the error of the scan.
     pub(super) scan: io::Result<()>,
 }
 
 impl QuotaCore {
     pub(super) fn lock_usage(&self) -> MutexGuard<'_, DirectoryUsage> {
-        // If another thread has panicked while it held the lock, the numbers are still consistent.
+        // Even if another thread has panicked while it held the lock, the numbers are consistent.
         self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,8 +83,8 @@ impl QuotaCore {
     }
 
     /// Makes space for `more` bytes that the file system has refused although it reported them as
-    /// free. A scan of the directory cannot see a disk quota, nor the blocks that the file system
-    /// needs for itself.
+    /// free. A scan of the directory shows neither a disk quota nor the blocks that the file system
+    /// needs for its own data.
     pub(super) fn make_refused_space(&self, books: &mut DirectoryUsage, more: u64) -> io::Result<()> {
         let _reported_later = self.scan(books);
         self.carry_out(books, |books, files| books.decide_refused(files, more))
@@ -115,7 +115,7 @@ impl QuotaCore {
             }
             are_gone &= self.remove_all(books, &plan.names, now_ns);
             // After a failed removal, decide again without that file. The loop ends because each
-            // time there are fewer candidates.
+            // failed removal reduces the number of candidates.
             if !are_gone {
                 continue;
             }
@@ -129,7 +129,7 @@ impl QuotaCore {
     }
 
     /// Moves freed bytes, or bytes that were granted but not used, into the reserve. `usage` stays
-    /// locked meanwhile, so that the bytes are reserved before other programs take them.
+    /// locked during the move, so that the bytes are reserved before other programs take them.
     fn keep_freed(&self, books: &mut DirectoryUsage, bytes: u64) {
         let length = books.reserve().saturating_add(bytes) / BLOCK_BYTES * BLOCK_BYTES;
         let kept = self.reserve_file(books).and_then(|file| {
@@ -137,7 +137,7 @@ impl QuotaCore {
             file.allocated().map(|allocated| (allocated, kept))
         });
         match kept {
-            // A partial reservation is kept.
+            // If only a part of the bytes could be reserved, this part is kept.
             Ok((allocated, kept)) => {
                 books.note_reserved(allocated);
                 if let Err(error) = kept {
@@ -189,7 +189,8 @@ impl QuotaCore {
         }
     }
 
-    /// Opens the reserve that a killed run may have left, or creates a new one.
+    /// Returns the open reserve file. If neither this run nor a killed run has created the file,
+    /// creates it.
     fn reserve_file(&self, books: &mut DirectoryUsage) -> io::Result<Arc<dyn StorageFile>> {
         if let Some(file) = &books.reserve_file {
             return Ok(Arc::clone(file));
@@ -228,8 +229,8 @@ impl QuotaCore {
             return Ok(());
         }
         let kind = result.as_ref().err().map(io::Error::kind);
-        // If the file system does not support preallocation, it is not tried again. If there is too
-        // little space, another size is tried later.
+        // If the file system does not support preallocation, preallocation is not tried again. If
+        // there is too little space, another size is tried later.
         books.may_reserve &= kind.is_none_or(|kind| kind == ErrorKind::StorageFull);
         self.cut_reserve(&mut books, before);
         // Some network file systems do not support preallocation. The lack of support is not a
@@ -260,7 +261,8 @@ impl QuotaCore {
                 are_listed &= new.is_empty() || (!books.are_many_stuck() && self.list_holes(books, &new));
             }
             if !self.remove_oldest(books, name, now_ns) {
-                // An older segment stays, so the next removals may leave holes.
+                // The segment that could not be removed is older than the next segments, so their
+                // removal may leave holes.
                 (are_gone, listed) = (false, at + 1);
             }
         }
@@ -273,7 +275,8 @@ impl QuotaCore {
     }
 
     /// Changes the list of removed segments. Returns whether the list is correct afterwards. If the
-    /// list cannot be written, segments are still removed, because space is more important.
+    /// list cannot be written, segments are still removed, because free space is more important
+    /// than the list.
     fn list_holes(&self, books: &mut DirectoryUsage, holes: &[Hole]) -> bool {
         match list_holes(&*self.inner, &books.segments(), holes) {
             Ok(true) => books.note_created(REMOVED_NAME, 0),
@@ -314,9 +317,9 @@ impl QuotaCore {
         true
     }
 
-    /// Lists the directory, each file exactly once. If two files exchange their names during a
-    /// listing, one file may be listed under both names and the other not at all. So the directory
-    /// is listed again after such a change.
+    /// Lists the directory, with each file exactly once. If two files exchange their names during a
+    /// listing, one file may be listed under both names and the other file not at all. So the
+    /// directory is listed again after such an exchange.
     fn list_entries(&self) -> io::Result<Vec<FileEntry>> {
         let mut listings = 1;
         loop {
@@ -361,9 +364,9 @@ impl QuotaCore {
         metrics.is_space_low.set(u64::from(headroom < usable / LOW_SPACE_SHARE));
     }
 
-    /// Makes space for `bytes`, grants them, and calls `act`, which returns the number of bytes it
-    /// used. `usage` is not locked during `act`, so that slow storage of one file does not delay
-    /// other files.
+    /// Makes space for `bytes`, grants the bytes, and calls `act`, which returns the number of
+    /// bytes that it used. `usage` is not locked during `act`, so that a slow operation on one file
+    /// does not delay other files.
     pub(super) fn within_limits<T>(
         &self,
         name: &str,
@@ -388,8 +391,8 @@ impl QuotaCore {
         let (done, taken) = act();
         let mut books = self.lock_usage();
         books.settle(name, bytes, taken);
-        // If other programs fill the file system, the unused bytes came from the reserve or from a
-        // removal. Keep them in the reserve.
+        // If other programs fill the file system, the unused bytes were taken from the reserve or
+        // were freed by a removal. They are therefore moved into the reserve.
         let unused = bytes.saturating_sub(taken);
         if self.metrics.is_history_kept.get() == 1 && unused >= BLOCK_BYTES && books.may_reserve {
             self.keep_freed(&mut books, unused);
@@ -399,7 +402,7 @@ impl QuotaCore {
 }
 
 /// Returns whether an error means that a limit is exceeded and the removal of closed segments could
-/// make space. Errors that are caused by the protection of the history do not count.
+/// make space. Returns false for errors that are caused by the protection of the history.
 pub(super) fn is_limit(error: &io::Error) -> bool {
     shortage(error).is_some() && !is_history_kept(error)
 }

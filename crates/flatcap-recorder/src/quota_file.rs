@@ -19,7 +19,7 @@ pub(super) struct QuotaFile {
 }
 
 impl QuotaFile {
-    /// Applies the limits to a file that is already open.
+    /// Creates the wrapper that applies the limits to an open file.
     pub(super) fn new(file: Arc<dyn StorageFile>, shared: Arc<QuotaCore>, name: &str) -> io::Result<Self> {
         let length = file.length()?;
         Ok(Self {
@@ -31,7 +31,7 @@ impl QuotaFile {
         })
     }
 
-    /// Runs an operation that extends the file to `end`, as soon as there is space.
+    /// Runs an operation that extends the file to `end`, after making space for it.
     fn grow<T>(&self, end: u64, act: impl Fn() -> io::Result<T>) -> io::Result<T> {
         if end <= self.granted.load(Ordering::Relaxed)
             || self.shared.lock_usage().limits == RetentionLimits::NONE
@@ -39,7 +39,7 @@ impl QuotaFile {
             return act();
         }
         let wanted = end.next_multiple_of(BLOCK_BYTES).saturating_add(OVERHEAD_BYTES);
-        // If the size cannot be read, assume that the file uses all granted bytes.
+        // If the allocated size cannot be read, the file is assumed to use all granted bytes.
         let occupied = self.file.allocated().unwrap_or_else(|_| self.granted.load(Ordering::Relaxed));
         let more = wanted.saturating_sub(occupied);
         let act = || {
@@ -48,7 +48,7 @@ impl QuotaFile {
             (done, taken)
         };
         let done = match self.shared.within_limits(&self.name, more, act) {
-            // The file system refuses space that it has reported as free.
+            // The file system refuses space that it has reported as available.
             Err(error) if is_refusal(&error) => {
                 let mut books = self.shared.lock_usage();
                 if self.shared.make_refused_space(&mut books, more).is_err() {

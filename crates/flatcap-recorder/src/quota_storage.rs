@@ -2,8 +2,8 @@
 //! (evicted) if necessary. If the removals do not free enough space, the operation fails with
 //! `StorageFull`.
 //!
-//! All writers of the data directory use this storage, namely the recorder and the recovery of
-//! earlier runs. So the sum of the bytes of all writers never exceeds the quota.
+//! All writers of the data directory (the recorder and the recovery of earlier runs) use this
+//! storage. So the sum of the bytes that all writers use never exceeds the quota.
 
 use std::io;
 use std::path::PathBuf;
@@ -89,13 +89,13 @@ impl QuotaStorage {
         std::mem::replace(&mut self.shared.lock_usage().limits, limits)
     }
 
-    /// Removes files that are too old, and also the oldest files if other programs have taken
-    /// space. Ages are computed from the wall time `wall_s`, in seconds since 1970.
+    /// Removes files that are too old. If other programs have taken space, also removes the oldest
+    /// files. Ages are computed from the wall time `wall_s`, in seconds since 1970.
     ///
     /// # Errors
     /// `StorageFull` if the limits cannot be kept. Errors of the storage if the directory or the
     /// free space cannot be read. If the storage cannot be read, the limits are applied to the
-    /// sizes of the last successful read.
+    /// sizes at the last successful read.
     pub(crate) fn enforce_limits(&self, wall_s: i64) -> io::Result<()> {
         self.refresh_receipts();
         let mut books = self.shared.lock_usage();
@@ -114,7 +114,8 @@ impl QuotaStorage {
                 drop(earlier);
             }
             Ok(None) => {}
-            // The previous list stays. At first the list is empty, so no segment has a receipt.
+            // The previous list of receipts stays in use. Before the first successful read, the
+            // list is empty, so no segment has a receipt.
             Err(error) => {
                 if self.shared.lock_usage().receipts.as_mut().is_some_and(Receipts::fail) {
                     let path = file.path().display();
@@ -145,8 +146,8 @@ impl QuotaStorage {
         self.shared.metrics.segments.get() > 0
     }
 
-    /// Adjusts the size of the reserve. The target is the number of bytes by which the history is
-    /// below `min_bytes`, as of the last scan.
+    /// Adjusts the size of the reserve. The target size follows from the protected part of the
+    /// history and from the free space, as of the last scan.
     ///
     /// # Errors
     /// Errors of the storage. If there is an error, the reserve does not grow.
@@ -154,8 +155,9 @@ impl QuotaStorage {
         self.shared.adjust_reserve()
     }
 
-    /// Removes the reserve at the end of the run. The reserve stays if other programs have filled
-    /// the file system, because these programs would take the space that the next run needs.
+    /// Removes the reserve at the end of the run. If other programs have filled the file system,
+    /// the reserve stays, because otherwise these programs would take the space that the next run
+    /// needs.
     pub(super) fn release_reserve(&self) {
         let mut books = self.shared.lock_usage();
         books.may_reserve = false;
@@ -191,8 +193,8 @@ impl Storage for QuotaStorage {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        // Lock `usage`, because a file that is renamed during a listing could be missing from the
-        // listing, and so from the sum.
+        // `usage` is locked, because a file that is renamed during a listing could be missing from
+        // the listing, and therefore from the sum of sizes.
         let mut books = self.shared.lock_usage();
         self.shared.inner.rename(from, to)?;
         books.note_renamed(from, to);
@@ -200,7 +202,8 @@ impl Storage for QuotaStorage {
     }
 
     fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        // No lock is needed, because a listing is repeated if files exchange their names during it.
+        // No lock is needed, because a listing is repeated if files exchange their names during the
+        // listing.
         self.shared.inner.exchange(one, other)
     }
 
@@ -237,7 +240,7 @@ impl Storage for QuotaStorage {
     fn reopen_if_moved(&self) -> io::Result<bool> {
         let is_another = self.shared.inner.reopen_if_moved()?;
         if is_another {
-            // The known numbers belong to another directory, so discard them.
+            // The known numbers describe another directory, so they are discarded.
             self.shared.lock_usage().reset();
         }
         Ok(is_another)

@@ -1,5 +1,5 @@
-//! Receipts, that is, the list of segments that another program has copied elsewhere. At each
-//! change, the other program replaces the whole file.
+//! Reads the receipts, that is, the list of segments that another program has copied to other
+//! storage. At each change, the other program replaces the whole file.
 //!
 //! A line contains the run and the number of a segment, as in `0000000000000abc-0000000042`. Lines
 //! in any other form are skipped.
@@ -14,14 +14,14 @@ use flatcap_format::storage::open_regular;
 /// Maximum length of the file, in bytes. A file of this length lists about a million segments.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// Number of digits of a run, and minimum number of digits of a segment number.
+/// Number of digits of a run id. A segment number has at least `NUMBER_DIGITS` digits.
 const RUN_DIGITS: usize = 16;
 const NUMBER_DIGITS: usize = 10;
 
 /// Modification time and length of a file that was read.
 type FileState = (SystemTime, u64);
 
-/// The identity of a segment, as its number and its run.
+/// The identity of a segment: its number and its run.
 pub(super) type SegmentKey = (u64, u64);
 
 /// The segments with a receipt, as of the last change of the file.
@@ -45,7 +45,7 @@ impl Receipts {
     }
 
     /// Returns the path of the file and its state at the last read. With the path and the state, a
-    /// caller can read the file while other threads call [`has`](Self::has).
+    /// caller can read the file without blocking threads that call [`has`](Self::has).
     pub(super) fn source(&self) -> ReceiptFile {
         ReceiptFile { path: self.path.clone(), read: self.read }
     }
@@ -99,7 +99,7 @@ impl ReceiptFile {
     }
 }
 
-/// Parses a line. Rejects a truncated line, because its truncated number could be the number of
+/// Parses a line. Rejects a truncated line, because the truncated number could be the number of
 /// another segment.
 fn key(line: &str) -> Option<SegmentKey> {
     let (run, number) = line.split_once('-')?;

@@ -62,10 +62,10 @@ impl fmt::Debug for PushedRules {
     }
 }
 
-/// The rules of a configuration, and the listener of their firings.
+/// The rules of a configuration, and the listener that is called when they fire.
 #[derive(Debug, Default)]
 pub struct RecorderRules {
-    /// The rules about sources that the recorder reads itself.
+    /// The rules about the host's sources, which applications do not push.
     pub engine: ScopedEngine,
     /// The listener that is called for each firing.
     pub on_firing: Option<FiringListener>,

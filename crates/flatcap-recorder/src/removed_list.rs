@@ -1,12 +1,13 @@
-//! The list of segments that retention has removed although older segments of the same run are
-//! left.
+//! The list of segments that retention has removed while older segments of the same run still
+//! exist.
 //!
 //! A segment is listed before it is removed, so that a crash between the two steps leaves no
-//! unexplained hole. If a listed segment still exists, it was not removed. Such a segment is taken
-//! off the list at the next change of the list, or when the next recorder starts. Otherwise a later
-//! loss of the segment would look like a removal. If the list cannot be written before the removal,
-//! as on a full disk, it is written after the removal. A segment number that the recorder gave up
-//! is listed together with the removed segment next to it.
+//! unexplained hole. If a listed segment still exists, the removal did not take place. Such a
+//! segment is taken off the list at the next change of the list, or when the next recorder starts.
+//! Otherwise, if the segment is lost later, the loss would look like a removal. If the list cannot
+//! be written before the removal, as on a full disk, it is written after the removal. If the
+//! recorder gave up a segment number, this number is listed together with the neighbouring removed
+//! segment.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
@@ -15,10 +16,10 @@ use std::path::Path;
 use flatcap_format::segment::{REMOVED_NAME, RemovedSegments, SegmentName, SegmentReader};
 use flatcap_format::storage::Storage;
 
-/// The segments of a directory, as run, number and name.
+/// The segments of a directory. An entry has the run, the number and the name of a segment.
 pub(super) type StoredSegments = BTreeSet<(u64, u64, String)>;
 
-/// A range of segment numbers of a run for which no segment exists after one segment was removed.
+/// A range of segment numbers of a run that have no segment after a segment was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) run_id: u64,
@@ -29,12 +30,12 @@ pub(super) struct Hole {
 }
 
 impl Hole {
-    /// Returns the hole that the removal of a segment leaves, if an older segment of its run is in
-    /// `left`. `left` has the segments that stay.
+    /// Returns the hole that the removal of a segment leaves. There is a hole if an older segment
+    /// of the same run is in `left`. `left` contains the segments that are not removed.
     ///
     /// A neighbouring number without a segment also belongs to the hole if no samples are missing
-    /// between the segments around it. Then the recorder has given up this number. If samples are
-    /// missing, something other than retention has removed the segment.
+    /// between the segments around it. In this case, the recorder has given up the number. If
+    /// samples are missing, the segment was not removed by retention.
     pub(super) fn of(
         storage: &dyn Storage,
         (segments, left): (&StoredSegments, &StoredSegments),
@@ -76,12 +77,12 @@ fn follow_each_other(storage: &dyn Storage, first: &str, second: &str) -> Option
     Some(read(first)?.footer()?.is_followed_by(read(second)?.header()))
 }
 
-/// Adds holes to the list. Takes a number off the list if its segment exists and is in none of the
-/// holes. If the list changes, the new list is on disk when this function returns. Returns whether
-/// the list has changed and was written.
+/// Adds holes to the list. Removes a number from the list if its segment exists and the number is
+/// in none of the holes. If the list changes, the new list is on disk when this function returns.
+/// Returns whether the list has changed and was written.
 ///
 /// # Errors
-/// Errors of the storage. If there is an error, the earlier list stays.
+/// Errors of the storage. If there is an error, the previous list stays.
 pub(super) fn list_holes(
     storage: &dyn Storage,
     segments: &StoredSegments,
@@ -118,8 +119,8 @@ pub(super) fn list_holes(
     let _left_by_a_kill = storage.remove(&unfinished);
     let file = storage.create(&unfinished)?;
     file.append_all(&mut [IoSlice::new(removed.to_string().as_bytes())])?;
-    // Sync the list before the removal of the segments, because the kernel may write changes to the
-    // disk in any order.
+    // The list is synced before the segments are removed, because the kernel may write changes to
+    // the disk in any order.
     file.sync()?;
     storage.replace(&unfinished, REMOVED_NAME)?;
     storage.sync_directory()?;

@@ -1,5 +1,5 @@
-//! Retention decides which files to remove (evict) for lack of space or for their age. The
-//! decisions use names, sizes and ages, but neither a clock nor files.
+//! Retention decides which files are removed (evicted) because of a lack of space or because of
+//! their age. The decisions use names, sizes and ages. This module uses neither a clock nor files.
 
 use flatcap_format::segment::SegmentName;
 use flatcap_format::storage::DiskSpace;
@@ -7,9 +7,9 @@ use flatcap_format::storage::DiskSpace;
 /// Share of the file system that [`MinFree::Auto`] keeps free. The recorder must not fill a host's
 /// disk. A higher share would stop the recorder on many healthy hosts.
 const AUTO_BASIS_POINTS: u16 = 500;
-/// Maximum of [`MinFree::Auto`]. The maximum is a fixed size. Until someone intervenes, other
-/// programs need no more space on a larger file system. journald caps its `SystemKeepFree` at the
-/// same size.
+/// Maximum of [`MinFree::Auto`]. The maximum is a fixed size, because other programs do not need
+/// more space on a larger file system until someone intervenes. The `SystemKeepFree` of journald
+/// has the same maximum.
 const AUTO_BYTES_MAX: u64 = 4 << 30;
 
 /// The limits of the data directory. To satisfy the limits, the oldest segments are removed first.
@@ -22,8 +22,8 @@ pub struct RetentionLimits {
     pub age_ns: u64,
     /// Minimum free space of the file system.
     pub min_free: MinFree,
-    /// Number of the newest bytes that are kept even if another program has filled the file system.
-    /// If the file system is full, new samples are lost instead.
+    /// Number of newest bytes of the history that are kept even if another program has filled the
+    /// file system. If the file system is full, new samples are lost instead.
     pub min_bytes: u64,
 }
 
@@ -39,7 +39,7 @@ pub enum MinFree {
 }
 
 impl RetentionLimits {
-    /// Limits that keep everything.
+    /// Limits that remove no file.
     pub const NONE: Self =
         Self { bytes: u64::MAX, age_ns: u64::MAX, min_free: MinFree::Bytes(0), min_bytes: 0 };
 }
@@ -71,17 +71,17 @@ pub(super) struct StoredFile {
     /// The segment of the file, or `None` if the file must never be removed. Only sealed segments
     /// and files that recovery has set aside from a sealed segment may be removed.
     pub(super) removable: Option<SegmentName>,
-    /// The age of the file's segment, or `None` if it is unknown.
+    /// The age of the file's segment, or `None` if the age is unknown.
     pub(super) age_ns: Option<u64>,
-    /// Whether the file has no receipt. A file without a receipt is removed only if the removal of
-    /// all other files does not free enough space.
+    /// Whether the file is held because its segment has no receipt. A held file is removed only if
+    /// the removal of all other files does not free enough space.
     pub(super) is_held: bool,
 }
 
 impl StoredFile {
-    /// Returns the sort key for the order of removal. Segment numbers increase within a directory.
-    /// Equal segment numbers occur only if segments of different runs were copied into one
-    /// directory.
+    /// Returns the sort key that determines the order of removal. Segment numbers increase within a
+    /// directory. Equal segment numbers occur only if segments of different runs were copied into
+    /// one directory.
     pub(super) fn order(segment: &SegmentName) -> (u64, i64, u64) {
         (segment.number, segment.created_s, segment.run_id)
     }
@@ -103,15 +103,15 @@ pub(super) struct DirectorySnapshot<'a> {
 /// The plan that makes space: the files to remove, and the changes of the reserve.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct EvictionPlan {
-    /// Files to remove, the oldest first.
+    /// Files to remove, oldest first.
     pub(super) names: Vec<String>,
     /// Number of bytes to take from the reserve.
     pub(super) from_reserve: u64,
-    /// Number of bytes to move into the reserve right after the removal. Otherwise other programs
-    /// could take the freed bytes that are not needed.
+    /// Number of bytes to move into the reserve right after the removal. Without this move, other
+    /// programs could take the bytes that were freed in excess.
     pub(super) to_reserve: u64,
-    /// Whether the free space stays below `min_free`, because only protected history is left to
-    /// remove.
+    /// Whether the free space stays below `min_free`, because the only files that are left to
+    /// remove are protected history.
     pub(super) is_history_kept: bool,
 }
 
@@ -126,8 +126,8 @@ struct Protection {
     /// Bytes of segments that are protected from removal.
     kept: u64,
     /// Bytes of segments and reserve together that are protected. This size exceeds `kept` by two
-    /// segments. A new segment is recorded before the oldest one is removed, and grants exceed the
-    /// need.
+    /// segments. The excess is needed because a new segment is recorded before the oldest segment
+    /// is removed, and because more bytes are granted than needed.
     with_spare: u64,
 }
 
@@ -151,12 +151,12 @@ fn history_bytes(files: &[StoredFile]) -> u64 {
     history.fold(0, |sum, file| sum.saturating_add(file.allocated))
 }
 
-/// Returns the number of bytes of the history that are protected now.
+/// Returns the number of bytes of the history that are currently protected.
 pub(super) fn kept_bytes(stock: &DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     Protection::of(stock, limits).kept
 }
 
-/// The limit that would be exceeded even if every removable file were removed.
+/// The limit that would be exceeded even after the removal of every removable file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Shortage {
     #[error(
@@ -183,7 +183,7 @@ fn wanted(more: u64) -> String {
     if more > 0 { format!(", and {more} more are needed") } else { String::new() }
 }
 
-/// The sums that change while space is made for `more` bytes.
+/// The sums that change during the search for the files to remove, to make space for `more` bytes.
 #[derive(Debug, Clone, Copy)]
 struct EvictionSums {
     bytes: u64,
@@ -208,8 +208,8 @@ impl EvictionSums {
         self.min_free.saturating_add(self.more).saturating_sub(self.available)
     }
 
-    /// Returns the part of [`missing`](Self::missing) that must be freed for the new bytes. Freeing
-    /// this part does not change the space that other programs have.
+    /// Returns the part of [`missing`](Self::missing) that must be freed because of the new bytes.
+    /// If only this part is freed, the space of other programs does not change.
     fn missing_for_own(&self) -> u64 {
         self.missing().min(self.more.saturating_sub(self.freed))
     }
@@ -244,8 +244,8 @@ impl EvictionSums {
     }
 
     /// Returns the number of bytes to move into the reserve after the removal. The result is the
-    /// larger of two amounts, within limits: the bytes freed beyond `min_free`, and the bytes that
-    /// the protected history lacks.
+    /// larger of two amounts, within limits. One amount is the bytes freed beyond `min_free`, and
+    /// the other amount is the bytes that the protected history lacks.
     fn left_for_reserve(&self, before: &Self) -> u64 {
         let from_reserve = before.reserve - self.reserve;
         let from_files = self.freed.saturating_sub(from_reserve);
@@ -260,10 +260,11 @@ impl EvictionSums {
     }
 }
 
-/// Plans the removal of files that are too old, and of enough files to make `more` bytes fit. Space
-/// is taken from the reserve first and then from the oldest files. All files of a segment are
-/// removed together. Files without a receipt are removed last, and never for their age. If the file
-/// system lacks space, neither the protected part of the history nor any newer file is removed.
+/// Plans the removal of files that are too old, and of as many other files as are needed to make
+/// `more` bytes fit. Space is taken from the reserve first and then from the oldest files. All
+/// files of a segment are removed together. Files without a receipt are removed last, and never for
+/// their age. If the file system lacks space, neither the protected part of the history nor any
+/// newer file is removed.
 pub(super) fn plan_eviction(
     stock: DirectorySnapshot<'_>,
     limits: &RetentionLimits,
@@ -294,7 +295,7 @@ pub(super) fn plan_eviction(
     let (mut last_removed, mut is_blocked) = (None, false);
     for (at, (order, file)) in removable.iter().enumerate() {
         let is_old = !file.is_held && file.age_ns.is_some_and(|age| age > limits.age_ns);
-        // A set-aside file is removed together with its segment.
+        // A set-aside file is removed together with the segment to which it belongs.
         let follows = last_removed == Some(*order);
         let is_wanted = sums.over_quota() > 0 || sums.missing() > 0;
         if !(is_old || follows || is_wanted) {
@@ -338,7 +339,8 @@ fn allocated_bytes(files: &[StoredFile]) -> u64 {
 }
 
 /// Returns the number of bytes that segments and reserve may occupy now. The number is
-/// `retain_bytes` minus the size of other files, but not more than the file system has space for.
+/// `retain_bytes` minus the size of other files, but at most the size for which the file system has
+/// space.
 pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimits) -> u64 {
     let DirectorySnapshot { files, reserve, space, .. } = stock;
     let ours =
@@ -348,11 +350,11 @@ pub(super) fn usable_bytes(stock: DirectorySnapshot<'_>, limits: &RetentionLimit
     limits.bytes.saturating_sub(others).min(ours.saturating_add(reserve).saturating_add(free))
 }
 
-/// The reserve grows to at most 1 / `RESERVE_SHARE` of the free space. The rest stays free for
-/// other programs, because the recorder may depend on these programs.
+/// Limit on the growth of the reserve: at most 1 / `RESERVE_SHARE` of the free space. The rest
+/// stays free for other programs, because the recorder may depend on these programs.
 const RESERVE_SHARE: u64 = 4;
-/// Smaller changes of the reserve than 1 / `RESERVE_STEPS` of `min_bytes` are skipped, because
-/// changes every second would load the file system.
+/// Changes of the reserve that are smaller than 1 / `RESERVE_STEPS` of `min_bytes` are skipped,
+/// because changes every second would load the file system.
 const RESERVE_STEPS: u64 = 64;
 
 /// Returns the target size of the reserve. The target is the number of protected bytes plus the
@@ -407,8 +409,8 @@ mod tests {
         }
     }
 
-    // Proves that the oldest files are removed first, that no more files are removed than needed,
-    // and that only removable ones are removed.
+    // Proves that the oldest files are removed first, that only as many files as needed are
+    // removed, and that only removable files are removed.
     #[test]
     fn the_oldest_go_first() {
         let active = StoredFile { removable: None, ..file(9, 100, 0) };
@@ -428,7 +430,7 @@ mod tests {
     }
 
     // Proves that the automatic minimum is a share of a small file system and a fixed size on a
-    // large one. Other minimums have no such maximum.
+    // large file system. Other minimums have no such maximum.
     #[test]
     fn the_automatic_minimum_has_a_cap() {
         let gib = |count: u64| count << 30;
@@ -463,7 +465,7 @@ mod tests {
     }
 
     // Proves that the reserve is used first. Within `min_bytes`, no segment is removed for other
-    // programs or for new samples. Bytes freed beyond the need go into the reserve.
+    // programs or for new samples. Bytes that are freed in excess go into the reserve.
     #[test]
     fn min_bytes_are_kept() {
         let files = [file(1, 100, 0), file(2, 100, 0), file(3, 100, 0)];
@@ -491,8 +493,8 @@ mod tests {
         assert_eq!(chosen(0, 30, 200), Ok(replaced), "others get nothing of it");
         assert_eq!(chosen(0, 0, 0), Ok(go(&["1"])));
         assert_eq!(chosen(0, 60, 0), Ok(go(&["1", "2"])));
-        // On a small disk, a quarter of the space is not protected, and neither is the space of two
-        // segments.
+        // On a small disk, a quarter of the space is not protected, and the size of two segments is
+        // not protected either.
         let small = DirectorySnapshot { capacity: 320, ..stock(&files) };
         assert_eq!(kept_bytes(&small, &RetentionLimits { min_bytes: 900, ..limits }), 120);
         let reserve = |reserve, available| {
@@ -506,8 +508,7 @@ mod tests {
         assert_eq!(reserve(300, 500), 200, "others have enough");
     }
 
-    // Proves that the usable space follows the lower one of two limits, minus the size of other
-    // files.
+    // Proves that the usable space is the lower of two limits, minus the size of other files.
     #[test]
     fn usable_bytes_follow_the_nearer_limit() {
         let notes = StoredFile { is_ours: false, removable: None, ..file(9, 70, 0) };
@@ -567,7 +568,7 @@ mod tests {
                     let is_for_quota = before_last.is_some_and(|freed| !fits(freed, from_reserve));
                     let left = all - freed;
                     prop_assert!(names.is_empty() || is_for_quota || left >= kept, "{} of {}", left, kept);
-                    // Other programs get no space that the history needs.
+                    // Other programs get no space that the protected history needs.
                     let ours = left + reserve - from_reserve + to_reserve + more;
                     let enough = with_spare.min(all + reserve).min(bytes);
                     prop_assert!(kept == 0 || ours >= enough, "{} of {}", ours, enough);
@@ -583,8 +584,8 @@ mod tests {
             }
         }
 
-        // Proves that a reserve is unchanged or at most its share of the free space. The reserve is
-        // released to other programs only if at least as much space is free.
+        // Proves that a reserve is either left unchanged or limited to its share of the free space.
+        // The reserve is released to other programs only if at least as much space is free.
         #[test]
         fn reserves_are_bounded(
             (held, reserve, available) in (0_u64..1000, 0_u64..500, 0_u64..2000),

@@ -1,5 +1,5 @@
-//! Evaluates the rules on the slabs that were written, within a CPU budget. So rules never delay a
-//! write by much, and never cause the loss of a sample.
+//! Evaluates the rules on the samples of the slabs that were written, within a CPU budget. So rules
+//! never delay a write by a long time, and never cause the loss of a sample.
 
 use std::sync::Arc;
 
@@ -16,14 +16,15 @@ use super::recorder_rules::{FiringListener, PushedRules, RecorderRules};
 use super::segment_slot::SegmentSlot;
 
 /// CPU budget of rules, in nanoseconds per second. The budget is 5 % of a core, which is enough for
-/// about 200 rules on samples at 1 kHz. The queues between samplers and recorder absorb far longer
-/// delays than the rules cause.
+/// about 200 rules on samples at 1 kHz. The queues between samplers and recorder can absorb delays
+/// that are far longer than the delays that rules cause.
 const RULE_NS_PER_S: u64 = NS_PER_S / 20;
-/// Maximum time for which unused budget accumulates. The accumulated budget pays for the larger
-/// batch after a stall of the disk.
+/// Maximum time over which unused budget accumulates, in nanoseconds. After a stall of the disk,
+/// the accumulated budget pays for the larger batch.
 const BURST_NS: u64 = NS_PER_S / 4;
-/// Maximum CPU time per slab. Rules on lists of thousands of elements could take longer, but the
-/// pool needs its slabs back, so further samples are skipped.
+/// Maximum CPU time per slab, in nanoseconds. Rules on lists of thousands of elements could take
+/// longer. In this case, further samples of the slab are skipped, because the pool needs its slabs
+/// back.
 const SLAB_NS_MAX: u64 = 20_000_000;
 /// Number of frames between two reads of the clock.
 const FRAMES_PER_CHECK: usize = 16;
@@ -31,7 +32,7 @@ const FRAMES_PER_CHECK: usize = 16;
 /// Maximum number of pushed sources with rules. The number is limited, because the rules have
 /// separate windows for each of these sources.
 const PUSHED_MAX: usize = 256;
-/// Time without a sample after which a pushed source can be replaced by another one.
+/// Time without a sample after which another pushed source may replace a pushed source.
 const IDLE_NS: u64 = 60 * NS_PER_S;
 
 /// Number of bits in which an engine stores the id of an episode. The higher bits hold the id of
@@ -67,8 +68,8 @@ struct WatchedEngine {
 }
 
 impl RuleWatch {
-    /// Watches a run that starts with this number of sources. No application has pushed any of
-    /// these sources.
+    /// Creates the rule watch of a run that starts with this number of sources. No application has
+    /// pushed any of these sources.
     pub(super) fn new(rules: RecorderRules, metrics: Arc<Metrics>, sources: usize) -> Self {
         let RecorderRules { engine, on_firing, pushed } = rules;
         let engines = vec![WatchedEngine::new(None, engine, &metrics)];
@@ -92,8 +93,8 @@ impl RuleWatch {
         let earlier = std::mem::take(&mut self.engines);
         (self.on_firing, self.pushed) = (on_firing, pushed);
         self.engines.push(WatchedEngine::new(None, engine, &self.metrics));
-        // The most recently active pushed sources keep their places. The newest sources come after
-        // them.
+        // The pushed sources that were active most recently keep their engines. The newest sources
+        // come after them.
         let known: Vec<(u16, u64)> =
             earlier.iter().filter_map(|watched| Some((watched.source?, watched.last_ns))).collect();
         for (id, last_ns) in &known {
@@ -122,14 +123,15 @@ impl RuleWatch {
     /// If an application has pushed a source, adds the rules that name this source. `sources` has
     /// all sources of the run.
     pub(super) fn observe_source(&mut self, id: u16, sources: &[SourceInfo]) {
-        // Most sources are named by no rule, and have no observers.
+        // Most sources are named in no rule, and therefore have no observers.
         let before = self.engines.len();
         if self.add_source(id, sources) || self.engines.len() != before {
             self.find_observers(sources.len());
         }
     }
 
-    /// Returns whether any rule names the source.
+    /// Adds the rules that name a pushed source, if there are any. Returns whether any rule names
+    /// the source.
     fn add_source(&mut self, id: u16, sources: &[SourceInfo]) -> bool {
         let Some(source) = sources.iter().find(|source| source.id == id) else { return false };
         if !self.pushed.as_ref().is_some_and(|pushed| pushed.names(&source.name)) {
@@ -198,13 +200,13 @@ impl RuleWatch {
             let began_cpu_ns = thread_cpu_ns();
             let cut = self.observe_slab(slab, began_ns, began_cpu_ns);
             if cut > 0 {
-                // Interrupt the rules before the next slab, because the skipped samples were not
-                // observed.
+                // The rules are interrupted before the next slab, because they have not observed
+                // the skipped samples.
                 self.engines.iter_mut().for_each(|watched| watched.rules.engine_mut().interrupt());
             }
             skipped += cut;
-            // Charge the CPU time, not the elapsed time, because this thread waits for a CPU on a
-            // busy host.
+            // The CPU time is charged instead of the elapsed time, because this thread may have to
+            // wait for a CPU on a busy host.
             self.throttle.charge(began_ns, thread_cpu_ns().saturating_sub(began_cpu_ns));
         }
         if skipped > 0 {
@@ -253,7 +255,7 @@ impl RuleWatch {
         0
     }
 
-    /// Lets all rules observe a mark that a person wrote.
+    /// Passes a mark that a person wrote to all rules.
     pub(super) fn observe_mark(&mut self, mono_ns: u64, text: &str) {
         for watched in &mut self.engines {
             watched.step(&mut self.events, |rules, events| {
@@ -303,8 +305,9 @@ impl WatchedEngine {
         Self { source, rules, last_ns: monotonic_ns(), counted }
     }
 
-    /// Lets the engine add events. The id of an episode is unique within its engine. This function
-    /// makes the id unique among all engines, because the id identifies snapshots.
+    /// Calls `step`, which lets the engine add events. The engine makes the id of an episode unique
+    /// only within the engine. This function makes the id unique among all engines, because the id
+    /// identifies snapshots.
     fn step(
         &mut self,
         events: &mut Vec<TriggerEvent>,

@@ -11,7 +11,7 @@ pub struct RunPlan {
     /// Header of the first segment. The number, the clocks and the next sequence numbers are set
     /// for each segment.
     pub header: SegmentHeader,
-    /// Attachments of each segment, such as the configuration.
+    /// Attachments that each segment contains, such as the configuration.
     pub attachments: Vec<Attachment>,
     /// Size at which a segment is sealed, in bytes.
     pub segment_bytes: u64,
@@ -19,16 +19,17 @@ pub struct RunPlan {
     pub segment_age_ns: u64,
     /// The policy that decides when data is synced.
     pub sync: SyncPolicy,
-    /// Preallocation step, in bytes; 0 disables preallocation.
+    /// Preallocation step in bytes, or 0 to disable preallocation.
     pub preallocate: u64,
-    /// Compressor of frames while they are recorded, or `None` if frames are written uncompressed.
+    /// Compressor that compresses frames during the recording, or `None` if frames are written
+    /// uncompressed.
     pub compression: Option<LiveCompressor>,
     /// The ids of the ring's sources that are not thinned to one sample per interval, each with its
     /// thinning.
     pub batches: Vec<(u16, SourceThinning)>,
     /// Interval at which the queues are polled, in nanoseconds.
     pub poll_interval_ns: u64,
-    /// Maximum number of slabs in one write, from 1 to 16. The size of the pool includes these
-    /// slabs.
+    /// Maximum number of slabs in one write, from 1 to 16. The size of the pool must account for
+    /// these slabs.
     pub batch_slabs: usize,
 }

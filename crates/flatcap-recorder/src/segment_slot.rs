@@ -21,15 +21,15 @@ use super::quota_storage::QuotaStorage;
 use super::run_plan::RunPlan;
 use super::syncer::{Syncer, SyncerResult};
 
-/// Maximum number of abandoned segments whose removal is tried again. Recovery removes all further
-/// abandoned segments.
+/// Maximum number of abandoned segments whose removal is tried again. Recovery removes the
+/// abandoned segments above this number.
 const GIVEN_UP_MAX: usize = 64;
-/// The error code that is stored as the last storage error after another program has removed the
-/// open segment.
+/// The error code that is stored as the last storage error if another program has removed the open
+/// segment.
 const ENOENT: i32 = 2;
 
-/// Makes a call that the storage may delay. The call is marked as a storage call, so that the
-/// watchdog does not mistake it for a stuck loop.
+/// Makes a call that the storage may delay. During the call, the metrics show a storage call, so
+/// that the watchdog does not mistake the delay for a stuck loop.
 pub(super) fn call_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> T) -> T {
     metrics.enter_storage(monotonic_ns());
     let result = call();
@@ -37,7 +37,7 @@ pub(super) fn call_storage<T>(metrics: &RecorderMetrics, call: impl FnOnce() -> 
     result
 }
 
-/// The open segment, if there is one, and the state for creating and sealing segments.
+/// The open segment, if there is any, and the state for creating and sealing segments.
 #[derive(Debug)]
 pub(super) struct SegmentSlot {
     pub(super) plan: RunPlan,
@@ -102,7 +102,8 @@ impl SegmentSlot {
             given_up: Vec::new(),
         };
         match slot.create_segment() {
-            // If the history is protected, the run starts without a segment, and tries again later.
+            // If the history is protected, the run starts without a segment, and tries again later
+            // to create a segment.
             Err(error) if is_ring || is_history_kept(&error) => {
                 slot.handle_segment_error("create", &error, monotonic_ns());
             }
@@ -111,7 +112,7 @@ impl SegmentSlot {
         Ok(slot)
     }
 
-    /// Starts a sync if the policy wants one now.
+    /// Starts a sync if a sync is due according to the policy.
     pub(super) fn sync_if_due(&mut self, now: u64) {
         if let Some(segment) = &mut self.segment
             && policy::should_sync(self.plan.sync, segment.first_unsynced_ns, now)
@@ -132,7 +133,7 @@ impl SegmentSlot {
         match done {
             SyncerResult::Sync { file, offset, duration_ns, result } => {
                 self.latencies.sync.record(duration_ns);
-                // A segment that was opened since then is not affected.
+                // A segment that was opened after the request is not affected.
                 let is_open = |segment: &mut OpenSegment| Arc::ptr_eq(&segment.writer.file(), &file);
                 if let Err(error) = result {
                     self.segment.take_if(is_open);
@@ -145,7 +146,7 @@ impl SegmentSlot {
             }
             SyncerResult::EnforceLimits { result, removed } => {
                 self.limit_warning.note(result, &self.metrics.recorder, now);
-                // A segment that was opened since then is not affected.
+                // A segment that was opened after the request is not affected.
                 let is_open =
                     |file| self.segment.as_ref().is_some_and(|open| Arc::ptr_eq(&open.writer.file(), &file));
                 if removed.is_some_and(is_open) {
@@ -186,7 +187,8 @@ impl SegmentSlot {
     /// the source is new.
     pub(super) fn add_source(&mut self, source: SourceInfo) -> bool {
         let sources = &mut self.plan.header.sources;
-        // Ids are assigned in order. A concurrent reload may have added the same source already.
+        // Source ids are assigned in ascending order. A concurrent reload may have added the same
+        // source already.
         if usize::from(source.id) != sources.len() {
             return false;
         }
@@ -202,7 +204,7 @@ impl SegmentSlot {
     /// written.
     pub(super) fn describe_sources(&mut self, now: u64) -> bool {
         while let Some(segment) = &self.segment {
-            // Both lists of sources are in the order of ids.
+            // Both lists of sources are sorted by id.
             let known = segment.writer.header().sources.len();
             let Some(source) = self.plan.header.sources.get(known) else { return true };
             let next_seq = self.gaps.progress.get(known).map_or(0, |progress| progress.next_seq);
@@ -235,8 +237,8 @@ impl SegmentSlot {
         }
     }
 
-    /// Writes gaps for samples that were begun but are in no slab. If a gap cannot be written, it
-    /// is left for the next call.
+    /// Writes gaps for samples that were begun but are in no slab. If a gap cannot be written, the
+    /// next call tries again.
     pub(super) fn write_last_gaps(&mut self, now: u64) {
         for gap in self.gaps.last_gaps(now) {
             let Some(mut segment) = self.segment.take() else { return };
@@ -301,7 +303,8 @@ impl SegmentSlot {
 
     /// Begins the next segment in the current directory, because the open segment is no longer
     /// there. If the next segment cannot be created, the recorder continues with the old segment.
-    /// If the old segment was moved, its data is in its new place.
+    /// If another program has moved the old segment, the recorded data is at the new place of this
+    /// segment.
     #[cold]
     pub(super) fn replace_removed_segment(&mut self, now: u64) {
         let Some(removed) = &self.segment else { return };
@@ -337,7 +340,7 @@ impl SegmentSlot {
             RotationLimits { bytes: self.segment_bytes(preamble_bytes), age_ns: self.plan.segment_age_ns };
         let due = self.segment.as_ref().is_some_and(|segment| {
             let state = SegmentState {
-                // The size that the segment would have if it were sealed now.
+                // The length that the segment would have if it were sealed now.
                 bytes: segment.writer.bytes() + segment.writer.seal_bytes(),
                 created_ns: segment.created_ns,
                 has_content: segment.writer.has_content(),
@@ -347,7 +350,8 @@ impl SegmentSlot {
         if !due || now < self.retry_ns {
             return;
         }
-        // Create the new segment first. If that fails, the old one continues beyond its limit.
+        // The new segment is created first. If the creation fails, the old segment continues beyond
+        // its limit.
         match self.create_segment() {
             Ok(next) => {
                 self.failures = 0;
@@ -355,8 +359,8 @@ impl SegmentSlot {
                 self.segment = Some(next);
             }
             Err(error) => {
-                // If no closed segment could be removed, this segment contains the whole history.
-                // Once it is sealed, it can be removed.
+                // If there is no closed segment to remove, the open segment contains the whole
+                // history. After it is sealed, it can be removed.
                 let is_all = is_limit(&error) && !self.storage.has_closed_segment();
                 self.handle_segment_error("create", &error, now);
                 if is_all && self.syncer.is_idle() {
@@ -367,7 +371,7 @@ impl SegmentSlot {
         }
     }
 
-    /// Returns the size at which a segment is sealed at present.
+    /// Returns the size at which a segment is currently sealed.
     fn segment_bytes(&self, preamble_bytes: u64) -> u64 {
         policy::segment_bytes(self.plan.segment_bytes, self.storage.usable_bytes(), preamble_bytes)
     }
@@ -405,7 +409,8 @@ impl SegmentSlot {
         }
     }
 
-    /// Opens the next segment. If the segment cannot be opened, backs off before the next attempt.
+    /// Opens the next segment. If the segment cannot be opened, waits for the back-off time before
+    /// the next attempt.
     pub(super) fn reopen(&mut self, now: u64) {
         match self.create_segment() {
             Ok(segment) => {
@@ -417,7 +422,8 @@ impl SegmentSlot {
     }
 
     /// Handles a failed write. If the disk is full, nothing was written, and the segment stays open
-    /// until there is space again. After any other error the segment is never written again.
+    /// until there is space again. After any other error, the recorder never writes to the segment
+    /// again.
     #[cold]
     pub(super) fn handle_write_error(&mut self, segment: OpenSegment, error: &io::Error, now: u64) {
         if error.kind() == io::ErrorKind::StorageFull {
@@ -430,7 +436,7 @@ impl SegmentSlot {
     fn handle_segment_error(&mut self, action: &str, error: &io::Error, now: u64) {
         self.metrics.recorder.note_storage_error(error);
         if self.failures > 0 && now < self.retry_ns {
-            // This error is already logged. The operation is tried again with each batch, but not
+            // This error was already logged. The operation is tried again with each batch, but not
             // logged again.
             return;
         }
@@ -445,8 +451,8 @@ impl SegmentSlot {
         );
     }
 
-    /// Tries again to remove failed segments, that is, segments that could be neither created
-    /// completely nor removed.
+    /// Tries again to remove abandoned segments, that is, segments that could neither be created
+    /// completely nor be removed.
     fn remove_given_up(&mut self) {
         let storage = &self.storage;
         self.given_up.retain(|name| {
@@ -457,7 +463,7 @@ impl SegmentSlot {
         self.given_up.drain(..excess);
     }
 
-    /// Creates the next segment, but does not make it the open one.
+    /// Creates the next segment without making it the open segment.
     pub(super) fn create_segment(&mut self) -> io::Result<OpenSegment> {
         self.remove_given_up();
         let number = self.next_number;
@@ -490,7 +496,7 @@ impl SegmentSlot {
             SegmentWriter::create_with(&*self.storage, name, header, &self.plan.attachments, form)
         })
         .inspect_err(|error| {
-            // A file that existed before belongs to another program.
+            // A file that already existed belongs to another program.
             let is_left = || self.storage.open(&name.to_string()).is_ok();
             if error.kind() != io::ErrorKind::AlreadyExists && is_left() {
                 self.given_up.push(name);

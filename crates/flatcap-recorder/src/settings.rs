@@ -24,7 +24,7 @@ pub struct RecorderSettings {
     pub storage: Arc<QuotaStorage>,
     /// Filled slabs, in one queue per group.
     pub inbox: Inbox,
-    /// The pool that slabs return to after they are written.
+    /// The pool to which slabs return after they are written.
     pub pool: Arc<SlabPool>,
     /// The ledger of the samplers' losses.
     pub ledger: Arc<LossLedger>,
@@ -34,7 +34,7 @@ pub struct RecorderSettings {
     pub metrics: Arc<Metrics>,
     /// Latencies of the sampler groups.
     pub latencies: Vec<Consumer<GroupLatencies>>,
-    /// The detector of changes of the wall clock.
+    /// The detector of changes to the wall clock.
     pub clock_watch: Box<dyn ClockChangeDetector>,
     /// The offset from monotonic to wall time, with which the samplers stamp their samples.
     pub wall_offset: Arc<WallOffset>,
@@ -42,7 +42,7 @@ pub struct RecorderSettings {
     pub commands: CommandQueue,
     /// The rules, and the listener of their firings.
     pub rules: RecorderRules,
-    /// Additional settings of the ring's recorder; `None` for the recorder of a data directory.
+    /// Additional settings of the ring's recorder, or `None` for the recorder of a data directory.
     pub ring: Option<RingSettings>,
 }
 

@@ -2,9 +2,9 @@
 //! with the writes. Examples are the fsync of a file and the rename of a sealed segment to its
 //! final name.
 //!
-//! The first sync of a file also syncs its name, because data cannot be found without a name. A
-//! file whose sync has failed is never synced again. A second sync could report success although
-//! the data that the first sync lost is not on the disk.
+//! The first sync of a file also syncs the directory entry of the file, because data cannot be
+//! found without a name. A file whose sync has failed is never synced again. A second sync could
+//! report success although the data that the first sync lost is not on the disk.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -18,12 +18,12 @@ use flatcap_os::thread;
 
 use super::quota_storage::QuotaStorage;
 
-/// Minimum age of a run at which it allocates the reserve. In a shorter run, the allocation of the
-/// reserve would only load the file system.
+/// Minimum age of a run before it allocates the reserve, in nanoseconds. In a shorter run, the
+/// allocation of the reserve would only load the file system.
 const RESERVE_AFTER_NS: u64 = 5 * NS_PER_S;
 
-/// Maximum number of waiting jobs, such as a sync, or renames of segments that were sealed while
-/// the disk was slow.
+/// Maximum number of waiting jobs. Examples are syncs, and renames of segments that were sealed
+/// while the disk was slow.
 const JOBS_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum SyncerJob {
     EnforceLimits(LimitCheck),
 }
 
-/// The check of the limits and of the open segment, which is made once a second.
+/// The check of the limits and of the open segment, which takes place once a second.
 #[derive(Debug)]
 struct LimitCheck {
     wall_s: i64,
@@ -47,7 +47,7 @@ impl LimitCheck {
         if may_reserve && result.is_ok() {
             result = storage.adjust_reserve();
         }
-        // If the name cannot be checked, do not assume that the segment is gone.
+        // If the name cannot be checked, the segment is not assumed to be gone.
         let is_gone = |(name, file): &(SegmentName, Arc<dyn StorageFile>)| {
             matches!(storage.is_name_of(&name.to_string(), &**file), Ok(false))
         };
@@ -97,7 +97,8 @@ pub(super) enum SyncerResult {
     },
     EnforceLimits {
         result: io::Result<()>,
-        /// The file of the open segment, if the segment's name no longer leads to this file.
+        /// The file of the open segment if the segment's name no longer leads to this file, or
+        /// `None` otherwise.
         removed: Option<Arc<dyn StorageFile>>,
     },
 }
@@ -118,8 +119,8 @@ pub(super) struct Syncer {
 impl Syncer {
     pub(super) fn start(storage: Arc<QuotaStorage>) -> io::Result<Self> {
         let (jobs, jobs_in) = bounded::<SyncerJob>(JOBS_MAX);
-        // There is space for more results than there can be jobs, so the syncer never waits for the
-        // recorder.
+        // The queue has more space for results than there can be jobs, so the syncer never waits
+        // for the recorder.
         let (done_out, done) = bounded(JOBS_MAX * 2);
         let disk = Arc::clone(&storage);
         let thread = thread::spawn("syncer", move || {
@@ -164,7 +165,7 @@ impl Syncer {
         self.syncing
     }
 
-    /// Returns whether all requests are done.
+    /// Returns whether no request is pending.
     pub(super) fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.unsent.is_empty()
     }
@@ -196,14 +197,14 @@ impl Syncer {
     }
 
     /// Requests that the syncer enforces the retention limits and checks the open segment. The
-    /// request is dropped if the syncer is busy, because the next one follows in a second.
+    /// request is dropped if the syncer is busy, because the next request follows after a second.
     pub(super) fn enforce_limits(&mut self, wall_s: i64, open: Option<&SegmentWriter>) {
         let open = open.map(|segment| (segment.name(), segment.file()));
         self.send(SyncerJob::EnforceLimits(LimitCheck { wall_s, open }));
     }
 
     /// Requests the rename of a sealed segment to its final name. The segment waits until the
-    /// syncer can take it.
+    /// syncer can accept the job.
     pub(super) fn publish(&mut self, segment: SealedSegment) {
         self.unsent.push(segment);
         self.send_unsent();
@@ -221,13 +222,13 @@ impl Syncer {
         done
     }
 
-    /// Ends the thread once every job is done. Returns the remaining results.
+    /// Ends the thread after all jobs are done. Returns the remaining results.
     pub(super) fn finish(self) -> Vec<SyncerResult> {
         let Self { jobs, done, thread, unsent, .. } = self;
         let mut answers = Vec::new();
         for segment in unsent {
             let mut job = SyncerJob::Publish(segment);
-            // Receiving results makes space for jobs.
+            // Receiving results lets the syncer continue, which makes space for jobs.
             while let Err(TrySendError::Full(back)) = jobs.try_send(job) {
                 job = back;
                 answers.extend(done.recv());
@@ -251,7 +252,7 @@ impl Syncer {
 }
 
 /// Files whose sync has failed. A file stays in the list as long as the recorder could still seal
-/// it. The recorder may not know of the failure yet.
+/// the file. The recorder may not have received the failure yet.
 #[derive(Debug, Default)]
 struct FailedFiles(Vec<Weak<dyn StorageFile>>);
 

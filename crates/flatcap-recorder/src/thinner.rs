@@ -2,9 +2,9 @@
 //! interval, all samples, or no samples on to the next recorder. All other samples are reported to
 //! the next recorder as thinned.
 //!
-//! The first recorder takes every slab and writes it to the ring. The second one records the
+//! The first recorder takes every slab and writes it to the ring. The second recorder records the
 //! samples that were passed on. So a stalled disk delays only the second recorder. The queue of the
-//! second recorder bridges a much longer stall, because fewer samples arrive there.
+//! second recorder can absorb a much longer stall, because fewer samples arrive there.
 
 use flatcap_format::schema::envelope;
 use flatcap_slab::{Causes, Loss, LossLedger, SampleMeta, SampleRange, Slab, SlabProducer};
@@ -12,7 +12,7 @@ use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer};
 
 use super::losses::LossTracker;
 
-/// Passes on samples from the slabs of one recorder to the queue of another.
+/// Passes samples from the slabs of one recorder on to the queue of the next recorder.
 #[derive(Debug)]
 pub struct Thinner {
     producer: SlabProducer,
@@ -22,19 +22,19 @@ pub struct Thinner {
     sources: Vec<ThinnedSource>, // by id
 }
 
-/// Selects which samples of a source are passed on.
+/// The selection of a source's samples that are passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceThinning {
     /// The first sample of each interval, or every sample if the source's period is not shorter
-    /// than the interval. The value is the period in nanoseconds, or 0 for events.
+    /// than the interval. The value is the period of the source in nanoseconds, or 0 for events.
     Interval(u64),
-    /// Every sample, because each contains different events.
+    /// Every sample, because each sample contains different events.
     All,
-    /// No sample. The source is only in the ring.
+    /// No sample. The ring alone contains the source.
     None,
 }
 
-/// The progress of a source.
+/// The thinning state of a source.
 #[derive(Debug, Clone, Copy, Default)]
 struct ThinnedSource {
     next_seq: u64,
@@ -44,7 +44,7 @@ struct ThinnedSource {
 }
 
 impl ThinnedSource {
-    /// Returns whether to pass a sample on.
+    /// Returns whether a sample is passed on.
     fn keeps(&mut self, mono_ns: u64, thinning: SourceThinning, interval_ns: u64) -> bool {
         let period_ns = match thinning {
             SourceThinning::Interval(period_ns) => period_ns,
@@ -59,8 +59,8 @@ impl ThinnedSource {
 }
 
 impl Thinner {
-    /// Creates a thinner for sources with ids below `sources`. Frames have this checksum and at
-    /// most `frame_max` bytes of payload. `interval_ns` is the interval between the samples that
+    /// Creates a thinner for sources with ids below `sources`. Frames have this checksum kind and a
+    /// payload of at most `frame_max` bytes. `interval_ns` is the interval between the samples that
     /// are passed on.
     pub fn new(
         producer: SlabProducer,
@@ -73,7 +73,7 @@ impl Thinner {
     }
 
     /// Passes on the samples of a slab. `thinning` returns the selection for a source id. `losses`
-    /// has the reasons why samples are missing in the slabs.
+    /// contains the causes for which samples are missing in the slabs.
     pub(super) fn take(
         &mut self,
         slab: &Slab,
@@ -93,8 +93,8 @@ impl Thinner {
             };
             self.pass(&sample, frame.bytes(), thinning(sample.source), losses);
         }
-        // A frame with damaged memory ends the loop. The samples after this frame are missing here
-        // and in the ring, and count as lost without a cause.
+        // The loop ends at a frame whose memory is damaged. The samples after this frame are
+        // missing in both storages, and count as lost without a cause.
         slab.ranges().iter().for_each(|range| self.note_end(range));
     }
 
@@ -134,7 +134,7 @@ impl Thinner {
         }
     }
 
-    /// Queues the passed-on samples if they are old enough, or at once if `is_forced` is true.
+    /// Queues the samples to pass on if they are old enough, or at once if `is_forced` is true.
     pub(super) fn flush(&mut self, now_ns: u64, is_forced: bool) {
         if is_forced || self.producer.is_due(now_ns, now_ns) {
             self.producer.queue_open_slab(now_ns);
@@ -164,9 +164,9 @@ impl Thinner {
 mod tests {
     use super::*;
 
-    // Proves that exactly one sample per interval is kept, whatever the jitter. If a source is no
-    // faster than the interval, all of its samples are kept. With the settings for all or none, all
-    // or none of the samples are kept.
+    // Proves that exactly one sample per interval is passed on, whatever the jitter. If the period
+    // of a source is not shorter than the interval, all samples of the source are passed on. With
+    // the settings `All` and `None`, all samples or no samples are passed on.
     #[test]
     fn one_sample_per_interval() {
         let thinned = |thinning: SourceThinning, times: &[u64]| {

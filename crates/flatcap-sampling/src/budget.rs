@@ -1,16 +1,16 @@
-//! The CPU budget of one source, which determines by how much the source's period must become
-//! longer. The code is pure, since times are passed in.
+//! The CPU budget of one source, which determines how much longer the source's period must become.
+//! The code is pure, since the caller passes the times.
 
 use flatcap_metrics::LimitingBudget;
 use flatcap_os::clock::NS_PER_S;
 
-/// Minimum length of the window over which costs are averaged.
+/// Minimum length of the window over which costs are averaged, in nanoseconds.
 const WINDOW_NS: u64 = NS_PER_S;
 /// Minimum number of samples in a window, so that one interrupted read does not determine the
 /// average cost.
 const WINDOW_SAMPLES: u64 = 10;
-/// The period is shortened only if every window during this time allows a shorter period. Therefore
-/// a cost that oscillates around the limit does not make the period oscillate.
+/// Time during which every window must allow a shorter period before the period is shortened. The
+/// delay prevents a cost that oscillates around the limit from making the period oscillate.
 const SHORTEN_DELAY_NS: u64 = 10 * NS_PER_S;
 /// Maximum stride. A source that would need a longer stride is read at this stride and exceeds its
 /// budget.
@@ -18,11 +18,11 @@ pub(crate) const STRIDE_MAX: u64 = 10_000;
 /// Basis points in one core.
 const BASIS_POINTS: u64 = 10_000;
 
-/// If work took longer than this, the thread may have been preempted, so the thread's CPU time is
-/// read.
+/// Duration of work above which the thread may have been preempted, so that the thread's CPU time
+/// is read.
 const LONG_WORK_NS: u64 = 500_000;
-/// The thread's CPU time is read at least this often, so that the difference between two readings
-/// includes little work other than the measured work.
+/// Maximum interval between two reads of the thread's CPU time. With a short interval, the
+/// difference between two reads includes little work other than the measured work.
 const CPU_TIME_INTERVAL_NS: u64 = 200_000_000;
 
 /// Measures the CPU cost of pieces of work on one thread. The cost is the elapsed time, but at most
@@ -49,8 +49,8 @@ impl CpuMeter {
     }
 }
 
-/// The work of a sampler thread outside of its samples (waiting, queueing slabs and so on), shared
-/// equally among the samples.
+/// The work of a sampler thread that belongs to no sample (waiting, queueing slabs and so on). This
+/// work is shared equally among the samples.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Overhead {
     cpu_ns: u64,        // CPU time of the thread at the start of the interval
@@ -69,7 +69,7 @@ impl Overhead {
         self.per_sample_ns
     }
 
-    /// Ends an interval, given the thread's CPU time.
+    /// Ends an interval. `cpu_ns` is the current CPU time of the thread.
     pub(super) fn end_interval(&mut self, cpu_ns: u64) {
         let overhead_ns = cpu_ns.saturating_sub(self.cpu_ns).saturating_sub(self.costs_ns);
         let reading_ns = overhead_ns.checked_div(self.samples).unwrap_or(self.per_sample_ns);
@@ -96,10 +96,10 @@ pub(super) struct StrideChange {
     pub(super) limit: LimitingBudget,
 }
 
-/// The decision at the end of a window, or when the cap changes.
+/// The decision of a budget, at the end of a window or when the cap changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BudgetDecision {
-    /// The new stride, or `None` if it stays the same.
+    /// The new stride, or `None` if the stride stays the same.
     pub(super) change: Option<StrideChange>,
     /// Cost of the source in nanoseconds of a core per second, at the rate that its own budget
     /// allows. The value is 0 until this cost is known.
@@ -156,7 +156,8 @@ impl SourceBudget {
         Some(self.decide(now_ns, is_open, cap.max(1)))
     }
 
-    /// Applies a new cap between two samples, because the next sample may be hours away.
+    /// Applies a new cap immediately, between two samples, because the next sample may be hours
+    /// away.
     pub(super) fn set_cap(&mut self, now_ns: u64, cap: u64) -> Option<BudgetDecision> {
         let cap = cap.max(1);
         (cap != self.cap).then(|| self.decide(now_ns, true, cap))
@@ -169,7 +170,7 @@ impl SourceBudget {
     }
 
     fn update(&mut self, now_ns: u64, is_open: bool, cap: u64) -> Option<StrideChange> {
-        // The CPU governor has already waited before it raises the cap.
+        // The CPU governor already waits before it raises the cap, so no further delay is needed.
         let mut may_shorten = cap > self.cap;
         self.cap = cap;
         if !is_open {
@@ -195,7 +196,7 @@ impl SourceBudget {
         Some(needed)
     }
 
-    /// Returns the shortest stride that keeps both budgets.
+    /// Returns the shortest stride with which the source stays within both budgets.
     fn required(&self) -> StrideChange {
         let capped = self.rate.div_ceil(self.cap).clamp(1, STRIDE_MAX);
         if capped > self.own_stride {
@@ -205,7 +206,7 @@ impl SourceBudget {
         }
     }
 
-    /// Returns the shortest stride at which samples of this cost stay within the source's own
+    /// Returns the shortest stride with which samples of this cost stay within the source's own
     /// budget.
     fn own_required_stride(&self) -> u64 {
         let allowed_ns = u128::from(self.samples) * u128::from(self.period_ns) * u128::from(self.share);
@@ -243,8 +244,8 @@ mod tests {
         budget.rate / budget.own_stride
     }
 
-    /// Returns the stride after a window of samples of this cost. The period is 1 ms, and this cap
-    /// applies.
+    /// Returns the stride after a window in which the samples have this cost. The period is 1 ms,
+    /// and this cap applies.
     fn window(budget: &mut SourceBudget, now_ns: &mut u64, cost: SampleCost, cap: u64) -> StrideChange {
         let end_ns = *now_ns + NS_PER_S.max(WINDOW_SAMPLES * MS * budget.current.stride);
         while *now_ns < end_ns {
@@ -254,8 +255,8 @@ mod tests {
         budget.current
     }
 
-    /// Charges samples of this cost to the budget, at a period of 1 ms, until the stride changes or
-    /// this many seconds have passed.
+    /// Charges samples of this cost to the budget, at a period of 1 ms. Stops when the stride
+    /// changes or this many seconds have passed.
     fn next_stride(budget: &mut SourceBudget, from_ns: &mut u64, cost_ns: u64, seconds: u64) -> Option<u64> {
         let end = *from_ns + seconds * NS_PER_S;
         while *from_ns < end {
@@ -268,9 +269,9 @@ mod tests {
         None
     }
 
-    // Proves that a source keeps its period within its budget. Beyond the budget, the source gets
-    // exactly the period that it needs, and it returns to its period when it is cheap again. 2 % of
-    // 1 ms are 20 us.
+    // Proves that a source keeps its period while its cost is within its budget. If the cost
+    // exceeds the budget, the source gets exactly the period that it needs, and it returns to its
+    // own period when the cost falls. 2 % of 1 ms are 20 us.
     #[test]
     fn the_period_follows_the_cost() {
         let mut now = 0;
@@ -325,7 +326,7 @@ mod tests {
     }
 
     // Proves that a new cap applies at once in both directions, is named as the limit, and includes
-    // overhead, while the source's own budget still holds.
+    // overhead. The source's own budget remains in force.
     #[test]
     fn the_agent_takes_and_gives_at_once() {
         let cost = SampleCost { own_ns: 20_000, all_ns: 30_000 };
@@ -334,7 +335,7 @@ mod tests {
         let at = |stride, limit| StrideChange { stride, limit };
         assert_eq!(window(&mut budget, &mut now, cost, 3 * percent), at(1, LimitingBudget::Source));
         assert_eq!(demand(&budget), 3 * percent);
-        // The known cost is enough, so no window has to end first.
+        // The cost is already known, so the cap applies without waiting for the end of a window.
         now += MS;
         assert_eq!(spend(&mut budget, now, cost, percent), Some(at(3, LimitingBudget::Recorder)));
         assert_eq!(
@@ -348,15 +349,15 @@ mod tests {
             "no CPU time is left"
         );
 
-        // If both limits apply, the stricter one is named, and the demand is what the own budget
-        // allows.
+        // If both limits apply, the stricter limit is named, and the demand is the cost at the rate
+        // that the own budget allows.
         let (mut now, mut budget) = (0, SourceBudget::new(100, MS, 0));
         assert_eq!(window(&mut budget, &mut now, cost, 2 * percent), at(2, LimitingBudget::Source));
         assert_eq!(demand(&budget), 3 * percent / 2);
         assert_eq!(window(&mut budget, &mut now, cost, percent), at(3, LimitingBudget::Recorder));
     }
 
-    // Proves that a changed cap applies between two samples, and only one time.
+    // Proves that a changed cap applies between two samples, and that it applies only one time.
     #[test]
     fn the_agent_needs_no_reading() {
         let (mut now, mut budget) = (0, SourceBudget::new(10_000, MS, 0));
@@ -376,8 +377,8 @@ mod tests {
         );
     }
 
-    // Proves that the overhead of a thread is shared among its samples exactly once, even if there
-    // are no samples or if they are read on other threads.
+    // Proves that the overhead of a thread is shared among its samples exactly once, even if the
+    // thread has no samples or its sources are read on other threads.
     #[test]
     fn overhead_is_shared_out() {
         let mut overhead = Overhead::default();
@@ -392,8 +393,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the returned stride keeps the budget and that the next shorter stride would
-        // not, for any cost, share and period.
+        // Proves that, for any cost, share and period, the returned stride keeps the budget and
+        // that the next shorter stride would exceed the budget.
         #[test]
         fn strides_are_as_short_as_can_be(ns in 1..10_000_000_u64, share in 1..=10_000_u32, period in 50_000..NS_PER_S) {
             let mut budget = SourceBudget::new(share, period, 0);

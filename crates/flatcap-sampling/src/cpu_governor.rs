@@ -1,5 +1,5 @@
 //! The CPU governor throttles sources to keep the whole recorder within its share of the
-//! processors. The code is pure, since times and costs are passed in.
+//! processors. The code is pure, since the caller passes times and costs.
 //!
 //! Every source gets the same cap, which is the highest cap at which total usage fits the budget.
 //! The most expensive sources are therefore throttled first, and sources that cost less than the
@@ -12,7 +12,8 @@ use flatcap_os::clock::NS_PER_S;
 /// Interval between two updates.
 pub const GOVERN_INTERVAL_NS: u64 = NS_PER_S;
 /// Target for the CPU usage when a cap is set, in percent of the budget. The cap then stays the
-/// same until usage exceeds the whole budget. So the cap does not follow every small change.
+/// same until usage exceeds the whole budget. So the cap does not change with every small
+/// fluctuation.
 const TARGET_PERCENT: u64 = 95;
 /// Time for which a higher cap must have been possible before it is applied.
 const RAISE_DELAY_NS: u64 = 10 * NS_PER_S;
@@ -39,7 +40,8 @@ pub struct CpuUsage {
 pub enum Allowance {
     /// Sources may use as much as their own budgets allow.
     All,
-    /// Each source may use this many nanoseconds of a core per second, at least 1.
+    /// Each source may use at most this many nanoseconds of a core per second. The value is at
+    /// least 1.
     Cap(u64),
     /// Sources may use no CPU time, because the overhead alone uses the whole budget.
     Nothing,
@@ -92,13 +94,14 @@ impl CpuGovernor {
         self.excess = None;
     }
 
-    /// CPU time that belonged to no source in the last interval, in nanoseconds of a core per
-    /// second.
+    /// Returns the CPU time that belonged to no source in the last interval, in nanoseconds of a
+    /// core per second.
     pub fn overhead(&self) -> u64 {
         self.last_interval.map_or(0, |seen| seen.overhead)
     }
 
-    /// Ignores CPU time used since the last call. This is meant for intervals with temporary work.
+    /// Ignores the CPU time that was used since the last call. This is meant for intervals with
+    /// temporary work.
     pub fn skip_interval(&mut self, spent: CpuUsage) {
         self.before = Some(spent);
         self.last_interval = None;
@@ -117,8 +120,8 @@ impl CpuGovernor {
             used: per_second(process_ns),
             overhead: per_second(process_ns.saturating_sub(sources_ns)),
         };
-        // Two intervals decide, so that neither one second of compressing and syncing nor an
-        // interval in which a change takes effect does.
+        // The usage of two intervals decides. So neither one second of compressing and syncing nor
+        // an interval in which a change takes effect can decide alone.
         let Some(last) = self.last_interval.replace(usage) else { return self.allowance };
         self.demands.clear();
         self.demands.extend(demands);
@@ -197,7 +200,7 @@ impl CpuGovernor {
 }
 
 impl BudgetExcess {
-    /// Returns the CPU time that the sources may use so that the process uses `aim`. The value is
+    /// Returns the CPU time that the sources may use if the process is to use `aim`. The value is
     /// extrapolated from the change between `before` and now (a secant).
     fn extrapolate(self, before: Self, aim: u64) -> u64 {
         let (less_taken, less_used) =
@@ -228,7 +231,7 @@ fn fill(demands: &[u64], available: u64) -> Allowance {
     Allowance::All
 }
 
-/// Returns the total usage of these demands.
+/// Returns the total usage of sources with these demands under this allowance.
 fn total_usage(demands: &[u64], allowance: Allowance) -> u64 {
     let cap = allowance.cap();
     demands.iter().fold(0, |sum: u64, demand| sum.saturating_add(*demand.min(&cap)))
@@ -261,7 +264,8 @@ mod tests {
 
     const PERCENT: u64 = NS_PER_S / 100;
 
-    /// A simulated process whose sources use as much CPU time as they are allowed in each second.
+    /// A simulated process whose sources use, in each second, as much CPU time as they are allowed
+    /// to use.
     struct SimulatedProcess {
         governor: CpuGovernor,
         spent: CpuUsage,
@@ -276,7 +280,8 @@ mod tests {
             Self { governor, spent, follows: 0 }
         }
 
-        /// Runs this many seconds with `rest` as the constant part of the overhead.
+        /// Runs the process for this many seconds, with `rest` as the constant part of the
+        /// overhead.
         fn run(&mut self, seconds: u64, rest: u64, demands: &[u64]) -> Allowance {
             for _ in 0..seconds {
                 let sources = total_usage(demands, self.governor.allowance);
@@ -288,7 +293,7 @@ mod tests {
             self.governor.allowance
         }
 
-        /// Returns the total usage per second now.
+        /// Returns the current total usage per second.
         fn usage(&self, rest: u64, demands: &[u64]) -> u64 {
             let sources = total_usage(demands, self.governor.allowance);
             sources + sources * self.follows / 100 + rest
@@ -310,7 +315,7 @@ mod tests {
         assert!((17 * PERCENT / 2..=9 * PERCENT).contains(&cap), "{cap}");
     }
 
-    // Proves that the cap rises after ten seconds of low usage and no sooner.
+    // Proves that the cap rises after ten seconds of low usage, and not earlier.
     #[test]
     fn the_cap_rises_after_a_delay() {
         let mut process = SimulatedProcess::new(2_000);
@@ -334,8 +339,8 @@ mod tests {
     }
 
     // Proves that one busy second does not throttle the sources, but that a lasting overhead beyond
-    // the budget stops the sources. They start again afterwards, and skipped intervals do not
-    // count.
+    // the budget stops the sources. After the overhead ends, the sources start again. Skipped
+    // intervals do not count.
     #[test]
     fn lasting_overhead_stops_sources() {
         let mut process = SimulatedProcess::new(5_000);
@@ -353,8 +358,8 @@ mod tests {
         assert_eq!(process.run(2, PERCENT, &[10 * PERCENT]), Allowance::All);
     }
 
-    // Proves that overhead caused by the sources does not stop them. The cap is found in one step
-    // and stays, although each second of the sources causes one second of overhead.
+    // Proves that overhead caused by the sources does not stop them. The governor finds the cap in
+    // one step and keeps it, although each second of the sources causes one second of overhead.
     #[test]
     fn overhead_of_sources_shrinks_with_them() {
         let mut process = SimulatedProcess { follows: 100, ..SimulatedProcess::new(500) };
@@ -364,8 +369,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a cap fits and that a higher one would not, for any demands and any available
-        // time.
+        // Proves that, for any demands and any available time, the total usage under the returned
+        // cap fits, and that the usage under a higher cap would not fit.
         #[test]
         fn the_cap_is_the_highest_that_fits(
             mut demands in proptest::collection::vec(0_u64..2 * NS_PER_S, 0..20),
@@ -380,8 +385,8 @@ mod tests {
             }
         }
 
-        // Proves that within a while after any change of the demands, the budget is kept or the
-        // sources are stopped. After that, most of the budget is used.
+        // Proves that, some time after any change of the demands, the process stays within the
+        // budget or the sources are stopped. After that, most of the budget is used.
         #[test]
         fn the_budget_is_kept_and_used(
             budget in 10_u32..100_000,

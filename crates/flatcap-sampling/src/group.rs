@@ -1,8 +1,8 @@
-//! The thread of one group. The thread sleeps until a source is due, reads it, builds its frame in
-//! the open slab, and queues slabs for the recorder.
+//! The thread of one group. The thread sleeps until a source is due, reads the source, builds the
+//! frame of the sample in the open slab, and queues slabs for the recorder.
 //!
-//! The thread reads the clock twice per sample, before and after it reads the source. Everything
-//! else that needs a time uses the result of one of these reads.
+//! The thread reads the clock twice per sample, before and after it reads the source. All other
+//! code that needs a time uses the result of one of these two clock reads.
 
 use std::io;
 use std::sync::Arc;
@@ -25,25 +25,25 @@ use super::schedule::{Due, Schedule};
 use super::thread_settings::{GroupName, ThreadSettings};
 use super::wait::Waiter;
 
-/// For each source, the group times one payload build in this many, because two clock reads cost
-/// more than a small build.
+/// The group times one of this many payload builds per source, because two clock reads take longer
+/// than a small build.
 const BUILD_TIMED_EVERY: u64 = 64;
 /// Poll interval for offloaded reads. Polling delays only the frame of a sample. The times in the
-/// sample are those of the read itself.
+/// sample are the times of the read.
 const OFFLOADED_POLL_NS: u64 = 10_000_000;
-/// Limit on the time that the group waits for reads in flight when a run ends or a source is
-/// removed. Most reads return within this time, so their samples are recorded.
+/// Maximum time that the group waits for reads in flight when a run ends or a source is removed.
+/// Most reads return within this time, so their samples are recorded.
 pub(super) const OFFLOADED_END_NS: u64 = NS_PER_S;
-/// Limit on the additional wait for commands that the group killed after `OFFLOADED_END_NS`.
+/// Maximum additional wait for commands that the group has killed after `OFFLOADED_END_NS`.
 const OFFLOADED_KILL_NS: u64 = NS_PER_S / 10;
 /// Poll interval while the group waits for reads in flight or for killed commands.
 const OFFLOADED_END_POLL_NS: u64 = 1_000_000;
 /// Interval at which latencies are made visible to the recorder.
 const PUBLISH_INTERVAL_NS: u64 = NS_PER_S;
-/// Poll interval of a group that has no sources and so waits only for a command.
+/// Poll interval of a group that has no sources and therefore waits only for commands.
 const IDLE_NS: u64 = 3600 * NS_PER_S;
 
-/// The parts of a group. The `Arc`s are shared with the recorder and the daemon.
+/// The parts from which a group is created. The `Arc`s are shared with the recorder and the daemon.
 #[derive(Debug)]
 pub struct GroupSettings {
     /// The sources that the group samples.
@@ -52,7 +52,7 @@ pub struct GroupSettings {
     pub name: GroupName,
     /// The timing, priority and CPUs of the group's thread.
     pub thread: ThreadSettings,
-    /// Time of the first ticks, in monotonic nanoseconds.
+    /// Time of the first tick of each source, in monotonic nanoseconds.
     pub start_ns: u64,
     /// The offset from monotonic to wall time.
     pub wall_offset: Arc<WallOffset>,
@@ -93,7 +93,7 @@ impl SamplerGroup {
     /// Creates a group that is ready to run.
     ///
     /// # Errors
-    /// Fails if the kernel refuses to start the thread of a source that needs one.
+    /// Fails if a source needs a separate thread and the kernel refuses to start it.
     pub fn new(settings: GroupSettings) -> io::Result<Self> {
         let GroupSettings {
             name,
@@ -159,16 +159,16 @@ impl SamplerGroup {
         for (source, unserved) in self.sources.iter().zip(self.schedule.unserved(end)) {
             source.metrics.missed.add(unserved);
         }
-        // The sender is dropped only after this, because the recorder collects latencies one last
-        // time when the sender is gone.
+        // The sender is dropped only after this call, because the recorder collects latencies one
+        // last time after the sender was dropped.
         self.latencies.finish();
         self.producer.finish(monotonic_ns());
     }
 
     /// Takes the sample that is due, if there is one, and collects offloaded reads. Returns the
     /// time.
-    // Inlined, because a call per sample in the loop of `run` costs 8 % of a small sample's
-    // instructions.
+    // The function is inlined, because a call per sample in the loop of `run` takes 8 % of the
+    // instructions of a small sample.
     #[inline]
     pub fn tick(&mut self) -> u64 {
         let begin = monotonic_ns();
@@ -238,8 +238,8 @@ impl SamplerGroup {
         end
     }
 
-    /// Begins an offloaded read. The tick counts as missed if the last read is still in flight or
-    /// the source is retired.
+    /// Begins an offloaded read. The tick counts as missed if the previous read is still in flight
+    /// or the source is retired.
     #[cold]
     fn begin_offloaded(&mut self, due: Due, begin: u64) {
         let Some(source) = self.sources.get_mut(due.index) else { return };
@@ -268,8 +268,8 @@ impl SamplerGroup {
         }
     }
 
-    /// Charges the CPU time of a read, in nanoseconds, to the budget of its source. `is_inline`
-    /// means that the source was read on this thread.
+    /// Charges the CPU time of a read, in nanoseconds, to the budget of its source. `is_inline` is
+    /// true if the source was read on this thread.
     #[inline]
     fn charge(&mut self, index: usize, now_ns: u64, (cost_ns, is_inline): (u64, bool)) {
         let Some(source) = self.sources.get_mut(index) else { return };
@@ -282,7 +282,7 @@ impl SamplerGroup {
         }
     }
 
-    /// Applies a budget decision, so that the source is read at the new stride from now on.
+    /// Applies a budget decision. From now on, the source is read at the new stride.
     #[cold]
     fn apply_decision(
         &mut self,
@@ -362,10 +362,11 @@ impl SamplerGroup {
                     source.envelope.write(frame, &stamp, payload);
                 });
             }
-            // This is unreachable, because the sampler is back when its sample is built.
+            // This case cannot occur, because the sampler has been returned when its sample is
+            // built.
             None => self.producer.lose(*sample, Causes::ReadFailed),
         }
-        // 0 means not timed, or not built because no slab had space for it.
+        // The value 0 means that the build was not timed, or that no slab had space for the frame.
         if build_end > 0 {
             source.build_ns = self.cpu_meter.cost(build_begin, build_end, thread_cpu_ns);
             self.latencies.current().build.record(build_end - build_begin);
@@ -383,8 +384,8 @@ impl SamplerGroup {
         self.sources.iter().filter_map(ActiveSource::offloaded).any(is_so)
     }
 
-    /// Collects offloaded reads and applies the update that waited for these reads. Returns the
-    /// time.
+    /// Collects offloaded reads, and applies the pending update if it no longer has to wait for
+    /// these reads. Returns the time.
     #[cold]
     fn poll_and_update(&mut self) -> u64 {
         let now = self.poll_offloaded();
@@ -486,7 +487,7 @@ impl SamplerGroup {
     }
 
     /// Applies the update. If a source is removed or its period changes, a tick of this source that
-    /// is due but not yet served counts as missed. All other sources serve such a tick next.
+    /// is due but not served yet counts as missed. Such a tick of any other source is served next.
     pub(super) fn apply_update(&mut self, update: GroupUpdate) -> RetiredSources {
         let now = self.poll_offloaded();
         let GroupUpdate { sources, thread, on_full, latencies } = update;
@@ -515,8 +516,8 @@ impl SamplerGroup {
         RetiredSources(retired)
     }
 
-    /// Retires sources while the group continues. The sample of a read that is still in flight is
-    /// lost, because the wait for reads is over. A command that this read waits for is killed.
+    /// Retires sources while the group continues. If a read is still in flight, its sample is lost,
+    /// because the time for waiting has passed. A command that this read waits for is killed.
     fn retire(&mut self, sources: &mut [ActiveSource], now_ns: u64) {
         for source in &mut *sources {
             source.offloaded().inspect(|offloaded| offloaded.interrupt());
@@ -531,7 +532,8 @@ impl SamplerGroup {
     }
 }
 
-/// Returns the cap per source that the recorder's budget sets, in nanoseconds of a core per second.
+/// Returns the current cap per source, which follows from the recorder's budget, in nanoseconds of
+/// a core per second.
 #[inline]
 fn cap(metrics: &Metrics) -> u64 {
     match metrics.source_cap.get() {
@@ -605,7 +607,7 @@ mod tests {
     }
 
     // Proves that a source that was stopped by the recorder's budget is read again as soon as the
-    // cap is lifted. It does not wait for the 100 s that its longest stride takes.
+    // cap is lifted. The source does not wait for the 100 s of its longest stride.
     #[test]
     fn a_lifted_cap_applies_at_once() {
         let (group, metrics, stop) = group();
@@ -614,7 +616,7 @@ mod tests {
         eventually("a known cost", || source.demand.get() > 0);
         metrics.source_cap.set(1);
         eventually("the longest stride", || source.stride() > 1000);
-        // Lets the tick that was planned before pass, so that the group sleeps.
+        // Waits until the previously planned tick has passed, so that the group sleeps.
         WakeEvent::new().wait_until(monotonic_ns() + 20 * PERIOD_NS);
         let begun = source.begun.get();
         metrics.source_cap.set(0);

@@ -1,8 +1,8 @@
 //! Commands of the daemon to a running group. The group handles commands one at a time, between two
 //! ticks.
 //!
-//! A command sets the wake-up event on which the group sleeps anyway. The group checks for a
-//! command only when the event is set, so that commands add no cost to a tick.
+//! A command sets the wake-up event on which the group sleeps between ticks. The group checks for a
+//! command only when the event is set, so that a tick takes no additional time.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::group_update::{GroupUpdate, RetiredSources};
 /// A command to a group.
 #[derive(Debug)]
 pub(super) enum GroupCommand {
-    /// Apply this update and return the sources that are no longer needed.
+    /// Apply this update, and return the sources that the group no longer needs.
     Update(Box<GroupUpdate>, Sender<RetiredSources>),
     /// Queue the open slab for the recorder now.
     Flush(Sender<()>),
@@ -36,8 +36,7 @@ pub struct CommandReceiver {
     stop: Arc<WakeEvent>,
 }
 
-/// Creates both sides of the channel, for a group that ends when `stop` is set and the group is
-/// woken.
+/// Creates both sides of the channel. The group ends when `stop` is set and the group is woken.
 pub fn command_channel(stop: Arc<WakeEvent>) -> (GroupHandle, CommandReceiver) {
     let (to, words) = bounded(1);
     let bell = Arc::new(WakeEvent::new());
@@ -53,8 +52,8 @@ impl GroupHandle {
         self.wake.set();
     }
 
-    /// Reconfigures the group and waits until the group has done so. Dropping the returned sources
-    /// may take a while. Returns `None` if the group has ended.
+    /// Sends an update to the group, and waits until the group has applied it. Dropping the
+    /// returned sources may take a while. Returns `None` if the group has ended.
     pub fn update(&self, change: Box<GroupUpdate>) -> Option<RetiredSources> {
         self.request(|reply| GroupCommand::Update(change, reply))
     }
@@ -69,7 +68,7 @@ impl GroupHandle {
         let (reply, answer) = bounded(1);
         self.commands.send(command(reply)).ok()?;
         self.wake();
-        // A group that ends drops the command and with it the sender of the reply.
+        // If the group ends, it drops the command, and with the command the sender of the reply.
         answer.recv().ok()
     }
 }
@@ -86,8 +85,8 @@ impl CommandReceiver {
         if self.stop.is_set() {
             return ReceivedCommand::Stop;
         }
-        // The event is cleared before the check for a command, so that a command sent afterwards
-        // sets it again.
+        // The event is cleared before the check for a command, so that a command that is sent after
+        // the check sets the event again.
         self.wake.clear();
         if self.stop.is_set() {
             return ReceivedCommand::Stop;

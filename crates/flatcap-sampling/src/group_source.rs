@@ -1,5 +1,5 @@
-//! The sources of a group, that is, how each source is read and the state that it keeps from sample
-//! to sample.
+//! The sources of a group. For each source, this module defines how it is read, and the state that
+//! is kept between samples.
 
 use std::io;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub struct GroupSource {
     pub budget: u32,
     /// Reads the source and builds its payloads.
     pub sampler: OpenedSampler,
-    /// Set for a source whose reads may block. Contains the name of the thread that reads the
-    /// source, and the timeout of a read in nanoseconds.
+    /// Thread name and timeout of a source whose reads may block, or `None` if reads do not block.
+    /// The named thread reads the source, and the timeout of a read is in nanoseconds.
     pub offloaded: Option<(String, u64)>,
     /// The source's counters.
     pub metrics: Arc<SourceMetrics>,
@@ -40,11 +40,11 @@ pub struct ReadySource {
 }
 
 impl ReadySource {
-    /// Makes a source ready to be read from `now_ns` on. If the source has a thread of its own,
-    /// that thread runs on `cpus`, or on all CPUs if the list is empty.
+    /// Prepares a source, so that it can be read from `now_ns` on. If the source has a separate
+    /// thread, this thread runs on `cpus`, or on all CPUs if the list is empty.
     ///
     /// # Errors
-    /// Fails if the kernel refuses to start the thread of a source that needs one.
+    /// Fails if the source needs a separate thread and the kernel refuses to start it.
     pub fn new(source: GroupSource, cpus: &[u32], now_ns: u64) -> io::Result<Self> {
         let GroupSource { id, period_ns, budget, sampler, offloaded, metrics } = source;
         let envelope = Envelope::new(id);
@@ -90,7 +90,7 @@ impl ActiveSource {
         self.envelope.source()
     }
 
-    /// Returns the reads of a source that has a thread of its own.
+    /// Returns the state of offloaded reads, or `None` if the source has no separate thread.
     #[inline]
     pub(super) fn offloaded(&self) -> Option<&OffloadedRead> {
         match &self.read_mode {
@@ -113,7 +113,7 @@ impl ActiveSource {
         metrics.incomplete_flags.set(known | flags);
         let mut detail = incomplete.explanation();
         if let Some(odd) = odd {
-            // If the source reads only one file, the file is known even if it was not noted.
+            // If the source reads only one file, this file is the place, even if no file was noted.
             let spec = sources::find(&metrics.name);
             let file = match spec.map(|spec| spec.files) {
                 Some([file]) if !odd.has_file() => format!("/{file} "),
@@ -138,8 +138,8 @@ impl ActiveSource {
 /// The thread that reads a source.
 #[derive(Debug)]
 pub(super) enum ReadMode {
-    /// The group's own thread.
+    /// The thread of the group reads the source.
     Inline(OpenedSampler),
-    /// A separate thread, because reads may block.
+    /// A separate thread reads the source, because reads may block.
     Offloaded(OffloadedRead),
 }

@@ -2,9 +2,9 @@
 //! thread's settings.
 //!
 //! The daemon opens the new sources and starts their threads before it sends the update. The group
-//! swaps its parts and sends back the parts that it no longer needs, so that nothing is opened,
-//! started or closed on its thread. Sources that the update does not change keep their deadlines,
-//! sequence numbers, budgets and files.
+//! exchanges its parts and sends the old parts back, so that the group's thread opens, starts and
+//! closes nothing. Sources that the update does not change keep their deadlines, sequence numbers,
+//! budgets and files.
 
 use crossbeam_channel::Sender;
 use flatcap_metrics::{GroupLatencies, Producer};
@@ -18,21 +18,21 @@ use super::thread_settings::ThreadSettings;
 /// The new state of a group.
 #[derive(Debug)]
 pub struct GroupUpdate {
-    /// The group's sources from now on, in this order. Sources of the group that are not listed are
-    /// removed.
+    /// The sources of the group after the update, in this order. Sources of the group that are not
+    /// listed are removed.
     pub sources: Vec<SourceUpdate>,
     /// The settings of the group's thread.
     pub thread: ThreadSettings,
-    /// The policy that applies to a slab if its queue is full.
+    /// The policy for a slab whose queue is full.
     pub on_full: OnFull,
-    /// Latencies of the new sources, in the same order.
+    /// Receives the latencies of the group's new sources, in the same order.
     pub latencies: Producer<GroupLatencies>,
 }
 
-/// A source of a reconfigured group.
+/// A source of a group after the update.
 #[derive(Debug)]
 pub enum SourceUpdate {
-    /// A source that the group already has. The source stays as it is.
+    /// A source that the group already has. The source stays unchanged, except for its budget.
     Keep {
         /// The source's id.
         id: u16,
@@ -50,7 +50,7 @@ pub enum SourceUpdate {
 #[allow(dead_code, reason = "held only to be dropped on another thread")]
 pub struct RetiredSources(pub(super) Vec<ActiveSource>);
 
-/// An update that waits for the last reads of retired sources.
+/// An update that waits until the last reads of retired sources have returned.
 #[derive(Debug)]
 pub(super) struct PendingUpdate {
     pub(super) update: Box<GroupUpdate>,
@@ -66,7 +66,7 @@ pub(super) struct UpdatedSources {
     pub(super) ticks: Vec<Tick>,
     /// Positions of the sources whose budget is reset.
     pub(super) reset_budgets: Vec<usize>,
-    /// Sources that were removed or replaced.
+    /// Sources that the update has removed or replaced.
     pub(super) retired: Vec<ActiveSource>,
 }
 
@@ -78,10 +78,10 @@ impl GroupUpdate {
 }
 
 impl UpdatedSources {
-    /// Applies updates to the sources of a group at `now_ns`. The ticks of the sources are in
-    /// `schedule`. New sources are due on the grid that begins at `start_ns`. If a source is
-    /// removed or its period changes, a tick of this source that is due but not yet served counts
-    /// as missed.
+    /// Applies updates to the sources of a group at `now_ns`. `schedule` contains the ticks of the
+    /// sources. New sources are due on the grid that begins at `start_ns`. If a source is removed
+    /// or its period changes, a tick of this source that is due but not served yet counts as
+    /// missed.
     pub(super) fn new(
         old_sources: Vec<ActiveSource>,
         updates: Vec<SourceUpdate>,
@@ -263,7 +263,7 @@ mod tests {
         SourceUpdate::Open(Box::new(ReadySource::new(source, &[], monotonic_ns()).unwrap()))
     }
 
-    /// Ticks until each source has begun this many samples.
+    /// Runs ticks of the group until each source has begun this many samples.
     fn until(group: &mut SamplerGroup, rig: &GroupRig, wanted: [u64; 3]) {
         let begun = |rig: &GroupRig| [0, 1, 2].map(|id| rig.metrics.sources.get(id).unwrap().begun.get());
         while begun(rig).iter().zip(wanted).any(|(begun, wanted)| *begun < wanted) {
@@ -272,9 +272,9 @@ mod tests {
     }
 
     // Proves that a kept source keeps its numbers and deadlines, and that a replaced source
-    // continues its numbers, even with another period. A new source starts at 0, and a removed
-    // source is not read again. The recorder sees no number twice or out of order, and receives the
-    // last latencies.
+    // continues its numbers, even with another period. The numbers of a new source start at 0, and
+    // a removed source is not read again. The recorder sees no number twice or out of order, and
+    // receives the last latencies.
     #[test]
     fn numbers_go_on() {
         let (mut group, mut rig) = group(|metrics| vec![source(metrics, 0, MS), source(metrics, 1, MS)]);
@@ -313,7 +313,8 @@ mod tests {
         assert!(seen.starts_with(&[2, 1, 0]), "in the order of the first change: {seen:?}");
     }
 
-    /// Creates a group of two sources, one that this lock blocks and one that is never blocked.
+    /// Creates a group with two sources. This lock blocks one source, and the other source is never
+    /// blocked.
     fn group_with_blocking_source(lock: &Arc<Mutex<()>>) -> (SamplerGroup, GroupRig) {
         group(|metrics| vec![blocking_source(metrics, 0, lock), source(metrics, 1, MS)])
     }
@@ -324,7 +325,7 @@ mod tests {
         GroupSource { sampler, offloaded, ..source(metrics, id, MS) }
     }
 
-    /// Ticks until the update is applied.
+    /// Runs ticks of the group until the update is applied.
     fn await_update(group: &mut SamplerGroup, answer: &Receiver<RetiredSources>) -> RetiredSources {
         loop {
             if let Ok(left) = answer.try_recv() {
@@ -335,8 +336,8 @@ mod tests {
     }
 
     // Proves that a pending read is awaited and recorded when its source is replaced or removed.
-    // Until then no retired source is read again, the other sources are read, and every tick is
-    // counted.
+    // Until the read returns, no retired source is read again, the other sources are read, and
+    // every tick is counted.
     #[test]
     fn a_pending_read_is_awaited() {
         let locks: [_; 2] = std::array::from_fn(|_| Arc::new(Mutex::new(())));
@@ -378,8 +379,8 @@ mod tests {
         assert_eq!(next, [2, others.begun.get(), quick.begun.get()]);
     }
 
-    // Proves that a removed source whose read is blocked is retired after one second. Its sample is
-    // lost with its cause, and the group continues.
+    // Proves that a removed source whose read is blocked is retired after one second. The sample of
+    // the read is lost with its cause, and the group continues.
     #[test]
     fn a_blocked_read_is_given_up() {
         let lock = Arc::new(Mutex::new(()));
@@ -406,9 +407,9 @@ mod tests {
         status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim().to_owned()
     }
 
-    // Proves that changed settings of the thread are applied, or reset, and that an update without
-    // such a change leaves the thread alone but changes `on_full`. The test observes the CPUs that
-    // a thread may run on.
+    // Proves that changed settings of the thread are applied or reset. An update without such a
+    // change does not modify the thread, but changes `on_full`. The test observes the CPUs that a
+    // thread may run on.
     #[test]
     fn changed_thread_settings_are_applied() {
         let changes = || {

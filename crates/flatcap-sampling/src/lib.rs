@@ -1,9 +1,9 @@
-//! Sampling. Samplers read the host, and a schedule determines when. Each group has a single
-//! thread, which runs the schedule and the samplers.
+//! Sampling. Samplers read the host, and a schedule determines the times of the reads. Each group
+//! has a single thread, which runs the schedule and the samplers.
 //!
 //! A sampler thread never waits for the disk, never allocates in steady state, and does not depend
-//! on the file format. Between two ticks, the thread logs only new reasons for missing values,
-//! hanging elements, and pauses in the recording of context switches.
+//! on the file format. Between two ticks, the thread writes log lines only about new reasons for
+//! missing values, hanging elements, and pauses in the recording of context switches.
 
 mod budget;
 mod cpu_governor;

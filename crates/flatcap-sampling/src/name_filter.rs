@@ -21,8 +21,8 @@ impl NameFilter {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
-    /// Returns whether `include` has a pattern that is exactly this name. Items that are not
-    /// recorded by default need such a pattern.
+    /// Returns whether `include` contains a pattern that is exactly this name, without wildcards.
+    /// Items that are not recorded by default need such a pattern.
     pub(crate) fn includes_exactly(&self, name: &[u8]) -> bool {
         let name = std::str::from_utf8(name).unwrap_or_default();
         self.include.iter().any(|pattern| pattern.as_str() == name)
@@ -40,8 +40,8 @@ impl NameFilter {
     }
 }
 
-/// A name filter that caches its result for each position of a file. While the kernel lists the
-/// lines in the same order, the filter needs only one comparison per line.
+/// A name filter that caches the result for each position in a file. As long as the kernel lists
+/// the lines in the same order, the filter needs only one comparison per line.
 #[derive(Debug, Default)]
 pub struct CachedNameFilter {
     filter: NameFilter,
@@ -54,14 +54,14 @@ impl CachedNameFilter {
         Self { filter: selection, cache: Vec::new() }
     }
 
-    /// Returns whether `include` has any pattern. If `include` has any pattern, items that match it
-    /// are recorded even if they are omitted by default.
+    /// Returns whether `include` has any pattern. If `include` has a pattern, items that match a
+    /// pattern are recorded even if they are omitted by default.
     pub(crate) fn has_include(&self) -> bool {
         !self.filter.include.is_empty()
     }
 
-    /// Returns whether `name`, at this position of the file, is selected. Allocates only if the
-    /// position had another name last time.
+    /// Returns whether `name`, which is at this position of the file, is selected. Allocates only
+    /// if another name was at this position in the previous call.
     #[inline]
     pub fn matches(&mut self, position: usize, name: &[u8]) -> bool {
         if self.filter.matches_all() {
@@ -97,7 +97,8 @@ mod tests {
         NameFilter { include: patterns(include), exclude: patterns(exclude) }
     }
 
-    // Proves that exclude wins over include and that an empty include selects everything.
+    // Proves that `exclude` has priority over `include`, and that an empty `include` selects all
+    // names.
     #[test]
     fn exclude_wins() {
         assert!(selection(&[], &[]).matches(b"sda"));

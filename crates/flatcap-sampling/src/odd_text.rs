@@ -2,17 +2,17 @@
 //! and `flatcap status` show the text and its place.
 //!
 //! A parser notes the text when it cannot read a value. The source then notes the file that
-//! contains the text. Unreadable text is rare, so the notes should not make the parsing of good
-//! text slower. The note belongs to the sample that the thread is building.
+//! contains the text. Unreadable text is rare, so the notes should not slow down the parsing of
+//! readable text. The note belongs to the sample that the current thread is building.
 
 use std::cell::Cell;
 use std::fmt::{self, Write as _};
 
 use super::Incomplete;
 
-/// Limit on the length of a noted text. This length is enough to find the text in its file.
+/// Maximum length of a noted text, in bytes. This length is enough to find the text in its file.
 const TEXT_BYTES_MAX: usize = 64;
-/// Limit on the noted bytes of a file's path or an element's name.
+/// Maximum length of the noted path of a file or name of an element, in bytes.
 const FILE_BYTES_MAX: usize = 160;
 
 /// The beginning of an unreadable text, and its place.
@@ -24,7 +24,7 @@ pub(super) struct OddText {
     file: FixedText<FILE_BYTES_MAX>, // empty if unknown
 }
 
-/// A text that was shortened to fit.
+/// A text that is truncated to a fixed maximum length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FixedText<const BYTES: usize> {
     bytes: [u8; BYTES],
@@ -57,8 +57,9 @@ thread_local! {
     static FIRST: Cell<Option<OddText>> = const { Cell::new(None) };
 }
 
-/// Notes the text of a value that cannot be read. `line` is the number of its line, counted from 1,
-/// or 0 if the line is not known. Keeps the first text until [`take`] is called. Does not allocate.
+/// Notes the text of a value that cannot be read. `line` is the number of the text's line, counted
+/// from 1, or 0 if the line is not known. Keeps the first text until [`take`] is called. Does not
+/// allocate.
 #[cold]
 pub(super) fn note(text: &[u8], line: usize) {
     FIRST.with(|first| {
@@ -78,9 +79,9 @@ pub(super) fn unreadable(text: &[u8]) -> Incomplete {
     Incomplete::UNREADABLE
 }
 
-/// Returns the reasons for which the content of a file lacks values. If there are any, notes the
-/// file as the place of the first noted text, unless that place is already known. Names in the
-/// file's path are escaped.
+/// Returns `incomplete`, that is, the reasons why the content of a file lacks values. If there are
+/// reasons, records the file as the place of the first noted text, unless the place is already
+/// known. Special characters of names in the file's path are escaped.
 #[inline]
 pub(super) fn in_file(incomplete: Incomplete, content: &[u8], file: fmt::Arguments<'_>) -> Incomplete {
     if !incomplete.is_none() {
@@ -105,8 +106,8 @@ fn set_file(content: &[u8], file: fmt::Arguments<'_>) {
         let Some(mut odd) = first.get().filter(|odd| odd.file.length == 0) else { return };
         let _always_fits = odd.file.write_fmt(file);
         let at = odd.address.wrapping_sub(content.as_ptr().addr());
-        // The text is a part of the content, so the lines before it can be counted. The whole line
-        // is kept, because it says more than the value alone.
+        // The text is a part of the content, so its line number can be determined. The whole line
+        // is noted, because it gives more information than the value alone.
         if odd.line == 0
             && odd.text.length > 0
             && let Some(before) = content.get(..at)
@@ -134,7 +135,7 @@ pub(super) fn take() -> Option<OddText> {
     FIRST.with(Cell::take)
 }
 
-/// Notes again a text that [`take`] has returned, unless another text was noted since then.
+/// Restores a text that [`take`] has returned, unless another text was noted since then.
 pub(super) fn restore(odd: Option<&OddText>) {
     if let Some(odd) = odd {
         FIRST.with(|first| first.set(first.get().or(Some(*odd))));
@@ -159,7 +160,7 @@ impl fmt::Display for OddText {
             write!(f, "{gap}line {}", self.line)?;
             gap = ": ";
         }
-        // No text is known for a file that could not be read.
+        // If a file could not be read, there is no text to show.
         if self.text.length > 0 || gap.is_empty() {
             write!(f, "{gap}\"{}\"", self.text.get().escape_ascii())?;
         }
@@ -171,7 +172,7 @@ impl fmt::Display for OddText {
 mod tests {
     use super::*;
 
-    // Proves that the first text since the last call is kept, shortened and escaped.
+    // Proves that, since the last call, the first text is kept, shortened and escaped.
     #[test]
     fn the_first_text_is_kept() {
         assert_eq!(take(), None);
@@ -182,8 +183,8 @@ mod tests {
         assert_eq!((take().unwrap().to_string().as_str(), take()), ("\"\\xff\\x1b\"", None));
     }
 
-    // Proves that the file and the line of the first text are found, and that a file without any
-    // text is named.
+    // Proves that the file and the line of the first text are found, and that a file is named even
+    // without a text.
     #[test]
     fn the_place_is_found() {
         let content = b"low 1\nhigh x 2\n";
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(take(), None);
         let _file = of_element(Incomplete::CUT, || "y".repeat(500));
         assert_eq!(take().unwrap().to_string(), "y".repeat(FILE_BYTES_MAX));
-        // A text that is not part of this content has no line in it.
+        // A text that is not a part of this content has no line number.
         note(b"elsewhere", 0);
         let _file = in_file(Incomplete::CUT, content, format_args!("/d"));
         assert_eq!(take().unwrap().to_string(), "/d \"elsewhere\"");

@@ -1,7 +1,7 @@
 //! Offloads reads that may block to a separate thread, so that the group continues.
 //!
-//! The sampler itself moves to the thread and back, so it always has one owner. A thread that never
-//! returns is abandoned when the process ends.
+//! The sampler is moved to the thread and back, so it always has exactly one owner. If the thread
+//! never returns from a read, the thread is abandoned when the process ends.
 
 use std::io;
 use std::panic::resume_unwind;
@@ -15,7 +15,7 @@ use flatcap_slab::SampleMeta;
 
 use super::sampler::{OpenedSampler, ReadError};
 
-/// A sampler that its thread has returned.
+/// A sampler that the reading thread has returned.
 #[derive(Debug)]
 struct FinishedRead {
     sampler: OpenedSampler,
@@ -30,11 +30,11 @@ pub(super) struct ReadOutcome {
     pub(super) end_ns: u64,
     /// The CPU time of the read, in nanoseconds.
     pub(super) cpu_ns: u64,
-    /// Success means that the sampler can build a payload.
+    /// The result of the read. After success, the sampler can build a payload.
     pub(super) result: Result<(), ReadError>,
 }
 
-/// The sampler of one source that has its own thread for reading.
+/// The sampler of one source, together with the separate thread that reads the source.
 #[derive(Debug)]
 pub(super) struct OffloadedRead {
     requests: Sender<OpenedSampler>,
@@ -57,11 +57,12 @@ struct ReadInFlight {
 /// The result of polling an offloaded read.
 #[derive(Debug)]
 pub(super) enum ReadPoll {
-    /// The state has not changed.
+    /// The state has not changed since the last poll.
     Nothing,
-    /// The read has finished and the sampler is back, so the payload can be built.
+    /// The read has finished and the thread has returned the sampler, so the payload can be built.
     Finished(SampleMeta, ReadOutcome),
-    /// The read has timed out. The sampler may still come back and serve later reads.
+    /// The read has timed out. The thread may still return the sampler, which then serves later
+    /// reads.
     TimedOut(SampleMeta),
 }
 
@@ -77,15 +78,15 @@ impl OffloadedRead {
         cpus: Vec<u32>,
     ) -> io::Result<Self> {
         let leash = sampler.kill_handle();
-        // At most one read is in flight, so neither channel is ever full. Neither channel allocates
-        // later.
+        // At most one read is in flight, so neither channel is ever full. The channels do not
+        // allocate memory after their creation.
         let (requests, samplers) = bounded::<OpenedSampler>(1);
         let (returns, back) = bounded(1);
         // The thread ends when the sender is dropped. The thread is not joined, since it may block
         // for ever.
         let thread = thread::spawn(name, move || {
             if !cpus.is_empty() {
-                // The group's own thread reports invalid CPUs one time for all threads.
+                // The group's own thread reports invalid CPUs, only one time for all threads.
                 let _refused = thread::pin_to_cpus(&cpus);
             }
             // Threads that wait for devices or run commands must not have priority over the host's
@@ -121,18 +122,18 @@ impl OffloadedRead {
         self.in_flight.is_some()
     }
 
-    /// Returns whether a read is in flight that has not timed out.
+    /// Returns whether there is a read in flight that has not timed out.
     pub(super) fn is_awaited(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|out| !out.is_timed_out)
     }
 
-    /// Returns whether a read can begin, that is, the sampler is back and the source is not
-    /// retired.
+    /// Returns whether a read can begin, that is, the sampler has been returned and the source is
+    /// not retired.
     pub(super) fn is_ready(&self) -> bool {
         self.in_flight.is_none() && !self.is_retired
     }
 
-    /// Retires the source, so that a read in flight is its last one.
+    /// Retires the source, so that no read begins after a read that is in flight.
     pub(super) fn retire(&mut self) {
         self.is_retired = true;
     }
@@ -183,7 +184,7 @@ impl OffloadedRead {
         ReadPoll::Nothing
     }
 
-    /// Raises the panic of the reading thread again on the caller's thread, because the recorder
+    /// Propagates the panic of the reading thread to the caller's thread, because the recorder
     /// notices only the end of the caller's thread. Only a panic ends the reading thread before its
     /// channel is closed.
     #[cold]
@@ -195,20 +196,21 @@ impl OffloadedRead {
         }
     }
 
-    /// Returns the sampler, unless a read is in flight.
+    /// Returns the sampler, or `None` if a read is in flight.
     pub(super) fn sampler(&mut self) -> Option<&mut OpenedSampler> {
         self.sampler.as_mut()
     }
 
-    /// Interrupts the read in flight if its source supports that. The read then returns soon.
+    /// Interrupts the read in flight, if the source supports interruption. The read then returns
+    /// soon.
     pub(super) fn interrupt(&self) {
         if let Some(leash) = self.kill_handle.as_ref().filter(|_| self.is_in_flight()) {
             leash.kill();
         }
     }
 
-    /// Gives up the read in flight because the run or the source ends. Returns the sample of the
-    /// read unless the read has timed out before.
+    /// Gives up the read in flight, because the run ends or the source is removed. Returns the
+    /// sample of the read, or `None` if the read has already timed out.
     pub(super) fn abandon(&mut self) -> Option<SampleMeta> {
         self.in_flight.take().filter(|out| !out.is_timed_out).map(|out| out.reading)
     }
@@ -256,8 +258,8 @@ mod tests {
         }
     }
 
-    // Proves that a blocked read times out exactly once, at its deadline. A sampler that returns
-    // late serves the next read, and the two samples are not mixed up.
+    // Proves that a blocked read times out exactly once, at its deadline. A sampler that is
+    // returned late serves the next read, and the two samples are not confused.
     #[test]
     fn a_late_reading_is_given_up_once() {
         let lock = Arc::new(Mutex::new(()));
@@ -300,8 +302,8 @@ mod tests {
         assert_eq!(read.abandon(), None);
     }
 
-    // Proves that a panic in the reading thread is not mistaken for a timeout but is raised on the
-    // group's thread, where it is noticed.
+    // Proves that a panic in the reading thread is not mistaken for a timeout, but is raised on the
+    // group's thread, where the recorder notices it.
     #[test]
     fn a_panic_comes_back() {
         #[derive(Debug)]

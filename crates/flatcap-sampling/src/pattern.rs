@@ -23,10 +23,10 @@ impl Pattern {
         if text.is_empty() || text.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has 1 to {PATTERN_BYTES_MAX} bytes"));
         }
-        // `*` also matches slashes, since control groups and mount points are paths. Backslashes
-        // are set explicitly, because globset's default depends on the platform.
+        // `*` also matches slashes, since control groups and mount points are paths. The option for
+        // backslashes is set explicitly, because its default in globset depends on the platform.
         let glob = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build();
-        // Only the kind is used, because the whole message repeats the pattern.
+        // Only the kind of the error is used, because the whole message would repeat the pattern.
         glob.map(|glob| Self(glob.compile_matcher())).map_err(|error| error.kind().to_string())
     }
 
@@ -35,7 +35,7 @@ impl Pattern {
         self.0.is_match(name)
     }
 
-    /// Returns the pattern as written.
+    /// Returns the text of the pattern as it was written.
     pub fn as_str(&self) -> &str {
         self.0.glob().glob()
     }
@@ -43,8 +43,8 @@ impl Pattern {
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        // Compiled patterns cannot be compared. Since the options are fixed, the text determines
-        // the pattern.
+        // Compiled patterns cannot be compared. The options are the same for all patterns, so the
+        // text determines the pattern.
         self.as_str() == other.as_str()
     }
 }
@@ -55,8 +55,8 @@ impl Eq for Pattern {}
 mod tests {
     use super::*;
 
-    // Proves that a pattern matches whole names only, and that an invalid one is rejected with a
-    // reason.
+    // Proves that a pattern matches whole names only, and that an invalid pattern is rejected with
+    // a reason.
     #[test]
     fn patterns_fit_whole_names() {
         let fits = |pattern: &str, name: &str| Pattern::new(pattern).unwrap().matches(name);

@@ -8,7 +8,7 @@ pub const PROCESSES_MAX: usize = 16;
 keywords! {
     /// An event that the kernel counts, named as in perf(1).
     pub enum PerfEvent {
-        /// Processor cycles, whose length varies with the frequency.
+        /// Processor cycles, whose duration varies with the frequency.
         Cycles = "cycles",
         /// Retired instructions.
         Instructions = "instructions",
@@ -22,15 +22,15 @@ keywords! {
         BranchMisses = "branch-misses",
         /// Bus cycles.
         BusCycles = "bus-cycles",
-        /// Cycles in which the front end delivered nothing.
+        /// Cycles in which the front end delivered no instructions.
         StalledCyclesFrontend = "stalled-cycles-frontend",
-        /// Cycles in which the back end accepted nothing.
+        /// Cycles in which the back end accepted no instructions.
         StalledCyclesBackend = "stalled-cycles-backend",
         /// Cycles at a constant frequency.
         RefCycles = "ref-cycles",
         /// CPU time, by the processor's clock.
         CpuClock = "cpu-clock",
-        /// Time that tasks ran.
+        /// Time during which tasks ran.
         TaskClock = "task-clock",
         /// Page faults.
         PageFaults = "page-faults",
@@ -38,9 +38,9 @@ keywords! {
         ContextSwitches = "context-switches",
         /// Migrations of tasks to another processor.
         CpuMigrations = "cpu-migrations",
-        /// Page faults that needed no disk.
+        /// Page faults that needed no disk access.
         MinorFaults = "minor-faults",
-        /// Page faults that needed the disk.
+        /// Page faults that needed a disk access.
         MajorFaults = "major-faults",
         /// Unaligned accesses that the kernel completed.
         AlignmentFaults = "alignment-faults",
@@ -60,7 +60,7 @@ keywords! {
         DtlbLoadMisses = "dtlb-load-misses",
         /// Fetches that missed the instruction TLB and needed a page walk.
         ItlbLoadMisses = "itlb-load-misses",
-        /// Reads of another NUMA node's memory.
+        /// Reads of the memory of another NUMA node.
         NodeLoadMisses = "node-load-misses",
     }
 }
@@ -68,9 +68,9 @@ keywords! {
 /// Settings of the `perf` source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfConfig {
-    /// The counted events. The list is never empty and has no duplicates.
+    /// The counted events. The list has at least one entry and no duplicates.
     pub events: Vec<PerfEvent>,
-    /// Processes whose events are also counted individually. They are given as process ids, or as
-    /// names in the form of /proc/PID/comm.
+    /// Processes whose events are also counted individually. Each process is specified by its
+    /// process id, or by its name in the form of /proc/PID/comm.
     pub processes: Vec<String>,
 }

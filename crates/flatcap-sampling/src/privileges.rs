@@ -1,12 +1,12 @@
-//! Scheduling settings of a sampler thread. If the kernel refuses a setting, a warning is logged,
-//! and sampling continues without that setting.
+//! Applies the scheduling settings of a sampler thread. If the kernel refuses a setting, a warning
+//! is logged, and sampling continues without that setting.
 
 use flatcap_os::thread;
 
 use super::thread_settings::{GroupName, ThreadSettings, Timing};
 
-/// Resets the settings of the calling thread that the configuration no longer has, and applies the
-/// new settings.
+/// Resets the settings of the calling thread that are no longer in the configuration, and applies
+/// the new settings.
 pub(super) fn change(name: GroupName, before: &ThreadSettings, group: &ThreadSettings) {
     let refused = |what: &str, error: std::io::Error| {
         let name = name.as_str();

@@ -7,14 +7,15 @@ use flatbuffers::FlatBufferBuilder;
 use flatcap_format::frame::{FrameTemplate, Incomplete};
 use flatcap_os::program::KillHandle;
 
-/// An open source whose payloads are built from scratch each time. It owns its files and buffers.
+/// An open source whose payloads are built from scratch each time. A sampler owns its files and
+/// buffers.
 ///
 /// The group reads the clock before and after it calls [`read`](Self::read). Then the group calls
 /// [`build`](Self::build), which is not time-critical. Neither call allocates memory after the
 /// first samples.
 pub trait Sampler: Debug + Send {
-    /// Reads the source into the sampler's own buffers. Only this call is timed, so it does nothing
-    /// but read.
+    /// Reads the source into the sampler's own buffers. Only this call is timed, so it must do
+    /// nothing except read.
     ///
     /// # Errors
     /// Names the file that could not be read. The sample then counts as lost (`ReadFailed`).
@@ -22,9 +23,9 @@ pub trait Sampler: Debug + Send {
 
     /// Parses the data of the last [`read`](Self::read) and finishes the source's FlatBuffer in
     /// `builder`. The builder is empty, and writes fields even if they have the default value.
-    /// `seq` is the sequence number of this sample. The group copies the template to the frame's
-    /// final location, and the sampler writes the values there. So nothing is built and nothing is
-    /// copied twice. Missing values are marked absent in the payload.
+    /// `seq` is the sequence number of this sample. The payload is built from scratch for each
+    /// sample. Returns the reasons why values are missing. Missing values are marked absent in the
+    /// payload.
     fn build(&mut self, seq: u64, builder: &mut FlatBufferBuilder<'static>) -> Incomplete;
 
     /// Returns the CPU time in nanoseconds that the last [`read`](Self::read) took in threads other
@@ -33,8 +34,8 @@ pub trait Sampler: Debug + Send {
         0
     }
 
-    /// Returns a handle with which another thread can interrupt a read that would last longer than
-    /// the run, if the source supports that.
+    /// Returns a handle with which another thread can interrupt a read that would continue after
+    /// the end of the run. Returns `None` if the source does not support this.
     fn kill_handle(&self) -> Option<KillHandle> {
         None
     }
@@ -43,8 +44,8 @@ pub trait Sampler: Debug + Send {
 /// An open source whose payloads all have the same shape. Each payload is a copy of a template
 /// whose values are overwritten.
 ///
-/// The group copies the template to the frame's final location and the sampler writes the values
-/// there, so that nothing is built and nothing is copied twice.
+/// The group copies the template to the frame's final location, and the sampler writes the values
+/// into this copy. So no payload is built and no byte is copied twice.
 pub trait FixedSampler: Debug + Send {
     /// Reads the source, as [`Sampler::read`] does.
     ///
@@ -55,13 +56,13 @@ pub trait FixedSampler: Debug + Send {
     /// Returns the template, which is a finished FlatBuffer. The template never changes.
     fn template(&self) -> &FrameTemplate;
 
-    /// Parses the data of the last [`read`](Self::read) and writes it over a copy of the template.
-    /// `seq` is the sequence number of this sample. Returns the reasons why values are missing.
-    /// Missing values are marked absent in the payload.
+    /// Parses the data of the last [`read`](Self::read), and writes the values into a copy of the
+    /// template. `seq` is the sequence number of this sample. Returns the reasons why values are
+    /// missing. Missing values are marked absent in the payload.
     fn patch(&mut self, seq: u64, payload: &mut [u8]) -> Incomplete;
 }
 
-/// An open source, that is, its sampler. The variants differ in how payloads are made.
+/// An open source, that is, its sampler. The variants differ in the way in which payloads are made.
 #[derive(Debug)]
 pub enum OpenedSampler {
     /// Payloads are built from scratch, because their shape changes with the host's devices.
@@ -71,12 +72,12 @@ pub enum OpenedSampler {
 }
 
 impl OpenedSampler {
-    /// Wraps a source whose payloads are built.
+    /// Wraps the sampler of a source whose payloads are built from scratch.
     pub fn built(sampler: impl Sampler + 'static) -> Self {
         Self::Built(Box::new(sampler))
     }
 
-    /// Wraps a source whose payloads have one shape.
+    /// Wraps the sampler of a source whose payloads all have the same shape.
     pub fn fixed(sampler: impl FixedSampler + 'static) -> Self {
         Self::Fixed(Box::new(sampler))
     }
@@ -127,8 +128,8 @@ impl OpenedSampler {
     }
 }
 
-/// A file that could not be read. The file is identified by a static name, so that nothing is
-/// allocated.
+/// The error of a file that could not be read. The file is identified by a static name, so that the
+/// error needs no allocation.
 #[derive(Debug, thiserror::Error)]
 #[error("/{file}: {error}")]
 pub struct ReadError {

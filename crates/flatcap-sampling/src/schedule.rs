@@ -1,5 +1,5 @@
-//! The schedule of a group. The schedule determines which source is due, how late it is (its
-//! jitter), and how many ticks it has missed. The code is pure, since time is passed in.
+//! The schedule of a group. The schedule determines the source that is due, its lateness (jitter),
+//! and the number of ticks that it has missed. The code is pure, since the caller passes the time.
 
 /// The ticks of a group's sources. Ticks are absolute deadlines on a fixed grid, so that lateness
 /// never accumulates.
@@ -23,7 +23,7 @@ pub(super) struct Tick {
 pub struct Due {
     /// The index of the source in the group.
     pub index: usize,
-    /// Time since the source's oldest unserved tick, in nanoseconds.
+    /// Time since the oldest unserved tick of the source, in nanoseconds.
     pub lateness_ns: u64,
     /// Number of ticks that were missed since the last sample. Missed ticks are counted, but never
     /// served later in a burst.
@@ -31,8 +31,8 @@ pub struct Due {
 }
 
 impl Tick {
-    /// Creates the ticks of this period on the grid that begins at `start_ns`. The first tick is
-    /// after `now_ns`.
+    /// Creates the ticks of a source with this period, on the grid that begins at `start_ns`. The
+    /// first tick is after `now_ns`.
     pub(super) fn after(now_ns: u64, period_ns: u64, start_ns: u64) -> Self {
         let period_ns = period_ns.max(1);
         let past = now_ns.checked_sub(start_ns).map_or(0, |since_ns| since_ns / period_ns + 1);
@@ -47,8 +47,8 @@ impl Tick {
 }
 
 impl Schedule {
-    /// Creates the schedule of sources with these periods in nanoseconds, where 0 counts as 1. All
-    /// sources are first due at `start_ns`.
+    /// Creates the schedule of sources with these periods, in nanoseconds. A period of 0 is treated
+    /// as 1. All sources are first due at `start_ns`.
     pub fn new(periods_ns: impl IntoIterator<Item = u64>, start_ns: u64) -> Self {
         let tick = |period_ns: u64| Tick {
             period_ns: period_ns.max(1),
@@ -67,7 +67,7 @@ impl Schedule {
     }
 
     /// Returns the source with the oldest deadline, if that deadline has passed. The next deadline
-    /// of the source is then the first one on its grid after `now_ns`.
+    /// of the source is then the first tick on its grid after `now_ns`.
     #[inline]
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Due> {
         let (index, tick) = self.ticks.iter_mut().enumerate().min_by_key(|(_, tick)| tick.next_ns)?;
@@ -81,9 +81,9 @@ impl Schedule {
         Some(Due { index, lateness_ns, missed })
     }
 
-    /// Returns, in the group's order, the number of ticks that each source skipped on purpose
-    /// before `now_ns`. Ticks that an earlier call returned are not included. These ticks count as
-    /// missed now, and not only at the next sample.
+    /// Returns, for each source in the group's order, the number of ticks before `now_ns` that the
+    /// source skipped on purpose. Ticks that an earlier call returned are not included. The
+    /// returned ticks count as missed immediately, and not only at the next sample.
     pub(super) fn take_passed(&mut self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter_mut().map(move |tick| {
             let first_ns = tick.next_ns.saturating_sub(tick.skipped.saturating_mul(tick.period_ns));
@@ -92,9 +92,9 @@ impl Schedule {
         })
     }
 
-    /// Returns, in the group's order, the number of ticks of each source that have passed at
-    /// `now_ns` since its last sample. These ticks are missed if the group ends now. A tick that is
-    /// due right now does not count, since it would still be served in time.
+    /// Returns, for each source in the group's order, the number of ticks up to `now_ns` since the
+    /// last sample of the source. These ticks are missed if the group ends now. A tick that is due
+    /// exactly now does not count, since it would still be served in time.
     pub(crate) fn unserved(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         self.ticks.iter().map(move |tick| {
             let first_ns = tick.next_ns - tick.skipped * tick.period_ns;
@@ -103,8 +103,8 @@ impl Schedule {
         })
     }
 
-    /// Returns, in the group's order, the number of ticks of each source up to `now_ns` that were
-    /// not served, including one that is due right now.
+    /// Returns, for each source in the group's order, the number of ticks up to `now_ns` that were
+    /// not served, including a tick that is due exactly now.
     pub(super) fn unserved_including_now(&self, now_ns: u64) -> impl Iterator<Item = u64> {
         let unserved = self.unserved(now_ns).zip(&self.ticks);
         unserved.map(move |(unserved, tick)| unserved + u64::from(now_ns >= tick.next_ns))
@@ -121,9 +121,10 @@ impl Schedule {
     }
 
     /// From the next sample of a source on, serves only one tick out of `stride` ticks, where
-    /// `stride` is at least 1. The ticks in between count as missed when they have passed. If the
-    /// new stride is shorter, the next sample is moved to the time that the new stride requires,
-    /// but not before `now_ns`. With the old stride, the next sample may have been hours away.
+    /// `stride` is at least 1. The skipped ticks count as missed when they have passed. If the new
+    /// stride is shorter, the next sample is moved to the time that the new stride requires, but
+    /// not before `now_ns`. This is necessary because, with the old stride, the next sample may be
+    /// hours away.
     pub fn set_stride(&mut self, index: usize, stride: u64, now_ns: u64) {
         let Some(tick) = self.ticks.get_mut(index) else { return };
         tick.stride = stride.max(1);
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    // Proves that lateness does not move the grid of a source.
+    // Proves that the lateness of samples does not shift the grid of a source.
     #[test]
     fn lateness_does_not_add_up() {
         let mut schedule = Schedule::new([100], 1000);
@@ -154,7 +155,8 @@ mod tests {
         }
     }
 
-    // Proves that a stall is followed by one sample, and that the ticks it covers are counted.
+    // Proves that a stall is followed by only one sample, and that the ticks during the stall are
+    // counted.
     #[test]
     fn a_stall_is_counted_and_not_caught_up() {
         let mut schedule = Schedule::new([100], 0);
@@ -239,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the number of begun ticks plus the number of missed ticks is the number of
-        // ticks up to now, for any clock and any strides. No tick is served early.
+        // Proves that, for any clock and any strides, the number of begun ticks plus the number of
+        // missed ticks is the number of ticks until now. No tick is served early.
         #[test]
         fn begun_plus_missed_is_every_tick(
             periods in proptest::collection::vec(1_u64..1000, 1..5),

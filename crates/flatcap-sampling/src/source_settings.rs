@@ -1,4 +1,5 @@
-//! Settings of a source that concern its sampler. The configuration checks them.
+//! Settings of a source that its sampler needs. The settings are checked when the configuration is
+//! read.
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use super::text_source::TextSource;
 /// Settings with which a source is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceSettings<'a> {
-    /// Time from one sample to the next.
+    /// Time between two samples.
     pub period: Duration,
     /// Share of one core that the source may use, in basis points.
     pub budget: u32,
-    /// Patterns of the items to record. Empty for all items.
+    /// Patterns of the items to record. Empty if all items are recorded.
     pub include: &'a [Pattern],
     /// Patterns of items that are never recorded, even if an `include` pattern matches them.
     pub exclude: &'a [Pattern],
@@ -41,7 +42,8 @@ pub enum OwnSettings<'a> {
     Sched(SchedConfig),
     /// Settings of the `profile` source.
     Profile(ProfileConfig),
-    /// The file or command of an instance, and the name of the instance.
+    /// Settings of a text source: the file or command of the instance, and the name of the
+    /// instance.
     Text(&'a TextSource, &'a str),
 }
 
@@ -53,7 +55,7 @@ impl SourceSettings<'_> {
 }
 
 keywords! {
-    /// The value by which processes are ranked if only the top ones are recorded.
+    /// The value by which processes are ranked if only the top processes are recorded.
     pub enum ProcessRank {
         /// CPU time since the previous sample.
         Cpu = "cpu",
@@ -67,8 +69,7 @@ keywords! {
 }
 
 keywords! {
-    /// The place where samples are recorded if each sample is a batch of events with times of their
-    /// own.
+    /// The storage for samples that are batches of events with their own times.
     pub enum BatchMode {
         /// All samples are recorded in the data directory, and in the ring if there is one.
         Always = "always",
@@ -77,49 +78,49 @@ keywords! {
     }
 }
 
-/// Settings of the `process` source, besides `include` and `exclude` for process names.
+/// Settings of the `process` source, in addition to `include` and `exclude` for process names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
-    /// Patterns of user names or user ids. Empty for all users.
+    /// Patterns of user names or user ids. Empty if the processes of all users are recorded.
     pub users: Vec<Pattern>,
-    /// Patterns of control group paths. Empty for all control groups.
+    /// Patterns of control group paths. Empty if the processes of all control groups are recorded.
     pub cgroups: Vec<Pattern>,
     /// Interval at which all processes are read.
     pub full_interval: Duration,
     /// Number of processes per criterion that are read between two full passes. The source chooses
-    /// this many processes by CPU time, and this many by I/O.
+    /// this many processes by CPU time, and additionally this many by I/O.
     pub busiest: u32,
-    /// Number of processes to record, namely the top ones in the ranking by `by`. The value 0 means
-    /// all, but at most 16,384 processes are recorded.
+    /// Number of processes that are recorded, in the order of the ranking by `by`. The value 0
+    /// means all processes. In any case, at most 16,384 processes are recorded.
     pub top: u32,
     /// The value by which `top` ranks the processes.
     pub by: ProcessRank,
-    /// Whether command lines are recorded. They may contain secrets.
+    /// Whether command lines are recorded. Command lines may contain secrets.
     pub command_lines: bool,
     /// Whether the paths of control groups are recorded.
     pub cgroup_paths: bool,
 }
 
-/// Settings of the `cgroup` source, besides `include` and `exclude` for paths.
+/// Settings of the `cgroup` source, in addition to `include` and `exclude` for paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupConfig {
-    /// Number of levels of groups below the root that are recorded, 0 to 64.
+    /// Number of levels of control groups below the root that are recorded, from 0 to 64.
     pub depth: u32,
 }
 
 /// Settings of the `sched` source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedConfig {
-    /// Whether wakeups are recorded, if this host allows it.
+    /// Whether wakeups are recorded, provided that this host allows the recording.
     pub wakeups: bool,
-    /// Size of the memory in which the kernel collects the events of one CPU, in bytes.
+    /// Size of the buffer in which the kernel collects the events of one CPU, in bytes.
     pub ring: usize,
 }
 
 /// Settings of the `profile` source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProfileConfig {
-    /// Number of call chains per second of CPU time, 1 to 999.
+    /// Number of call chains that are sampled per second of CPU time, from 1 to 999.
     pub frequency: u32,
 }
 
@@ -128,18 +129,18 @@ pub struct ProfileConfig {
 pub struct SyntheticConfig {
     /// The layout of a sample.
     pub shape: SyntheticLayout,
-    /// Seed of the values, at most 2^63 - 1. The same seed gives the same values.
+    /// Seed of the generated values, at most 2^63 - 1. The same seed gives the same values.
     pub seed: u64,
 }
 
 /// The layout of a synthetic sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyntheticLayout {
-    /// Three scalars, which make the smallest useful frame.
+    /// Three scalars, which give the smallest useful frame.
     Point,
     /// A vector of values and padding.
     Wide {
-        /// Number of 64-bit values, 1 to 4096.
+        /// Number of 64-bit values, from 1 to 4096.
         fields: u32,
         /// Number of bytes of padding, up to 1 MiB.
         payload_bytes: u32,

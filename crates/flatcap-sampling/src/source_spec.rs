@@ -10,48 +10,51 @@ use super::name_filter::NameFilter;
 use super::sampler::OpenedSampler;
 use super::source_settings::SourceSettings;
 
-/// Everything that is known of a source before it is opened. The Rust file of each source contains
-/// its description. The configuration, the documents and the commands use these descriptions.
+/// The static properties of a source, which are known before the source is opened. The Rust file of
+/// each source contains its description. The configuration, the documents and the commands use
+/// these descriptions.
 pub struct SourceSpec {
     /// Name of the source, which is also the name of its table in the configuration.
     pub name: &'static str,
-    /// One sentence about the values that the source measures, for config/flatcap.toml.
+    /// One sentence about the values that the source measures, which appears in
+    /// config/flatcap.toml.
     pub about: &'static str,
-    /// Full name of its payload's root table.
+    /// Full name of the root table of the source's payload.
     pub root: &'static str,
-    /// Binary schema of its payload.
+    /// Binary schema of the source's payload.
     pub schema: &'static [u8],
     /// Paths of the host's files that the source reads, without the leading slash. Empty for
-    /// instances, because the configuration names their files.
+    /// instances, because their files are specified in the configuration.
     pub files: &'static [&'static str],
-    /// Default time from one sample to the next. Each source explains its default in a comment.
+    /// Default time between two samples. A comment in the file of each source explains the default.
     pub period: Duration,
     /// Whether the source is read by default. This is true for sources that are useful on any host
     /// at a small cost, and for instances, which exist only if configured.
     pub is_on_by_default: bool,
-    /// Whether anything besides the kernel may delay a sample, such as a server, a device's
-    /// firmware or a bus. The source then belongs to group `blocking`. For example, a read of a
+    /// Whether anything other than the kernel may delay a sample, such as a server, the firmware of
+    /// a device, or a bus. The source then belongs to group `blocking`. For example, a read of a
     /// disk's temperature sensor queries the disk, which may hang.
     pub may_block: bool,
     /// Interval at which the kernel updates the values. A period that is shorter than this interval
-    /// yields no more information.
+    /// gives no additional information.
     pub refresh: &'static str,
-    /// The things that `include` and `exclude` match. Empty if there is nothing to select.
+    /// The items that `include` and `exclude` match. Empty if the source has no items to select.
     pub selects: &'static str,
     /// Capabilities that the source needs for complete samples.
     pub needs: &'static [&'static str],
-    /// Usual cause or remedy if a host lacks the source, appended to the error. May be empty.
+    /// Usual cause or remedy if a host lacks the source, which is appended to the error. May be
+    /// empty.
     pub hint: &'static str,
-    /// The keys of the source's table that not all sources have.
+    /// The keys of the source's configuration table that are specific to this source.
     pub keys: OwnKeys,
     /// The function that opens the source.
     pub opener: SourceOpener,
 }
 
-/// The keys of a source's table that not all sources have.
+/// The keys of a source's configuration table that are specific to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnKeys {
-    /// The table has no keys of its own.
+    /// The table has only the keys that all sources have.
     None,
     /// Keys for shape, size and seed of generated values.
     Synthetic,
@@ -61,11 +64,12 @@ pub enum OwnKeys {
     Cgroup,
     /// Keys for the events and processes to count.
     Perf,
-    /// Keys for context switches and wakeups, and the place where they are recorded.
+    /// Keys for context switches and wakeups, and for the storage in which they are recorded.
     Sched,
-    /// Keys for the sampling frequency of call chains, and the place where they are recorded.
+    /// Keys for the sampling frequency of call chains, and for the storage in which they are
+    /// recorded.
     Profile,
-    /// Key for the store in which batches of events are recorded.
+    /// Key for the storage in which batches of events are recorded.
     Batches,
     /// Keys for the file of an instance, and the format of its values.
     File,
@@ -73,10 +77,11 @@ pub enum OwnKeys {
     Command,
 }
 
-/// Opens a source, and reads it one time to prove that the source can be read.
+/// The type of a function that opens a source, and reads the source one time to prove that it can
+/// be read.
 pub type OpenSource = fn(&OpenContext<'_>) -> Result<OpenedSampler, Unavailable>;
 
-/// The function that opens a source, by the origin of its values.
+/// The function that opens a source. The variants show the origin of the source's values.
 #[derive(Debug, Clone, Copy)]
 pub enum SourceOpener {
     /// Opens a source whose values come from the host.
@@ -89,8 +94,8 @@ pub enum SourceOpener {
 }
 
 impl SourceSpec {
-    /// The values that most sources share. Each source states only the values that differ, and what
-    /// it measures.
+    /// The values that most source descriptions share. The description of each source states only
+    /// the values that differ from these defaults, and the values that have no default.
     pub(super) const DEFAULTS: Self = Self {
         name: "",
         about: "",
@@ -114,7 +119,7 @@ impl SourceSpec {
         matches!(self.keys, OwnKeys::File | OwnKeys::Command)
     }
 
-    /// Returns whether `include` and `exclude` have anything to select.
+    /// Returns whether the source has items that `include` and `exclude` can select.
     pub fn has_filters(&self) -> bool {
         !self.selects.is_empty()
     }
@@ -123,7 +128,7 @@ impl SourceSpec {
     ///
     /// # Errors
     /// Returns the reason why this host lacks the source. For a source of the recorder's own
-    /// counters, always returns an error.
+    /// counters, this function always returns an error.
     #[cfg(any(test, feature = "testing"))]
     pub fn open(&self, context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         match self.opener {
@@ -133,7 +138,7 @@ impl SourceSpec {
     }
 }
 
-// A name identifies a source uniquely, as a test of the list of sources proves.
+// The name identifies a source uniquely. A test of the list of sources proves this.
 impl PartialEq for SourceSpec {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -152,14 +157,14 @@ impl fmt::Debug for SourceSpec {
 /// Arguments for opening a source.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenContext<'a> {
-    /// The host's file trees.
+    /// The file trees of the host.
     pub host: &'a HostRoot,
     /// The settings of the source.
     pub settings: SourceSettings<'a>,
 }
 
 impl OpenContext<'_> {
-    /// Returns the selection of things to record.
+    /// Returns the selection of items to record.
     pub fn selection(&self) -> NameFilter {
         self.settings.selection()
     }
@@ -169,7 +174,7 @@ impl OpenContext<'_> {
 #[derive(Debug, thiserror::Error)]
 #[error("{}{file}{}{error}{hint}", if file.is_empty() { "" } else { "/" }, if file.is_empty() { "" } else { ": " })]
 pub struct Unavailable {
-    /// Path of the file without the leading slash. Empty if the error itself names the file.
+    /// Path of the file without the leading slash. Empty if the error already names the file.
     pub file: &'static str,
     /// The kernel's error.
     #[source]
@@ -185,8 +190,8 @@ impl Unavailable {
     }
 }
 
-/// Message of `expect` for flatcap's own schemas and paths. They are valid, because tests open
-/// every source.
+/// Message of `expect` calls for flatcap's own schemas and paths. These schemas and paths are
+/// valid, because tests open every source.
 pub(super) const OWN_SCHEMA: &str = "flatcap's own schema and paths";
 
 /// Opens a file and reads it one time, because some files can be opened but not read.

@@ -2,9 +2,9 @@
 //! the thread meets the deadline in spite of jitter in its wake-ups. The code is pure, since
 //! measurements are passed in.
 
-/// One sleep in this many may end later than the margin allows. A limit on the 99th percentile
-/// permits more than twice this share of late sleeps. The other late sleeps that the percentile
-/// permits are reserved for delays that no margin compensates.
+/// Number of sleeps of which one may end later than the margin allows. A limit on the 99th
+/// percentile permits more than twice this share of late sleeps. The other late sleeps that the
+/// percentile permits are reserved for delays that no margin compensates.
 const LATE_ONE_IN: u64 = 250;
 /// A sleep that ended too late lengthens the margin by 1 / `STEP_PART` of the margin. Any other
 /// sleep shortens the margin by 1 / (`LATE_ONE_IN - 1`) of that step. The two effects balance when
@@ -44,7 +44,7 @@ impl SpinMargin {
         self.fractions / FRACTIONS_PER_NS
     }
 
-    /// Records a sleep that ended this much later than requested.
+    /// Records a sleep that ended `late_ns` later than requested.
     #[inline]
     pub(super) fn record_sleep(&mut self, late_ns: u64) {
         if late_ns > MARGIN_MAX_NS {
@@ -72,14 +72,15 @@ mod tests {
 
     use super::*;
 
-    /// Returns the margin after this many sleeps, whose lateness cycles through `late_ns`.
+    /// Returns the margin after `sleeps` sleeps, whose lateness cycles through `late_ns`.
     fn after(mut lead: SpinMargin, sleeps: usize, late_ns: &[u64]) -> SpinMargin {
         late_ns.iter().cycle().take(sleeps).for_each(|late_ns| lead.record_sleep(*late_ns));
         lead
     }
 
-    // Proves that the margin covers sleeps and little more, whether they become later or earlier.
-    // The margin grows within 100 sleeps and shrinks within 20,000.
+    // Proves that the margin is only slightly longer than the lateness of the sleeps, whether the
+    // sleeps end later or earlier than before. The margin grows within 100 sleeps and shrinks
+    // within 20,000.
     #[test]
     fn it_follows_what_sleeps_take() {
         let calm = after(SpinMargin::default(), 20_000, &[20_000]);

@@ -146,7 +146,7 @@ impl OwnedSettings {
                     "pairs" => ValueFormat::Pairs,
                     "prometheus" => ValueFormat::Prometheus,
                     "json" => ValueFormat::Json,
-                    // The expression is set by another key, before or after this one.
+                    // The expression is set by another key, before or after the key `format`.
                     "regex" => ValueFormat::Regex(Expression::new("(.*)").unwrap()),
                     other => panic!("no format is named {other}"),
                 };

@@ -97,7 +97,8 @@ impl Expression {
             .size_limit(COMPILED_BYTES_MAX)
             .build()
             .map_err(|error| reason(&error))?;
-        // Otherwise a group with a misspelt name would be identified by its position.
+        // Without this check, the position of a group with a misspelt name would determine the
+        // meaning of the group.
         if let Some(other) = regex.capture_names().flatten().find(|name| !matches!(*name, "name" | "value")) {
             return Err(format!("the group \"{other}\" is neither \"name\" nor \"value\""));
         }
@@ -140,7 +141,8 @@ impl Expression {
     }
 }
 
-/// Returns the last line of the library's message. The lines before it repeat the expression.
+/// Returns the last line of the library's message. The earlier lines of the message repeat the
+/// expression.
 fn reason(error: &regex::Error) -> String {
     let message = error.to_string();
     let last = message.lines().last().unwrap_or_default();

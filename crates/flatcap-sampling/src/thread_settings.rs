@@ -37,7 +37,7 @@ pub struct ThreadSettings {
     pub timing: Timing,
     /// The thread's real-time priority (`SCHED_FIFO`), 1 to 99, or 0 for ordinary scheduling.
     pub priority: u8,
-    /// The CPUs on which the thread and the reading threads of blocking sources may run. Empty for
-    /// all CPUs.
+    /// The CPUs on which the thread and the reading threads of blocking sources may run. An empty
+    /// list allows all CPUs.
     pub cpus: Vec<u32>,
 }

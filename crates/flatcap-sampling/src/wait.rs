@@ -19,8 +19,8 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Creates a waiter with this timing. Its waits also end when `wake` is set. The thread must
-    /// set its timer slack itself ([`flatcap_os::thread::wake_precisely`]).
+    /// Creates a waiter with the timing `timing`. Its waits also end when `wake` is set. The thread
+    /// must set its timer slack itself ([`flatcap_os::thread::wake_precisely`]).
     pub(super) fn new(timing: Timing, wake: Arc<WakeEvent>) -> Self {
         Self { timing, spin_margin: SpinMargin::default(), wake }
     }
@@ -46,8 +46,8 @@ impl Waiter {
 
     fn spin_until(&mut self, deadline_ns: u64) -> WakeReason {
         let wake_ns = deadline_ns.saturating_sub(self.spin_margin.ns());
-        // The clock is read again, so that work which the thread did since its last clock read does
-        // not count as a late sleep.
+        // The clock is read again, so that work that the thread did since its last clock read is
+        // not measured as a late sleep.
         if wake_ns <= monotonic_ns() {
             self.spin_margin.record_no_sleep();
         } else if self.wake.wait_until(wake_ns) == WakeReason::Set {
@@ -71,8 +71,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    // Proves that no wait ends before its deadline, for every timing, and that a deadline in the
-    // past is not waited for.
+    // Proves that no wait ends before its deadline, for every timing, and that the wait for a past
+    // deadline ends at once.
     #[test]
     fn no_wait_ends_early() {
         for timing in Timing::ALL {
@@ -86,8 +86,8 @@ mod tests {
         }
     }
 
-    // Proves that a stop ends every wait, even a spinning one. The stop may be before the wait, or
-    // come from another thread during the wait.
+    // Proves that a stop ends every wait, even a spinning one. The stop may occur before the wait,
+    // or come from another thread during the wait.
     #[test]
     fn a_stop_ends_the_wait() {
         for timing in Timing::ALL {

@@ -35,8 +35,8 @@ pub(crate) struct UnshippedFiles {
     /// Number of files that belong to snapshots.
     #[serde(rename = "backlog_snapshots")]
     pub(crate) snapshots: u64,
-    /// Creation time of the oldest file, in seconds since 1970. In JSON it is in the form of RFC
-    /// 3339, in UTC.
+    /// Creation time of the oldest file, in seconds since 1970. In JSON, the time is in the form of
+    /// RFC 3339, in UTC.
     #[serde(rename = "oldest", serialize_with = "as_time")]
     pub(crate) oldest_s: Option<i64>,
 }
@@ -45,7 +45,8 @@ impl UnshippedFiles {
     pub(crate) fn add(&mut self, file: &SealedFile) {
         let created_s = file.name.created_s;
         self.segments += 1;
-        // Retention may remove the file at any time, so a missing file counts with a length of 0.
+        // Retention may remove the file at any time, so the length of a missing file is counted as
+        // 0.
         self.bytes += fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
         self.snapshots += u64::from(file.snapshot.is_some());
         self.oldest_s = Some(self.oldest_s.map_or(created_s, |oldest_s| oldest_s.min(created_s)));
@@ -67,7 +68,7 @@ fn as_time<S: Serializer>(seconds: &Option<i64>, serializer: S) -> Result<S::Ok,
 /// Snapshots come first, and then segments by age.
 ///
 /// # Errors
-/// `Directory` or `Segment` if the directory cannot be listed.
+/// Fails with `Directory` or `Segment` if the directory cannot be listed.
 pub(crate) fn sealed_files(data_dir: &Path) -> Result<Vec<SealedFile>, ShipError> {
     let mut files = Vec::new();
     // Snapshots come first, because the recorder may remove them soon.

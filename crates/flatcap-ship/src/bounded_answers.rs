@@ -1,5 +1,5 @@
 //! Limits the length of a store's responses. The library collects a response in memory, so an
-//! endless one would use up the memory.
+//! endless response would exhaust the memory.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub(crate) struct BoundedConnector;
 #[derive(Debug)]
 struct BoundedService(HttpClient);
 
-/// The body of a response. The body fails after `bytes_max` bytes.
+/// The body of a response. Reading the body fails after `bytes_max` bytes.
 #[derive(Debug)]
 struct BoundedBody {
     body: HttpResponseBody,
@@ -51,7 +51,7 @@ struct TooLong {
     bytes_max: u64,
 }
 
-/// The error of a store that refuses list requests. The library would report such a refusal like a
+/// The error of a store that refuses list requests. The library would report such a refusal as a
 /// temporary failure.
 #[derive(Debug, thiserror::Error)]
 #[error("the store refuses the list request with {status}: {text}; check the credentials and the URL")]
@@ -76,7 +76,7 @@ impl HttpConnector for BoundedConnector {
 #[async_trait]
 impl HttpService for BoundedService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        // All stores use this parameter for the folder of a list request.
+        // All stores use the parameter `prefix` for the folder of a list request.
         let is_list = request.uri().query().is_some_and(|query| query.contains("prefix="));
         let response = self.0.execute(request).await?;
         let status = response.status();
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that has this number of pieces of 1 MiB.
+    /// A body that consists of the given number of pieces of 1 MiB.
     #[derive(Debug)]
     struct Pieces(u64);
 
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// A store whose responses have this number of MiB.
+    /// A store whose responses have the given size in MiB.
     #[derive(Debug)]
     struct TalkativeStore(u64);
 

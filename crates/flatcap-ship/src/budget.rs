@@ -19,13 +19,13 @@ impl RateBudget {
         Self { per_second: per_second.max(1), paid_ns: 0 }
     }
 
-    /// Charges work that began at `began_ns`. The duration of the work itself counts as a part of
-    /// the required pause.
+    /// Charges work that began at `began_ns`. The duration of the work is subtracted from the
+    /// required pause.
     pub(crate) fn charge(&mut self, began_ns: u64, amount: u64) {
-        // From 18 GB on, the product exceeds 64 bits.
+        // For amounts of 18 GB and more, the product exceeds 64 bits.
         let needed_ns = u128::from(amount) * u128::from(NS_PER_S) / u128::from(self.per_second);
         let needed_ns = u64::try_from(needed_ns).unwrap_or(u64::MAX);
-        // Idle time before the work is not credited, so no pause allows a burst.
+        // Idle time before the work is not credited, so idle time does not allow a burst.
         self.paid_ns = self.paid_ns.max(began_ns).saturating_add(needed_ns);
     }
 

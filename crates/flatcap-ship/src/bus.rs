@@ -35,7 +35,7 @@ pub(crate) enum BusError {
     /// succeed.
     #[error("{0}")]
     Failed(String),
-    /// The bus accepts other messages, but never this one.
+    /// The bus accepts other messages, but will never accept this message.
     #[error("{0}")]
     #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "said by a bus that is built in"))]
     Refused(String),

@@ -28,9 +28,9 @@ use crate::status::ShipStatus;
 use crate::stop::StopSignal;
 use crate::store::{StoreAccess, open_store};
 
-/// Exit status of an error.
+/// Exit status after an error.
 const FAILED: u8 = 1;
-/// Exit status of wrong usage or configuration.
+/// Exit status after wrong usage or with an invalid configuration.
 const USAGE: u8 = 2;
 /// Exit status of a call that succeeds, but reports missing data or other problems.
 const DATA_LOSS: u8 = 3;
@@ -183,7 +183,7 @@ fn once(arguments: &OnceArguments) -> Result<u8, ShipError> {
             print(&[format!("{} sent", counted(messages.sent, "message"))])?;
         }
     }
-    // Print the report before its error ends the call.
+    // Print the report before an error about unsent messages ends the call.
     state.messages.as_ref().map_or(Ok(()), check_sent)?;
     Ok(if state.has_losses() { DATA_LOSS } else { 0 })
 }
@@ -236,7 +236,7 @@ fn fleet(arguments: &StatusArguments) -> Result<u8, ShipError> {
 
 fn compaction(arguments: &CompactArguments) -> Result<u8, ShipError> {
     let config = ShipConfig::load(&arguments.config)?;
-    // `Read` does not create a store, because there would be nothing to merge in a new one.
+    // `Read` does not create a store, because a new store would contain nothing to merge.
     let lake = open_lake(&config, StoreAccess::Read, &StopSignal::of_process()?)?;
     let now_s = wall_ns().div_euclid(NS_PER_S);
     let options = CompactOptions { settle: arguments.settle, grace: arguments.grace, now_s };
@@ -281,15 +281,15 @@ fn open_messenger(config: &ShipConfig, stop: &StopSignal) -> Result<Option<Messe
     Ok(Some(Messenger::new(outbox, lake, bus, &settings.subject, Patience::default())))
 }
 
-/// Returns the bus for these settings. Does not connect.
+/// Returns the bus for `settings`. Does not connect.
 #[cfg(feature = "nats")]
 fn open_bus(settings: &NatsSettings, stop: &StopSignal) -> Result<Box<dyn MessageBus>, ShipError> {
     let bus = NatsBus::new(settings, stop.clone()).map_err(|error| ShipError::Usage(error.to_string()))?;
     Ok(Box::new(bus))
 }
 
-/// Returns an error, because this program is built without messages. The configuration was already
-/// refused for this reason.
+/// Returns an error, because this program is built without support for messages. The configuration
+/// was already refused for this reason.
 #[cfg(not(feature = "nats"))]
 fn open_bus(_: &NatsSettings, _: &StopSignal) -> Result<Box<dyn MessageBus>, ShipError> {
     Err(ShipError::Usage(crate::nats_settings::NOT_BUILT_IN.to_owned()))

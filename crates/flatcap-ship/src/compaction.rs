@@ -40,15 +40,15 @@ pub(crate) struct CompactReport {
 /// enough ago.
 ///
 /// # Errors
-/// The store fails, or the stop signal is set. The work done so far stays, and the next call
-/// continues.
+/// Fails if the store fails, or if the stop signal is set. The work done so far stays, and the next
+/// call continues.
 pub(crate) fn compact(lake: &Lake, options: CompactOptions) -> Result<CompactReport, ShipError> {
     let state = LakeState::read(lake)?;
     let mut report = CompactReport::default();
     let segments: Vec<HotSegment> = state.segments.values().map(|(segment, _)| segment.clone()).collect();
     for (hour, numbers) in complete_hours(&segments, options.now_s, seconds(options.settle)) {
         if state.hours.contains_key(&hour.group()) {
-            // Segments that were put after the plan stay hot.
+            // Segments that were put after the plan was created stay hot.
             continue;
         }
         match merge(lake, &state, &hour, &numbers) {
@@ -146,8 +146,8 @@ fn merge(lake: &Lake, state: &LakeState, hour: &RunHour, numbers: &[u64]) -> Res
         segments.push((segment, manifest));
     }
     let manifest = merge_hour(lake, &group, &segments)?;
-    // Another compactor may already have put the manifest. Both manifests are the same, because a
-    // manifest follows from the plan and the rows.
+    // Another compactor may already have put the manifest. Both manifests are the same, because the
+    // plan and the rows determine the manifest.
     lake.create(&group.manifest(), &Bytes::from(to_json(&manifest)))?;
     Ok(manifest)
 }

@@ -19,13 +19,13 @@ pub(crate) const DEFAULT_FILE: &str = "/etc/flatcap/ship.toml";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of drop-ins. The recorder has the same limit.
 const DROP_INS_MAX: usize = 256;
-/// Minimum and maximum of the interval.
+/// Minimum and maximum of the setting `interval`.
 const INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(24 * 60 * 60)];
 /// Minimum and maximum of the CPU share.
-// With a smaller share, shipping a segment would take longer than recording it.
+// With a share below the minimum, shipping a segment would take longer than recording it.
 const CPU_SHARES: [f64; 2] = [0.01, 64.0];
 /// Minimum bandwidth, in bytes per second.
-// With this bandwidth, an object of 16 MiB takes hours.
+// With the minimum bandwidth, uploading an object of 16 MiB takes hours.
 const BANDWIDTH_MIN: u64 = 1 << 10;
 
 /// A configuration file.
@@ -36,8 +36,8 @@ struct ShipConfigFile {
     ship: FileSettings,
 }
 
-/// The table `[ship]`. `None` means that the key is not set, and `Some(None)` means that the key is
-/// set to nothing.
+/// The table `[ship]`. `None` means that the key is not set, and `Some(None)` means that the key
+/// cancels an earlier value.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::option_option, reason = "a drop-in can take a value back")]
@@ -98,7 +98,7 @@ impl ConfigFiles {
     pub(crate) fn read(path: &Path, is_optional: bool) -> Result<Self, ShipConfigError> {
         let mut read = Self::default();
         let mut bytes_left = FILE_BYTES_MAX;
-        // A link that leads nowhere is a mistake, not a missing file.
+        // A symbolic link whose target does not exist is a mistake, not a missing file.
         if !is_optional || path.symlink_metadata().is_ok() {
             read.add(path, &mut bytes_left)?;
         }
@@ -133,7 +133,7 @@ impl FileSettings {
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// The first mistake, with its line.
+    /// Returns the first mistake, with its line.
     pub(crate) fn parse(text: &str) -> Result<Self, toml::de::Error> {
         Ok(toml::from_str::<ShipConfigFile>(text)?.ship)
     }

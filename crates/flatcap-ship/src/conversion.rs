@@ -26,7 +26,7 @@ use crate::sequence::SequenceNumbers;
 use crate::tables::{RowOrigin, SourceGap, gap_table, mark_table, source_rows};
 
 /// Limit on the total size of sources that are read at the same time, in bytes before compression.
-// Their encoded form in memory is smaller than that.
+// The encoded form of these sources in memory is smaller than this limit.
 const PASS_BYTES: u64 = 32 << 20;
 
 /// Receives the objects of a segment.
@@ -40,7 +40,7 @@ pub(crate) trait ObjectSink {
     /// The conversion calls this function between batches of rows. The function may pause.
     ///
     /// # Errors
-    /// The stop signal was set.
+    /// Fails if the stop signal was set.
     fn rest(&mut self) -> Result<(), ShipError>;
 }
 
@@ -60,7 +60,7 @@ impl SegmentContent {
     /// Reads header, footer and marks of a segment.
     ///
     /// # Errors
-    /// `Segment` if the file is not a segment or was removed.
+    /// Fails with `Segment` if the file is not a segment or was removed.
     pub(crate) fn open(file: &SealedFile) -> Result<Self, ShipError> {
         let mut reader = SegmentReader::open(&file.path)?;
         let footer = reader.footer().cloned();
@@ -87,7 +87,7 @@ impl SegmentContent {
     /// Makes the objects. Returns the manifest, which does not yet list the objects.
     ///
     /// # Errors
-    /// Errors of reading, of encoding, and of the sink.
+    /// Fails if reading, encoding or the sink fails.
     pub(crate) fn convert(
         &self,
         host: ManifestHost,
@@ -113,7 +113,7 @@ impl SegmentContent {
     /// Returns the groups of sources that are read together, as the names of the sources.
     fn passes(&self) -> Vec<BTreeSet<String>> {
         let has_samples = |source: &&SourceInfo| {
-            // Without a footer, only reading the source would show this.
+            // Without a footer, only reading the source would show whether it has any samples.
             self.totals(source.id).is_none_or(|totals| totals.recorded + totals.lost + totals.thinned > 0)
         };
         let wanted = self.header.sources.iter().filter(has_samples);
@@ -319,7 +319,7 @@ impl<'s> Conversion<'s> {
         });
     }
 
-    /// Returns the sequence number after the last one of a source.
+    /// Returns the sequence number that follows the last sequence number of a source.
     fn next_seq(&self, info: &SourceInfo) -> u64 {
         match self.segment.totals(info.id) {
             Some(totals) => [totals.recorded, totals.lost, totals.thinned]
@@ -329,8 +329,8 @@ impl<'s> Conversion<'s> {
         }
     }
 
-    /// Returns whether another source of the segment has the same name. If so, a sequence number
-    /// does not show which of these sources it belongs to.
+    /// Returns whether another source of the segment has the same name. If so, the source of a
+    /// sequence number is ambiguous.
     fn is_ambiguous(&self, info: &SourceInfo) -> bool {
         self.segment.header.sources.iter().filter(|other| other.name == info.name).count() > 1
     }
@@ -373,7 +373,7 @@ impl<'s> Conversion<'s> {
 
     fn source(&self, info: &SourceInfo) -> ManifestSource {
         let none = ReadSource::default();
-        // The data of all sources with the same name is stored for the first one.
+        // The data of all sources with the same name is stored for the first of these sources.
         let first = self.segment.header.sources.iter().find(|source| source.name == info.name);
         let is_first = first.is_some_and(|first| first.id == info.id);
         let read = self.sources.get(&info.name).filter(|_| is_first).unwrap_or(&none);

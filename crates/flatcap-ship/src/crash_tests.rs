@@ -121,8 +121,8 @@ fn recording(folder: &Path) {
 }
 
 // Proves that samples that a recovery adds to a run after its last segment was shipped reach the
-// lake. Each of them is there once, with the gap before them, and they stay there when hours are
-// merged.
+// lake. Each of these samples is in the lake once, with the gap before the samples, and the samples
+// stay in the lake when hours are merged.
 #[test]
 fn what_is_added_later_is_shipped() {
     const ADDED: u64 = 20;
@@ -158,7 +158,8 @@ fn what_is_added_later_is_shipped() {
 #[test]
 fn removed_segments_are_counted() {
     let small = TestSegment { samples: 5, ..TestSegment::default() };
-    // In the first case, listing works but nothing can be put. In the second, no request works.
+    // In the first case, list requests succeed, but no object can be put. In the second case, no
+    // request succeeds.
     for (works, expected) in [(1, 2), (0, 0)] {
         let folder = tempfile::tempdir().unwrap();
         write_run(folder.path(), &small, 3);
@@ -185,7 +186,7 @@ fn removed_segments_are_counted() {
 }
 
 // Proves that each sample of a segment becomes a row, in order, and that losses and marks are in
-// their tables. Hostile names are replaced, and a manifest accounts for all numbers.
+// their tables. Hostile names are replaced, and a manifest accounts for all sequence numbers.
 #[test]
 fn a_segment_becomes_objects() {
     let folder = tempfile::tempdir().unwrap();
@@ -231,7 +232,7 @@ fn a_segment_becomes_objects() {
 }
 
 // Proves that sources with the same name, such as two processes of an application, share one table
-// with each sample exactly once. Method: raw and compressed segments.
+// with each sample exactly once. The test uses raw and compressed segments.
 #[test]
 fn sources_of_one_name_are_one_table() {
     for is_compressed in [false, true] {
@@ -251,7 +252,7 @@ fn sources_of_one_name_are_one_table() {
     }
 }
 
-// Proves that each sample of a source without a schema is a row, also if a source with a schema has
+// Proves that each sample of a source without a schema is a row, even if a source with a schema has
 // the same name.
 #[test]
 fn sources_without_a_schema_are_shipped() {
@@ -295,7 +296,7 @@ fn objects_are_a_function_of_the_segment() {
 
 // Proves that after a process has ended at any request, the next process completes the same
 // objects, byte by byte. The process ends before or after the store executed the request. An
-// incomplete segment never counts as complete.
+// incomplete segment is never treated as complete.
 #[test]
 fn an_end_at_any_request_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -339,8 +340,8 @@ fn an_unreliable_store_gets_the_same() {
     }
 }
 
-// Proves that every row is visible exactly once at any time while an hour is merged, whichever
-// request the process ends at. Another call completes the merge. Hot objects are removed only after
+// Proves that every row is visible exactly once at any time while an hour is merged, at whichever
+// request the process ends. Another call completes the merge. Hot objects are removed only after
 // the grace period.
 #[test]
 fn merged_rows_count_once() {
@@ -378,7 +379,8 @@ fn merged_rows_count_once() {
     }
 }
 
-// Proves that a segment that is put after the plan of its hour stays hot and counts exactly once.
+// Proves that a segment that is put after its hour was planned stays hot, and that its rows are
+// visible exactly once.
 #[test]
 fn late_segments_stay_hot() {
     let folder = tempfile::tempdir().unwrap();
@@ -439,9 +441,9 @@ fn large_values_cost_their_cells() {
     assert!(source.problem.starts_with(&said), "{source:?}");
 }
 
-// Proves that a host that uses the identity of another host is refused with both names. The host
-// ships once it has its own identity. Foreign files and objects are not changed, and an object that
-// another version began is replaced.
+// Proves that a host that uses the identity of another host is refused with an error that names
+// both hosts. The host ships once it has its own identity. Foreign files and objects are not
+// changed, and an object that another version began is replaced.
 #[test]
 fn strangers_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();

@@ -109,7 +109,7 @@ impl ShipError {
         matches!(self, Self::Lake(LakeError::Stopped))
     }
 
-    /// Returns whether the error concerns only one segment, so that others can be shipped.
+    /// Returns whether the error concerns only one segment, so that other segments can be shipped.
     pub(crate) fn is_of_segment(&self) -> bool {
         matches!(
             self,

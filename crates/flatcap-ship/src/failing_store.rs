@@ -40,11 +40,11 @@ pub(crate) enum FaultPlan {
     /// been killed. If the flag is true, the first of the failing requests is executed before it
     /// fails.
     EndsAt(u64, bool),
-    /// One in `one_in` requests fails. A random generator with this seed selects the requests that
-    /// fail.
+    /// One in `one_in` requests fails. A random generator with the seed `seed` selects the requests
+    /// that fail.
     Random { seed: u64, one_in: u64 },
-    /// One in `one_in` puts is dropped. A random generator with this seed selects the puts that are
-    /// dropped.
+    /// One in `one_in` puts is dropped. A random generator with the seed `seed` selects the puts
+    /// that are dropped.
     Forgets { seed: u64, one_in: u64 },
 }
 
@@ -93,7 +93,8 @@ impl FailingStore {
         store
     }
 
-    /// Returns another client of the same objects. Its requests fail according to `plan`.
+    /// Returns another client of this store, which has the same objects. Its requests fail
+    /// according to `plan`.
     pub(crate) fn with(&self, plan: FaultPlan) -> Self {
         Self { inner: Arc::clone(&self.inner), plan, requests: Arc::default() }
     }
@@ -142,7 +143,7 @@ impl FailingStore {
         let failed = |ends: bool| {
             let source = "simulated".into();
             if ends {
-                // An error of this kind is not repeated.
+                // A request is not repeated after an error of this kind.
                 Error::PermissionDenied { path: String::new(), source }
             } else {
                 Error::Generic { store: "simulated", source }
@@ -160,12 +161,12 @@ impl FailingStore {
     }
 }
 
-/// Returns number `place` of the random sequence that this seed determines.
+/// Returns the element with index `place` of the random sequence that `seed` determines.
 pub(crate) fn generated(seed: u64, place: u64) -> u64 {
     mix(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(place))
 }
 
-/// The output function of splitmix64.
+/// Computes the output function of splitmix64.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

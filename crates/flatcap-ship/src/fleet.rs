@@ -1,5 +1,5 @@
-//! All hosts of a store. The program finds the hosts in the manifests of the last days and counts
-//! the rows in their objects.
+//! Reports the state of all hosts of a store. The program finds the hosts in the manifests of the
+//! last days and counts the rows in their objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -228,7 +228,7 @@ impl FleetReader {
         for ((id, _), numbers) in &self.numbers {
             let (Some(first), Some(last)) = (numbers.first(), numbers.last()) else { continue };
             // Earlier and later segments may belong to days that are not read. So only the numbers
-            // in between are expected.
+            // between the first and the last known segment are expected.
             let missing = (last - first).saturating_add(1).saturating_sub(numbers.len() as u64);
             if let Some(host) = hosts.get_mut(id) {
                 host.missing_segments = host.missing_segments.saturating_add(missing);
@@ -257,7 +257,7 @@ mod tests {
 
     // Proves that the last segment describes a host, in whichever order segments are added, and
     // that missing segments are counted. Rows are counted in objects, so manifests without objects
-    // have no rows. A manifest with a wrong name is reported and does not count.
+    // have no rows. A manifest with a wrong name is reported and is not counted.
     #[test]
     fn hosts_are_summed() {
         let manifest = |id: &str, segment: u64, version: &str| {

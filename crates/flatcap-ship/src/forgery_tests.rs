@@ -16,7 +16,7 @@ use crate::names::{ObjectGroup, Tier};
 use crate::recordings::{TestSegment, write_run};
 use crate::shipper::ShipOptions;
 
-/// Number of days that the tests read. It covers all days of the test data.
+/// Number of days that the tests read. This period covers all days of the test data.
 const DAYS: usize = 10;
 
 /// Returns the table, the segment and the sequence number of each row in the objects.
@@ -119,7 +119,7 @@ fn forge_hour(
 }
 
 // Proves that compaction never removes the last copy of a row, whatever other clients have put. If
-// the views then lack rows, compaction or the state of the fleet reports them.
+// the views then lack rows, compaction or the state of the fleet reports the missing rows.
 #[test]
 fn forged_objects_cost_no_row() {
     let (_, honest) = shipped();
@@ -176,8 +176,8 @@ fn rows_of_removed_objects_are_missing() {
     }
 }
 
-// Proves that a segment never counts as shipped to a store that drops accepted objects. Compaction
-// in such a store loses no row.
+// Proves that a segment is never treated as shipped to a store that drops accepted objects.
+// Compaction in such a store loses no row.
 #[test]
 fn a_store_that_forgets_has_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -27,19 +27,19 @@ struct TableObjects {
 
 /// Checks the objects of an hour. For each merged segment and each table, the rows of the hour must
 /// begin with the rows of the segment's objects. `hot` maps each segment number to the names of the
-/// segment's objects. The hour may have more rows.
+/// segment's objects. The hour may contain additional rows.
 ///
 /// # Errors
-/// `Object` if a row is missing or differs, or if an object is missing or damaged. Errors of the
-/// store.
+/// Fails with `Object` if a row is missing or differs, or if an object is missing or damaged. Also
+/// returns errors of the store.
 pub(crate) fn check_hour(
     lake: &Lake,
     hour: &ObjectGroup,
     manifest: &Manifest,
     hot: &BTreeMap<u64, Vec<String>>,
 ) -> Result<(), ShipError> {
-    // An interrupted removal has removed the last parts of a segment, so the hour may have more
-    // rows.
+    // An interrupted removal may have removed the last parts of a segment, so the hour may have
+    // more rows.
     for (table, objects) in tables(hour, manifest, hot)? {
         let differ = |segment: i64| {
             let what = format!("its objects of {table} do not have the rows of its segment {segment}");

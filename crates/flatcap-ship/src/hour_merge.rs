@@ -16,8 +16,8 @@ use crate::shipper::put_object;
 /// number, and the name of each object must contain the group of its segment.
 ///
 /// # Errors
-/// `Object` for an object that is missing, damaged, or named by the manifest of another segment.
-/// Errors of the store.
+/// Fails with `Object` for an object that is missing, damaged, or named by the manifest of another
+/// segment. Also returns errors of the store.
 pub(crate) fn merge_hour(
     lake: &Lake,
     group: &ObjectGroup,
@@ -30,7 +30,8 @@ pub(crate) fn merge_hour(
     }
     let manifests = || segments.iter().map(|(_, manifest)| *manifest);
     let sum = |value: fn(&Manifest) -> u64| manifests().map(value).fold(0, u64::saturating_add);
-    // Labels and versions may change within the hour. The last segment has the latest ones.
+    // Labels and versions may change within the hour. The last segment has the latest labels and
+    // versions.
     let last = manifests().next_back().cloned().unwrap_or_default();
     Ok(Manifest {
         format: FORMAT,

@@ -1,4 +1,4 @@
-//! Decides which hours are merged, and which of their segments.
+//! Selects the hours that are merged, and the segments of these hours.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ impl RunHour {
 }
 
 /// Returns the complete hours, each with its segment numbers in ascending order. An hour is
-/// complete if its run has a later segment in another hour, or if its last put was at least
-/// `settle_s` seconds ago.
+/// complete if its run has a later segment in another hour, or if the last segment of the hour was
+/// put at least `settle_s` seconds ago.
 pub(crate) fn complete_hours(
     segments: &[HotSegment],
     now_s: i64,

@@ -13,9 +13,10 @@ const PURPOSE: &[u8] = b"flatcap lake host identity v1";
 // A machine id has the same length.
 const IDENTITY_BYTES: usize = 16;
 
-/// Returns the identity of the host that recorded a segment. The identity is the configured one.
-/// Without one, it is derived from the machine id. Without a machine id, it is the host's name.
-/// Returns `None` if the host has no identity.
+/// Returns the identity of the host that recorded a segment. If an identity is configured, the
+/// function returns this identity. Otherwise, the identity is derived from the machine id. If there
+/// is no machine id, the identity is derived from the host's name. Returns `None` if the host has
+/// no identity.
 pub(crate) fn host_identity(host: &HostName, configured: Option<&str>) -> Option<String> {
     if let Some(configured) = configured {
         return Some(configured.to_owned());

@@ -1,6 +1,6 @@
 //! The store. This module puts, reads, lists and removes objects. The lake retries failed requests
-//! with exponential backoff and jitter until the stop signal is set. A budget limits the bytes that
-//! it puts.
+//! with exponential backoff and jitter until the stop signal is set. A budget limits the number of
+//! bytes that the lake puts per second.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -75,12 +75,13 @@ impl Default for Patience {
 
 impl Patience {
     /// Returns the time to wait after a failed attempt. The first attempt is number 0. The time is
-    /// random. The time is random, at most a maximum that doubles with each attempt, and at least
-    /// half of this maximum.
+    /// random. It is at most a maximum that doubles with each attempt, and at least half of this
+    /// maximum.
     pub(crate) fn pause(&self, attempt: u32) -> Duration {
-        // A larger shift would overflow. The pause has reached its maximum long before that.
+        // A larger shift would overflow. The pause reaches its maximum with a much smaller shift.
         let whole = self.first_pause.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
-        // The time is random, so that hosts that failed together do not return together.
+        // The time is random, so that hosts whose requests failed at the same time do not retry at
+        // the same time.
         whole / 2 + random_part(whole / 2)
     }
 }
@@ -105,7 +106,7 @@ impl Lake {
     /// Opens the store of a URL, with a budget of bytes that may be put per second.
     ///
     /// # Errors
-    /// `Url`, `Directory`, `Request` and `Runtime`.
+    /// Fails with `Url`, `Directory`, `Request` or `Runtime`.
     pub(crate) fn open(
         url: &str,
         access: StoreAccess,
@@ -141,7 +142,7 @@ impl Lake {
         &self.url
     }
 
-    /// Waits for this duration, or until the stop signal is set.
+    /// Waits for `duration`, or until the stop signal is set.
     ///
     /// # Errors
     /// `Stopped`.
@@ -177,7 +178,7 @@ impl Lake {
     /// Puts an object if its name is free.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`.
+    /// Fails with `Request`, `Timeout` or `Stopped`.
     pub(crate) fn create(&self, name: &str, bytes: &Bytes) -> Result<Created, LakeError> {
         match self.put(name, bytes, &PutMode::Create) {
             Ok(()) => Ok(Created::New),
@@ -189,7 +190,7 @@ impl Lake {
     /// Puts an object, whether or not its name is free.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`.
+    /// Fails with `Request`, `Timeout` or `Stopped`.
     pub(crate) fn replace(&self, name: &str, bytes: &Bytes) -> Result<(), LakeError> {
         self.put(name, bytes, &PutMode::Overwrite)
     }
@@ -197,7 +198,8 @@ impl Lake {
     /// Puts the content of a file part by part, whether or not the name is free.
     ///
     /// # Errors
-    /// `File` if the file cannot be read. `Request`, `Timeout` and `Stopped`.
+    /// Fails with `File` if the file cannot be read. Fails with `Request`, `Timeout` or `Stopped`
+    /// in other cases.
     pub(crate) fn upload(&self, name: &str, file: &File) -> Result<(), LakeError> {
         let path = object_path(name)?;
         self.attempts(|| self.upload_once(name, &path, file))
@@ -258,7 +260,8 @@ impl Lake {
     /// no such object.
     ///
     /// # Errors
-    /// `Request`, also if the object is longer than `bytes_max`. `Timeout` and `Stopped`.
+    /// Fails with `Request`, also if the object is longer than `bytes_max`. `Timeout` and
+    /// `Stopped`.
     pub(crate) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Bytes>, LakeError> {
         let read = self.retried(name, |store, path| read_object(store, path, bytes_max));
         found(read)
@@ -268,7 +271,7 @@ impl Lake {
     /// any order.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`, and the errors of `take`.
+    /// Fails with `Request`, `Timeout` or `Stopped`, or with an error of `take`.
     pub(crate) fn read_all<E: From<LakeError>>(
         &self,
         names: &[String],
@@ -284,7 +287,7 @@ impl Lake {
     /// object. Passes the bytes of each existing object to `take`, in any order.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`, and the errors of `take`.
+    /// Fails with `Request`, `Timeout` or `Stopped`, or with an error of `take`.
     pub(crate) fn read_ends<E: From<LakeError>>(
         &self,
         names: &[(String, u64)],
@@ -319,7 +322,7 @@ impl Lake {
             for (name, offset, read) in self.runtime.block_on(all).ok_or(LakeError::Stopped)? {
                 let bytes = match read {
                     Ok(Ok(bytes)) => Some(bytes),
-                    // Read the object once more, with repetitions.
+                    // Read the object once more, with retries.
                     _ => again(name, offset)?,
                 };
                 if let Some(bytes) = bytes {
@@ -333,7 +336,7 @@ impl Lake {
     /// Returns the length of an object in bytes, or `None` if there is no such object.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`.
+    /// Fails with `Request`, `Timeout` or `Stopped`.
     pub(crate) fn size(&self, name: &str) -> Result<Option<u64>, LakeError> {
         let head = self.retried(name, |store, path| async move { store.head(&path).await });
         Ok(found(head)?.map(|meta: ObjectMeta| meta.size))
@@ -343,7 +346,7 @@ impl Lake {
     /// offset must be less than the length of the object.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`.
+    /// Fails with `Request`, `Timeout` or `Stopped`.
     pub(crate) fn read_end(&self, name: &str, offset: u64) -> Result<Option<Bytes>, LakeError> {
         found(self.retried(name, |store, path| read_from(store, path, offset)))
     }
@@ -351,7 +354,7 @@ impl Lake {
     /// Returns all objects below a folder, by name.
     ///
     /// # Errors
-    /// `Request`, `Timeout`, `TooMany` and `Stopped`.
+    /// Fails with `Request`, `Timeout`, `TooMany` or `Stopped`.
     pub(crate) fn list(&self, folder: &str) -> Result<Vec<ListedObject>, LakeError> {
         // Request one object more than the limit, which shows whether the limit is exceeded.
         let mut listed = self.retried(folder, |store, path| async move {
@@ -372,7 +375,7 @@ impl Lake {
     /// Returns the names of the folders in a folder, in order.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`.
+    /// Fails with `Request`, `Timeout` or `Stopped`.
     pub(crate) fn folders(&self, folder: &str) -> Result<Vec<String>, LakeError> {
         let listed =
             self.retried(folder, |store, path| async move { store.list_with_delimiter(Some(&path)).await })?;
@@ -385,7 +388,7 @@ impl Lake {
     /// Removes an object if it exists.
     ///
     /// # Errors
-    /// `Request`, `Timeout` and `Stopped`.
+    /// Fails with `Request`, `Timeout` or `Stopped`.
     pub(crate) fn remove(&self, name: &str) -> Result<(), LakeError> {
         let removed = self.retried(name, |store, path| async move { store.delete(&path).await });
         // An earlier attempt may have removed the object although its response was lost.
@@ -494,7 +497,7 @@ fn can_pass(error: &Error) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that a file that is uploaded in parts is unchanged, also if it is empty or ends with a
+    // Proves that a file that is uploaded in parts is unchanged, even if it is empty or ends with a
     // full part.
     #[test]
     fn files_are_uploaded_in_parts() {

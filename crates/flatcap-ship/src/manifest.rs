@@ -57,8 +57,8 @@ pub(crate) struct Manifest {
     /// The time at which the segment was created, according to its file name. The form is RFC 3339,
     /// in UTC.
     pub(crate) created: String,
-    /// The clocks at the time when the segment was created. The monotonic and boot times are right
-    /// even if the host's time of day is wrong.
+    /// The clocks at the time when the segment was created. The monotonic and boot times are
+    /// correct even if the host's time of day is wrong.
     pub(crate) clocks: ManifestClocks,
     /// Times of the first and the last sample, or `None` if there are no samples.
     pub(crate) first_wall_ns: Option<i64>,
@@ -70,7 +70,7 @@ pub(crate) struct Manifest {
     /// The last digest of the segment's index (docs/FORMAT.md, "Index and digest"). The string is
     /// empty if there is no footer.
     pub(crate) digest: String,
-    /// Sums over all sources.
+    /// Number of rows. This field and the next two fields are sums over all sources.
     pub(crate) rows: u64,
     pub(crate) lost: u64,
     pub(crate) unreadable: u64,
@@ -92,7 +92,7 @@ impl Manifest {
     }
 }
 
-/// The host of a manifest.
+/// The host that a manifest describes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ManifestHost {

@@ -123,7 +123,7 @@ impl MessageBus for Picky {
     }
 }
 
-/// Ships and announces like a separate process that runs `once`.
+/// Ships segments and announces manifests like a separate process that runs `once`.
 fn once(
     store: &FailingStore,
     data_dir: &Path,
@@ -228,7 +228,7 @@ fn an_end_at_any_request_loses_no_message() {
 }
 
 // Proves that a message whose acknowledgement is not on the disk yet is sent again, and that the
-// bus drops it by its id. Nothing else happens.
+// bus recognizes it by its id and drops it. Nothing else happens.
 #[test]
 fn an_old_outbox_sends_only_duplicates() {
     let folder = tempfile::tempdir().unwrap();
@@ -249,7 +249,7 @@ fn an_old_outbox_sends_only_duplicates() {
 
 // Proves that shipping succeeds while the bus is unavailable, and that messages wait for the next
 // process. A message that the bus refuses delays no other message. If the outbox cannot be written,
-// this is reported but nothing fails.
+// the error is reported but shipping does not fail.
 #[test]
 fn shipping_does_not_need_the_bus() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,8 +319,9 @@ fn run_service(store: &FailingStore, folder: &Path, bus: impl MessageBus + 'stat
     assert_eq!(outbox.counts().unsent, 0);
 }
 
-// Proves that the service sends the messages that a failing bus did not accept. The service does
-// this concurrently with its own loop and without an error of shipping. The stop signal ends both.
+// Proves that the service sends the messages that a failing bus did not accept. The service sends
+// these messages concurrently with its shipping loop, and shipping reports no error. The stop
+// signal ends both the shipping and the sending.
 #[test]
 fn the_service_sends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
@@ -341,7 +342,8 @@ fn a_silent_bus_delays_nothing() {
     struct SilentBus(Receiver<()>, FakeBus);
     impl MessageBus for SilentBus {
         fn send(&mut self, message: &BusMessage) -> Result<(), BusError> {
-            // An error means that the sender was dropped. From then on, every call responds.
+            // An error means that the sender was dropped. From then on, the bus responds to every
+            // call at once.
             let _answered = self.0.recv();
             self.1.send(message)
         }

@@ -65,7 +65,7 @@ impl Messenger {
     /// Sends the messages on another thread until the stop signal is set.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// Fails if the thread cannot be started.
     pub(crate) fn start(
         mut self,
         mut watch: impl FnMut(MessageEvent<'_>) + Send + 'static,
@@ -77,7 +77,7 @@ impl Messenger {
     /// Sends all messages. Gives up after `attempts` consecutive failed attempts.
     ///
     /// # Errors
-    /// `Stopped` if the stop signal was set.
+    /// Fails with `Stopped` if the stop signal was set.
     pub(crate) fn send_all(&mut self, attempts: u32, watch: &mut MessageWatch<'_>) -> Result<(), LakeError> {
         loop {
             self.send_due(watch)?;

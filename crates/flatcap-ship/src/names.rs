@@ -151,7 +151,8 @@ impl ObjectGroup {
             Some((stem, part)) => (stem, part.strip_prefix('p')?.parse().ok()?),
         };
         let group = Self { tier, partition: Partition::parse(date, host)?, stem: stem.to_owned() };
-        // Compare with the name written again, so that no other spelling is accepted.
+        // Compare with the name that is built from the parsed parts, so that no other spelling is
+        // accepted.
         (layout == LAYOUT && is_plain_stem(stem) && group.table(table, part) == name)
             .then_some((group, table, part))
     }
@@ -205,7 +206,7 @@ pub(crate) fn raw_object(partition: &Partition, file: &str) -> String {
 /// Returns the table of a source. If characters in the name of the source are not allowed, the
 /// table's name has a checksum of the original name.
 pub(crate) fn source_table(source: &str) -> String {
-    // The checksum makes the tables of two such sources different.
+    // The checksum distinguishes the tables of two sources whose names become equal.
     plain_name(source)
 }
 
@@ -246,7 +247,7 @@ mod tests {
         Partition::new(1_700_000_000, "web-1")
     }
 
-    // Proves the form of all names, and that all names can be parsed.
+    // Proves that all names have the expected form and can be parsed.
     #[test]
     fn names_are_read_back() {
         let segment = ObjectGroup::of_segment(partition(), 0xab, 42);

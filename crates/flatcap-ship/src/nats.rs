@@ -31,7 +31,7 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time for sending a message, and maximum time for waiting for its acknowledgement.
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a file with credentials, in bytes.
-// No token is that long.
+// No token is longer than this limit.
 const CREDENTIALS_BYTES_MAX: u64 = 16 << 10;
 /// Maximum number of characters of a server's error message that are reported.
 const SERVER_ERROR_CHARS_MAX: usize = 300;
@@ -70,10 +70,10 @@ impl fmt::Debug for NatsBus {
 }
 
 impl NatsBus {
-    /// Creates the bus for these settings. Does not connect.
+    /// Creates the bus for `settings`. Does not connect.
     ///
     /// # Errors
-    /// `Failed` if the credentials cannot be read or a URL is malformed.
+    /// Returns `Failed` if the credentials cannot be read or a URL is malformed.
     pub(crate) fn new(settings: &NatsSettings, stop: StopSignal) -> Result<Self, BusError> {
         let NatsSettings { url, credentials, .. } = settings.clone();
         // The credentials are read again at each connection, so that they can be replaced.
@@ -227,7 +227,7 @@ impl Credentials {
     /// two lines.
     ///
     /// # Errors
-    /// `Failed`, with the path but without any of the content.
+    /// Returns `Failed`, with the path but without any of the content.
     fn read(path: &Path) -> Result<Self, BusError> {
         let failed = |what: &str| BusError::Failed(format!("credentials {}: {what}", path.display()));
         let mut text = String::new();

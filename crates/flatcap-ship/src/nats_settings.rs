@@ -1,4 +1,4 @@
-//! The settings for messages about shipped segments. They are in the table `nats` of the
+//! The settings for messages about shipped segments. The settings are in the table `nats` of the
 //! configuration.
 
 use std::path::PathBuf;
@@ -183,8 +183,8 @@ mod tests {
     }
 
     // Proves that the defaults match docs/LAKE.md and that an empty URL disables the table. A
-    // program without messages refuses the table. The error has the line of the table, and the
-    // command that builds a program with messages.
+    // program that is built without support for messages refuses the table. The error has the line
+    // of the table, and the command that builds a program with messages.
     #[test]
     fn the_table_is_read() {
         let read = |text: &str| FileSettings::parse(text).map(|settings| settings.nats);

@@ -14,7 +14,7 @@ const BATCH_ROWS: usize = 256;
 /// Opens an object. Returns the object's columns and a reader of its rows.
 ///
 /// # Errors
-/// `Object` for an object that is missing or damaged. Errors of the store.
+/// Fails with `Object` for an object that is missing or damaged. Also returns errors of the store.
 pub(crate) fn open_object(
     lake: &Lake,
     name: &str,
@@ -49,7 +49,7 @@ impl<'l> ObjectRows<'l> {
     /// least one row.
     ///
     /// # Errors
-    /// The same errors as [`open_object`].
+    /// Returns the same errors as [`open_object`].
     pub(crate) fn peek(&mut self) -> Result<Option<&RecordBatch>, ShipError> {
         while self.rows.as_ref().is_none_or(|rows| rows.num_rows() == 0) {
             let Some(rows) = self.read()? else { return Ok(None) };

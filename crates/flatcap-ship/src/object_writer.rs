@@ -166,7 +166,8 @@ impl ObjectWriter {
     }
 }
 
-/// Begins an object for which these first rows determine the encodings. Does not write these rows.
+/// Begins an object for which the rows in `first` determine the encodings. Does not write these
+/// rows.
 fn begin(first: &RecordBatch) -> Result<RowGroups<Vec<u8>>, ObjectWriterError> {
     Ok(RowGroups::begin(Vec::new(), first, ParquetOptions::default())?)
 }
@@ -243,8 +244,8 @@ mod tests {
         assert!(ObjectWriter::new(rows(0, 0).schema()).finish(false).unwrap().is_none());
     }
 
-    // Proves that rows count as many bytes as a copy of these rows, whatever memory they share with
-    // others.
+    // Proves that the size of rows equals the size of a copy of these rows, even if the rows share
+    // memory with other rows.
     #[test]
     fn shared_rows_count_as_their_copies() {
         let list =

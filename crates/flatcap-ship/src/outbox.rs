@@ -13,14 +13,14 @@ pub(crate) const UNSENT_MAX: usize = 4096;
 pub(crate) enum MessageOutcome {
     /// The bus has acknowledged the message.
     Acknowledged,
-    /// The bus accepts other messages, but never this one.
+    /// The bus accepts other messages, but will never accept this message.
     Refused,
     /// The store has no such manifest, because the process ended before it put the manifest.
     NoManifest,
 }
 
 /// A manifest whose message is not acknowledged. The manifest is in the store, or it is unknown
-/// whether it is.
+/// whether the store has it.
 #[derive(Debug)]
 struct UnsentMessage {
     /// The identifier of this entry.
@@ -126,12 +126,12 @@ impl Outbox {
     }
 
     /// Counts a failed attempt. The next attempt is due after a pause. If there is another message,
-    /// the next attempt sends that one first.
+    /// the next attempt sends the other message first.
     pub(crate) fn fail(&mut self, now_ns: u64, pause: Duration) {
         self.failures = self.failures.saturating_add(1);
         let pause_ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         self.retry_ns = now_ns.saturating_add(pause_ns);
-        // Move the message to the end, because it may be the only one that fails.
+        // Move the message to the end, because it may be the only message that fails.
         if let Some(failed) = self.unsent.pop_front() {
             self.unsent.push_back(failed);
         }
@@ -193,8 +193,8 @@ mod tests {
     }
 
     // Proves that messages are due in the order of shipping, after the messages that an earlier
-    // process has left. Each outcome is counted exactly once. A manifest that no longer exists is a
-    // loss if it was put.
+    // process has left. Each outcome is counted exactly once. A manifest that no longer exists is
+    // counted as a loss if it was put.
     #[test]
     fn messages_are_due_in_order() {
         let mut outbox = Outbox::of(["a", "?b", "c"].map(str::to_owned).to_vec());
@@ -225,7 +225,7 @@ mod tests {
     }
 
     // Proves that the oldest messages are kept up to the maximum number. Each further manifest that
-    // was put is counted exactly once as dropped, but not one whose put failed.
+    // was put is counted exactly once as dropped. A manifest whose put failed is not counted.
     #[test]
     fn the_bound_is_kept_and_counted() {
         let mut outbox = Outbox::of((0..UNSENT_MAX + 2).map(|number| number.to_string()).collect());

@@ -36,8 +36,9 @@ impl OutboxFile {
     /// has left. Lines that are not names of manifests are skipped.
     ///
     /// # Errors
-    /// `File` if the directory cannot be created, if another process uses it, or if it has unsent
-    /// messages about another store than `store`. `Directory` if the directory cannot be read.
+    /// Fails with `File` if the directory cannot be created, if another process uses it, or if it
+    /// has unsent messages about another store than `store`. Fails with `Directory` if the
+    /// directory cannot be read.
     pub(crate) fn open(folder: &Path, store: &str) -> Result<(Self, Vec<String>), ShipError> {
         let failed = |error| ShipError::File { path: folder.to_owned(), error };
         let directory = Directory::create(folder, MODES.0).map_err(failed)?;
@@ -115,9 +116,9 @@ mod tests {
     const NAME: &str = "v1/_segments/date=2023-11-14/host=web-1/00000000000000ab-0000000042.json";
 
     // Proves that the next process reads the names back. A second process is refused only while the
-    // first one holds the lock, even if a child has a copy of the locked file. Damaged lines and an
-    // interrupted write do not affect the other lines. Messages about another store are not sent
-    // for this one.
+    // first process holds the lock, even if a child has a copy of the locked file. Damaged lines
+    // and an interrupted write do not affect the other lines. Messages about another store are not
+    // sent for the current store.
     #[test]
     fn names_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -144,7 +145,7 @@ mod tests {
         assert!(OutboxFile::open(&path, "s3://other").is_ok(), "nothing is left about the first store");
     }
 
-    // Proves that an unusable directory is reported with its path, and not changed.
+    // Proves that an unusable directory is reported with its path, and is not changed.
     #[test]
     fn unusable_directories_are_refused() {
         let folder = tempfile::tempdir().unwrap();

@@ -209,7 +209,7 @@ fn framed(kind: ChecksumKind, source: u16, (seq, mono_ns, wall_ns): (u64, u64, i
 
 /// Adds samples of the first source that follow the last sealed segment of a run. A recovery does
 /// the same with samples that a crash left in memory. The samples have `count` sequence numbers
-/// after those of the segment, but the sample with the first number is missing.
+/// after the numbers of the segment, but the sample with the first of these numbers is missing.
 pub(crate) fn add_leftovers(folder: &Path, last: &TestSegment, count: u64) {
     let storage = Folder(folder.to_owned());
     let next = TestSegment { number: last.number + 1, ..last.clone() };

@@ -55,8 +55,8 @@ impl RowCounts {
 
     fn add(&mut self, lake: &Lake, name: &str, end: &Bytes, object_bytes: u64) -> Result<(), ShipError> {
         let counted = match row_count(end, object_bytes) {
-            // This footer is longer than the bytes that were read first. The error states its
-            // length.
+            // This footer is longer than the bytes that were read first. The error states the
+            // length of the footer.
             Err(ParquetError::NeedMoreData(bytes)) => {
                 let longer = lake.read_end(name, object_bytes.saturating_sub(bytes as u64))?;
                 row_count(&longer.unwrap_or_default(), object_bytes)

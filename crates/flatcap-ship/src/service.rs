@@ -58,8 +58,7 @@ pub(crate) struct ShipState {
     pub(crate) segments: u64,
     pub(crate) bytes: u64,
     pub(crate) rows: u64,
-    /// The times at which the process began and at which this state was written, in RFC 3339 form
-    /// (UTC).
+    /// Number of recorded samples that could not be read.
     pub(crate) unreadable: u64,
     /// Number of values that are left out of their rows, because INT64 cannot represent them.
     pub(crate) left_out: u64,
@@ -177,7 +176,7 @@ impl ShipState {
     /// Reads the state that a service has written.
     ///
     /// # Errors
-    /// The file does not exist, cannot be read, or does not contain a state.
+    /// Fails if the file does not exist, cannot be read, or does not contain a state.
     pub(crate) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
@@ -187,7 +186,7 @@ impl ShipState {
 /// one line per segment.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn write_receipts(path: &Path, shipped: &[SegmentName]) -> Result<(), ShipError> {
     let line = |name: &SegmentName| format!("{:016x}-{:010}\n", name.run_id, name.number);
     let lines: String = shipped.iter().map(line).collect();
@@ -206,8 +205,8 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// afterwards.
 ///
 /// # Errors
-/// The directory cannot be read, the store fails, or the stop signal is set. Errors of a single
-/// segment are reported, and the other segments are shipped.
+/// Fails if the directory cannot be read, the store fails, or the stop signal is set. Errors of a
+/// single segment are reported, and the other segments are shipped.
 pub(crate) fn ship_backlog(
     shipper: &mut Shipper<'_>,
     data_dir: &Path,
@@ -221,7 +220,7 @@ pub(crate) fn ship_backlog(
     let started_s = seconds(&state.started);
     for file in &files {
         // If the store was not asked about a segment, another process may have shipped it. A
-        // segment that is younger than this process counts as not shipped.
+        // segment that is younger than this process is treated as not shipped.
         if shipper.known(file).unwrap_or(file.name.created_s < started_s) {
             state.waiting.remove(&file.path);
         }

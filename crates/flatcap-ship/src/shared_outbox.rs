@@ -52,10 +52,10 @@ struct OutboxState {
 
 impl SharedOutbox {
     /// Opens the outbox in a directory. The outbox contains the messages that an earlier process
-    /// has left about the store with this URL.
+    /// has left for the store with the URL `store`.
     ///
     /// # Errors
-    /// The errors of [`OutboxFile::open`].
+    /// Returns the same errors as [`OutboxFile::open`].
     pub(crate) fn open(folder: &Path, store: &str) -> Result<Self, ShipError> {
         let (file, lines) = OutboxFile::open(folder, store)?;
         let outbox = Outbox::of(lines);

@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(ShipConfig::of(file, &arguments).to().unwrap(), "file:///x");
     }
 
-    // Proves that a mistake is refused with its line and the valid values.
+    // Proves that the error for a mistake contains the line of the mistake and the valid values.
     #[test]
     fn mistakes_are_named() {
         for (text, expected) in [

@@ -25,7 +25,7 @@ use crate::object_writer::WrittenObject;
 use crate::shared_outbox::{MessageCounts, SharedOutbox};
 
 /// Number of bytes at the end of an object that are read back after the put.
-// The footers of Parquet files are rarely longer.
+// The footers of Parquet files rarely exceed this length.
 const READ_BACK_BYTES: usize = 64 << 10;
 
 /// Options for shipping segments.
@@ -96,7 +96,7 @@ impl<'l> Shipper<'l> {
     /// Returns whether the store has a segment, according to the last listing.
     ///
     /// # Errors
-    /// The segment cannot be read, or the store fails.
+    /// Fails if the segment cannot be read, or if the store fails.
     pub(crate) fn is_shipped(&mut self, file: &SealedFile) -> Result<bool, ShipError> {
         let group = self.group(file)?;
         let folder = manifests(group.tier, &group.partition);
@@ -121,7 +121,7 @@ impl<'l> Shipper<'l> {
     /// Returns the group by which the objects of a segment are named.
     ///
     /// # Errors
-    /// The same errors as [`is_shipped`](Self::is_shipped).
+    /// Returns the same errors as [`is_shipped`](Self::is_shipped).
     fn group(&mut self, file: &SealedFile) -> Result<ObjectGroup, ShipError> {
         Ok(group_of(file, &self.host(file)?))
     }
@@ -151,8 +151,8 @@ impl<'l> Shipper<'l> {
         manifest.objects.sort_by(|one, other| one.name.cmp(&other.name));
         let name = group.manifest();
         let bytes = Bytes::from(to_json(&manifest));
-        // Record the name before the manifest is put. If the process ends in between, the next one
-        // finds out whether the message is due.
+        // Record the name before the manifest is put. If the process ends between the two steps,
+        // the next process finds out whether the message is due.
         if let Some(outbox) = &self.outbox {
             outbox.prepare(&name);
         }
@@ -302,11 +302,12 @@ impl ObjectSink for SegmentObjects<'_> {
 
 /// Puts an object of a segment or an hour that has no manifest yet, and reads its end back. If
 /// there already is an object with the same length and end, an earlier attempt has written it, and
-/// it stays. Any other existing object was written by another version of this program, and is
-/// replaced.
+/// the object stays. Any other existing object was written by another version of this program, and
+/// is replaced.
 ///
 /// # Errors
-/// `NotStored` if the store does not return an object that it has accepted. Errors of the store.
+/// Fails with `NotStored` if the store does not return an object that it has accepted. Also returns
+/// errors of the store.
 pub(crate) fn put_object(lake: &Lake, name: &str, bytes: &Bytes) -> Result<(), ShipError> {
     if lake.create(name, bytes)? == Created::Existed {
         if is_stored(lake, name, bytes)? {

@@ -17,7 +17,7 @@ pub(crate) struct ShipStatus {
     pub(crate) store: String,
     #[serde(flatten)]
     pub(crate) backlog: UnshippedFiles,
-    /// The newest segment that the store has, as its file name.
+    /// File name of the newest segment that the store has.
     pub(crate) last_segment: Option<String>,
     /// Files that cannot be read.
     pub(crate) unreadable: Vec<String>,
@@ -29,7 +29,7 @@ impl ShipStatus {
     /// Compares a data directory with the store. Writes nothing.
     ///
     /// # Errors
-    /// The directory cannot be read, or the store fails.
+    /// Fails if the directory cannot be read, or if the store fails.
     pub(crate) fn of(
         shipper: &mut Shipper<'_>,
         data_dir: &Path,
@@ -91,7 +91,7 @@ impl ShipStatus {
         lines
     }
 
-    /// Returns whether something needs attention.
+    /// Returns whether the status shows a problem that needs attention.
     pub(crate) fn has_problems(&self) -> bool {
         let service = self.service.as_ref();
         !self.unreadable.is_empty()

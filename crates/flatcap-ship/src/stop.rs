@@ -28,7 +28,7 @@ impl StopSignal {
     /// process.
     ///
     /// # Errors
-    /// The signal handlers or their thread cannot be installed.
+    /// Fails if the signal handlers or their thread cannot be installed.
     pub(crate) fn of_process() -> io::Result<Self> {
         let (sender, stop) = Self::new();
         let mut signals = Signals::new([SIGTERM, SIGINT])?;

@@ -33,15 +33,15 @@ const STICKY: u32 = 0o1000;
 pub(crate) enum StoreAccess {
     /// Objects will be put. A missing directory is created.
     Write,
-    /// Objects will be read. A missing store counts as an empty one.
+    /// Objects will be read. A missing store is treated as an empty store.
     Read,
 }
 
 /// Opens the store of a URL with the rights and credentials of the environment. Makes no request.
 ///
 /// # Errors
-/// `Url` if there is no store for the URL, `Directory` if the directory cannot be created or used,
-/// `Request` if the store refuses the settings.
+/// Fails with `Url` if there is no store for the URL, with `Directory` if the directory cannot be
+/// created or used, or with `Request` if the store refuses the settings.
 pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn ObjectStore>, LakeError> {
     let malformed = |what: &str| LakeError::Url { url: without_secrets(url), what: what.to_owned() };
     let (scheme, rest) = url.split_once("://").ok_or_else(|| malformed("no scheme; a store is file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"))?;
@@ -64,8 +64,8 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
             let prefix = Path::from_absolute_path(folder).map_err(|error| malformed(&error.to_string()))?;
             return Ok(Arc::new(PrefixStore::new(LocalFileSystem::new(), prefix)));
         }
-        // The recorder may remove a segment as soon as it counts as shipped. So the objects of the
-        // segment must survive a crash of this host.
+        // The recorder may remove a segment as soon as the segment is reported as shipped. So the
+        // objects of the segment must survive a crash of this host.
         return Ok(Arc::new(LocalFileSystem::new_with_prefix(rest).map_err(failed)?.with_fsync(true)));
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
@@ -110,7 +110,7 @@ pub(crate) fn open_store(url: &str, access: StoreAccess) -> Result<Arc<dyn Objec
 /// system. The check is necessary because the library opens objects by path and follows symbolic
 /// links.
 fn check_owners(folder: &std::path::Path) -> io::Result<()> {
-    // If this process has no special rights, another user gains nothing by redirecting it.
+    // If this process has no special rights, another user gains nothing by redirecting its paths.
     if !geteuid().is_root() {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! The tables of gaps, marks and sources, which exist in addition to the tables of samples. Also
-//! the column that states the segment of each row.
+//! The tables of gaps, marks and sources, which exist in addition to the tables of samples. The
+//! module also adds the column that states the segment of each row.
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl RowOrigin {
     }
 }
 
-/// A gap in a source.
+/// A gap in the samples of a source.
 #[derive(Debug, Clone)]
 pub(crate) enum SourceGap {
     /// Samples that the recorder lost.
@@ -197,8 +197,9 @@ pub(crate) fn source_rows(manifest: &Manifest) -> Result<RecordBatch, ColumnarEr
     table.take()
 }
 
-/// Returns the wall time of a monotonic time. Uses the last reading of the clocks at or before that
-/// time. If there is none, uses the first reading. Returns `None` for time 0, which means no time.
+/// Returns the wall time that corresponds to a monotonic time. Uses the last reading of the clocks
+/// at or before that time. If there is no such reading, uses the first reading. Returns `None` for
+/// time 0, which means no time.
 fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
     let last = clocks.iter().rev().find(|clocks| clocks.mono_ns <= mono_ns).or(clocks.first())?;
     (mono_ns > 0).then(|| last.wall_offset_ns().wrapping_add_unsigned(mono_ns))
@@ -208,7 +209,7 @@ fn wall_ns(mono_ns: u64, clocks: &[ClockReading]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    // Proves that a time of day follows from the reading of the clocks that was valid at that time.
+    // Proves that a time of day is computed from the clock reading that was valid at that time.
     #[test]
     fn times_follow_the_clocks() {
         let clocks = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: mono_ns, wall_ns };

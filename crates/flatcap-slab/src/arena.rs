@@ -169,7 +169,7 @@ impl Arena {
     /// Creates slabs in anonymous memory, which is lost with the process.
     ///
     /// # Errors
-    /// The kernel has no memory left.
+    /// Fails if the kernel has no memory left.
     pub fn anonymous(geometry: Geometry) -> io::Result<Self> {
         let owner =
             Owner { run_id: 0, directory: (0, 0), checksum: ChecksumKind::None, frame_max: 0, boot: 0 };
@@ -180,7 +180,7 @@ impl Arena {
     /// Creates slabs in a file in `run_dir`. If this run is killed, a later run finds the file.
     ///
     /// # Errors
-    /// The same errors as [`SharedMemory::create`].
+    /// Returns the same errors as [`SharedMemory::create`].
     pub fn file_backed(run_dir: &Path, geometry: Geometry, owner: &Owner) -> io::Result<Self> {
         let (memory, file) = SharedMemory::create(run_dir, geometry.bytes())?;
         let arena = Self::new(memory, geometry, owner).ok_or(io::ErrorKind::OutOfMemory)?;

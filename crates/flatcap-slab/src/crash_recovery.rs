@@ -60,20 +60,20 @@ struct FoundFrame {
 
 impl CrashedRun {
     /// Finds the memory of every crashed run, except `exclude_run`, that recorded into the data
-    /// directory with this device and inode. The caller must hold the lock of the data directory.
-    /// Invalid files and the arenas of other data directories remain unchanged.
+    /// directory with the device and inode `directory`. The caller must hold the lock of the data
+    /// directory. Invalid files and the arenas of other data directories remain unchanged.
     ///
     /// # Errors
-    /// `PermissionDenied` if another user may have written the content of `run_dir`. `ResourceBusy`
-    /// if a process does not release the arena of a run that recorded into our data directory. Also
-    /// any error of reading `run_dir`.
+    /// Fails with `PermissionDenied` if another user may have written the content of `run_dir`.
+    /// Fails with `ResourceBusy` if a process does not release the arena of a run that recorded
+    /// into our data directory. Also returns any error of reading `run_dir`.
     pub fn find(run_dir: &Path, directory: (u64, u64), exclude_run: Option<u64>) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             let path = memory.path().display().to_string();
             match Self::open(memory, directory, exclude_run) {
-                // The recorder of the run no longer holds the directory's lock, so the recorder is
-                // dead or dying. The samples of that run must not be skipped.
+                // The recorder of the run no longer holds the directory's lock, so the recorder has
+                // ended or is about to end. The samples of that run must not be skipped.
                 Ok(OpenedArena::Ours(run)) if run.memory.take_over(EXIT_WAIT_MAX_NS)? => found.push(run),
                 Ok(OpenedArena::Ours(_)) => return Err(io::ErrorKind::ResourceBusy.into()),
                 Ok(OpenedArena::NotOurs) => {}
@@ -92,12 +92,12 @@ impl CrashedRun {
     /// were never written, have the name of an arena file, and are not locked.
     ///
     /// # Errors
-    /// The same errors as [`find`](Self::find).
+    /// Returns the same errors as [`find`](Self::find).
     pub fn remove_blank(run_dir: &Path) -> io::Result<()> {
         let mut files = 0;
         for memory in SharedMemoryFile::list(run_dir, ARENA_FILE_SUFFIX)? {
             // The check is repeated under the lock, because an earlier version may have locked and
-            // written the file in between.
+            // written the file in the meantime.
             if is_arena_file_name(memory.path())
                 && memory.is_blank()?
                 && memory.take_over(0)?
@@ -149,7 +149,7 @@ impl CrashedRun {
     /// Returns the number of samples that each source has begun, by the source's id.
     ///
     /// # Errors
-    /// Any error of reading the file.
+    /// Returns any error of reading the file.
     pub fn begun(&self) -> io::Result<BTreeMap<u16, u64>> {
         let numbers = self.numbers(Geometry::counters_offset(), self.header.geometry.sources)?;
         Ok((0..=u16::MAX).zip(numbers).collect())
@@ -158,7 +158,7 @@ impl CrashedRun {
     /// Returns the records in the notes of the run.
     ///
     /// # Errors
-    /// Any error of reading the file.
+    /// Returns any error of reading the file.
     pub fn records(&self) -> io::Result<Vec<Vec<u8>>> {
         let begin = self.header.geometry.bytes() as u64;
         let bytes = self.memory.file.length()?.saturating_sub(begin).min(NOTES_BYTES_MAX as u64);
@@ -171,7 +171,7 @@ impl CrashedRun {
     /// Returns every complete frame in time order, without duplicates.
     ///
     /// # Errors
-    /// Any error of reading the file.
+    /// Returns any error of reading the file.
     pub fn frames(&self) -> io::Result<Vec<Vec<u8>>> {
         let slabs = self.header.geometry.slabs + self.header.geometry.large_slabs;
         let lengths = self.numbers(self.header.geometry.lengths_offset(), slabs)?;
@@ -201,8 +201,8 @@ impl CrashedRun {
         while let Ok(DeframeStatus::Frame(frame)) = deframer.deframe(bytes) {
             let Some((header, _)) = envelope::split(frame.payload()) else { return };
             let (source, seq, mono_ns) = (header.source(), header.seq(), header.mono_ns());
-            // A pushed frame counts as begun only after it is in the slab, and the kill may have
-            // happened in between.
+            // A pushed frame is counted as begun only after it is in the slab, and the process may
+            // have been killed in between.
             if begun.get(usize::from(source)).is_none_or(|begun| seq > *begun) {
                 return;
             }
@@ -356,8 +356,7 @@ mod tests {
         (left, next)
     }
 
-    // Proves that the records in the notes of a killed run are found, up to a record that was cut
-    // short.
+    // Proves that the records in the notes of a killed run are found, up to a truncated record.
     #[test]
     fn records_are_found() {
         let folder = folder();
@@ -526,7 +525,7 @@ mod tests {
             std::fs::write(&path, &bytes).unwrap();
             for rescue in CrashedRun::find(folder.path(), DIRECTORY, None).unwrap() {
                 let frames = rescue.frames().unwrap();
-                // If the header has another checksum kind, damaged frames may pass.
+                // If the header has another checksum kind, damaged frames may be accepted.
                 if rescue.header.checksum == ChecksumKind::Xxh3 {
                     numbers(&frames);
                 }
@@ -535,8 +534,8 @@ mod tests {
         }
     }
 
-    // Proves that extreme numbers in a header cause no panic and do not exhaust memory, and that a
-    // header of another boot is not ours.
+    // Proves that extreme numbers in a header cause no panic and do not exhaust memory, and that
+    // the arena of another boot is not recovered.
     #[test]
     fn extreme_headers_are_rejected() {
         let folder = folder();
@@ -577,8 +576,8 @@ mod tests {
     }
 
     // Proves that a frame is rejected if its number is above the number of its source's next
-    // sample. The next sample itself is accepted, because a pushed frame is complete before it
-    // counts as begun.
+    // sample. The next sample itself is accepted, because a pushed frame is complete before it is
+    // counted as begun.
     #[test]
     fn frames_not_begun_are_rejected() {
         let folder = folder();

@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(names(Causes::default()), "unknown");
     }
 
-    // Proves that a full ledger loses single ranges but no causes, and that sequence numbers
-    // outside of the losses get no cause.
+    // Proves that a full ledger loses the exact ranges of losses but no causes, and that sequence
+    // numbers outside of the losses get no cause.
     #[test]
     fn a_full_ledger_keeps_the_causes() {
         let ledger = LossLedger::new(2);

@@ -18,7 +18,7 @@ fn loss(first_seq: u64) -> Loss {
 /// Receives slabs until the group has ended. Checks that the entries or the overflow of the ledger
 /// explain each jump in the sequence numbers. The function runs on its own thread because of a rule
 /// of loom. After a thread yields, loom assumes that values that the thread has seen before are
-/// outdated. The main thread has created everything, so it has seen all values.
+/// outdated. The main thread has created all values, so it has seen all of them.
 fn take_all(queue: QueueReceiver<u64>, ledger: &Arc<LossLedger>) -> (u64, Vec<u64>) {
     let ledger = Arc::clone(ledger);
     thread::spawn(move || take(queue, &ledger)).join().unwrap()
@@ -113,7 +113,7 @@ fn model_drop_oldest_explains_every_jump() {
     });
 }
 
-// Proves that a group that waits for space gets it, whatever the order of the steps, and that all
+// Proves that a group that waits for space gets the space in every order of the steps, and that all
 // slabs arrive in order. A lost wake-up would make this model hang.
 #[test]
 fn model_block_loses_neither_slabs_nor_wake_ups() {

@@ -1,16 +1,17 @@
-//! The notes of a run. Notes are records that a run appends to its arena file after the start. If
-//! this run was killed, a later run reads the notes.
+//! Writes and reads the notes of a run. Notes are records that a run appends to its arena file
+//! after the start. If this run was killed, a later run reads the notes.
 
 use std::io;
 
 use flatcap_os::shared_memory::SharedMemoryEnd;
 use flatcap_stream::{ChecksumKind, DeframeStatus, KindDeframer, SliceDeframer, SliceFramer};
 
-/// Maximum number of bytes of notes that are read. The limit bounds the memory of a recovery,
-/// whatever the file contains. The descriptors of all sources of a run are smaller than this limit.
+/// Maximum number of bytes of notes that a recovery reads. The limit bounds the memory of a
+/// recovery, whatever the file contains. The descriptors of all sources of a run together are
+/// smaller than this limit.
 pub(super) const NOTES_BYTES_MAX: usize = 64 << 20;
 
-/// The writer of the notes of a run.
+/// A writer that appends the notes of a run to its arena file.
 #[derive(Debug)]
 pub struct RunNotes {
     end: SharedMemoryEnd,
@@ -25,8 +26,8 @@ impl RunNotes {
     /// Adds a record. Never waits for a disk.
     ///
     /// # Errors
-    /// tmpfs is full, or any other error of the underlying system call. If there is an error,
-    /// nothing is added.
+    /// Fails if tmpfs is full, or with any other error of the underlying system call. If there is
+    /// an error, no part of the record is added.
     pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
         let mut frame = vec![0; self.checksum.frame_bytes(record.len())];
         self.checksum.frame_into(&mut frame, record).map_err(io::Error::other)?;

@@ -33,7 +33,7 @@ struct PolicyRig {
     end: RecorderEnd,
 }
 
-/// The state of the recorder.
+/// The parts of a test that the recorder uses.
 struct RecorderEnd {
     inbox: Inbox,
     pool: Arc<SlabPool>,
@@ -153,7 +153,7 @@ fn explained(losses: &[Loss], source: u16, first: u64, end: u64) -> u64 {
 
 fn causes_of(policy: OnFull) -> Causes {
     match policy {
-        // Two groups may hold both large slabs.
+        // Two groups may hold the only two large slabs.
         OnFull::DropNewest | OnFull::DropOldest => Causes::QueueFull | Causes::PoolEmpty | Causes::ReadFailed,
         OnFull::Block => Causes::ReadFailed,
     }
@@ -166,8 +166,9 @@ fn append(group: &mut SlabProducer, source: u16, seq: u64, mono_ns: u64, bytes: 
 
 proptest! {
     // Proves that with every policy, the recorded and lost samples add up to the samples that were
-    // begun. Proves that each loss has its cause, and that a slab is free while a queue has space.
-    // The test runs on one thread, so the recorder takes a slab before a group would wait.
+    // begun. Proves that each loss has the right cause, and that the pool has a free slab while a
+    // queue has space. The test runs on one thread, so the recorder takes a slab before a group
+    // would wait.
     #[test]
     fn every_policy_is_exact(
         policies in proptest::collection::vec(proptest::sample::select(&POLICIES), 1..4),
@@ -226,13 +227,13 @@ proptest! {
     }
 }
 
-// Proves the same with threads, and that the recorder sees no jump before the ledger explains it. A
-// group per policy and one more group run at full speed. A recorder runs concurrently, takes a
-// batch, and pauses.
+// Proves with threads that the recorded and lost samples add up, and that the recorder sees no jump
+// before the ledger explains it. A group per policy and one more group run at full speed. A
+// recorder runs concurrently, takes a batch, and pauses.
 #[test]
 fn every_policy_is_exact_beside_a_recorder() {
     const READINGS: u64 = 10_000;
-    // The ledger has space for 4,096 losses. Another test covers its overflow.
+    // The ledger has space for 4,096 losses. Another test covers an overflow of the ledger.
     const LOSSES_WAITING_MAX: usize = 2000;
     let policies = [OnFull::DropNewest, OnFull::DropOldest, OnFull::Block, OnFull::DropOldest];
     let PolicyRig { groups, counters, mut end, .. } = rig(&policies, QUEUED, 2048);
@@ -370,8 +371,9 @@ fn a_busy_group_starves_no_other() {
     assert!(!losses.is_empty() && losses.iter().all(|loss| loss.source == 0), "the quiet group lost nothing");
 }
 
-// Proves that a waiting group gives up exactly one second after the stop. It waits for a large slab
-// or for the queue. Proves that it gets space if the recorder makes space.
+// Proves that a waiting group gives up exactly one second after the stop. The group waits for a
+// large slab or for space in the queue. Proves that the group gets space if the recorder makes
+// space.
 #[test]
 fn a_wait_ends_with_the_run() {
     for is_large in [false, true] {
@@ -416,8 +418,9 @@ fn a_wait_ends_with_the_run() {
     }
 }
 
-// Proves that during a backlog, an old slab stays open until it is full, so that the same queue
-// bridges a longer stall. Proves that a slab is queued if the next tick is a long time away.
+// Proves that during a backlog, an old slab stays open until it is full, so that a queue of the
+// same capacity bridges a longer stall of the recorder. Proves that a slab is queued if the next
+// tick is a long time away.
 #[test]
 fn a_backlog_fills_its_slabs() {
     let PolicyRig { mut groups, end, .. } = rig(&[OnFull::DropNewest], 8, 2048);
@@ -434,8 +437,7 @@ fn a_backlog_fills_its_slabs() {
         }
         bridged += 1;
     }
-    // These are four slabs with one frame each, then four slabs and the open slab with the maximum
-    // number of frames.
+    // The sum counts four slabs with one frame each, then four full slabs and the full open slab.
     assert_eq!(bridged, 4 + 4 * 4 + 4, "{bridged} frames");
     assert!(group.is_due(u64::MAX / 2, u64::MAX) || group.open_slab().is_none_or(Slab::is_empty));
 }

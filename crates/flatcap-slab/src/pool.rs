@@ -9,8 +9,8 @@ use super::slab::Slab;
 /// these slabs take 512 KiB in total and stay in the cache of a processor.
 const WARM_SLABS: usize = 8;
 
-/// Free slabs of two classes. Large slabs are for frames that do not fit a standard slab. All slabs
-/// are created at the start. The pool is lock-free.
+/// A pool of free slabs of two classes, standard and large. Large slabs are for frames that do not
+/// fit a standard slab. All slabs are created at the start. The pool is lock-free.
 #[derive(Debug)]
 pub struct SlabPool {
     warm: ArrayQueue<Box<Slab>>, // circulating standard slabs: taken first
@@ -20,7 +20,7 @@ pub struct SlabPool {
 }
 
 impl SlabPool {
-    /// Creates a pool of the slabs of an arena.
+    /// Creates a pool that contains all slabs of an arena.
     pub fn new(arena: Arena) -> Self {
         let class = |slabs: Vec<Slab>| {
             let queue = ArrayQueue::new(slabs.len().max(1));

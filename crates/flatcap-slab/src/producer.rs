@@ -1,5 +1,5 @@
-//! The sampler's side of the queue. The producer writes frames into the open slab, queues full
-//! slabs, and applies the policy for a full queue.
+//! The producer end of a queue, which a sampler uses. The producer writes frames into the open
+//! slab, queues full slabs, and applies the policy for a full queue.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use super::queue::{OnFull, QueueSender, TrySendError};
 use super::slab::{FrameMeta, Slab};
 
 /// During a backlog, an old slab stays open if the next tick is at most this many nanoseconds away.
-/// An open slab can be filled further.
+/// An open slab can take more frames.
 const DEFERRED_MAX_NS: u64 = 1_000_000_000;
 /// Interval at which a group that waits for space checks whether the run is stopped, in
 /// nanoseconds.
 const STOP_POLL_NS: u64 = 10_000_000;
-/// Number of sources for which the list of pending losses grows at a time.
+/// Number of entries by which the list of pending losses grows. The list has one entry per source.
 const PENDING_STEP: usize = 64;
 /// Total time for which a group continues to wait for space after the stop, in nanoseconds. A
-/// healthy recorder makes space within milliseconds. A stalled recorder must not delay the end.
+/// healthy recorder makes space within milliseconds. A stalled recorder must not delay the end of
+/// the run.
 const WAIT_AFTER_STOP_NS: u64 = 1_000_000_000;
 
 /// The inputs that a group needs to queue slabs. The recorder and the other groups share the parts
@@ -44,12 +45,12 @@ pub struct SlabProducerSettings {
     pub checksum: ChecksumKind,
     /// Maximum length of a frame's payload, in bytes.
     pub frame_max: u32,
-    /// Maximum time from the first frame of a slab until it is queued, in nanoseconds.
+    /// Maximum time between the first frame of a slab and the queueing of the slab, in nanoseconds.
     pub flush_interval_ns: u64,
-    /// Sequence counters, for crash recovery after a kill of this process.
+    /// Sequence counters that crash recovery reads if this process is killed.
     pub sequence_counters: Arc<SequenceCounters>,
-    /// Number of sources at the start. Memory for their losses is preallocated. The first loss of a
-    /// source with a higher id allocates more.
+    /// Number of sources at the start of the run. Memory for the pending losses of these sources is
+    /// preallocated. The first loss of a source with a higher id allocates more memory.
     pub sources: usize,
     /// The group's counters.
     pub metrics: Arc<GroupMetrics>,
@@ -70,7 +71,8 @@ pub struct SampleMeta {
     pub wall_offset_ns: i64,
 }
 
-/// The open slab of one thread. Every sample ends up either in a queued slab or in the ledger.
+/// The producer of one sampler thread, which writes frames into its open slab. Every sample ends up
+/// either in a queued slab or in the ledger.
 #[derive(Debug)]
 pub struct SlabProducer {
     settings: SlabProducerSettings,
@@ -99,11 +101,11 @@ impl SlabProducer {
         self.settings.sequence_counters.set(source, seq.saturating_add(1));
     }
 
-    /// Appends a frame. `fill` writes the frame's payload of `payload_bytes` bytes in place. If
-    /// there is no space, the sample is recorded as lost.
+    /// Appends a frame. The closure `fill` writes the frame's payload of `payload_bytes` bytes in
+    /// place. If there is no space, the sample is recorded as lost.
     ///
     /// # Panics
-    /// Never. The messages of the two `expect` calls state why they cannot fail.
+    /// Never. The messages of the two `expect` calls state why the calls cannot fail.
     #[allow(
         clippy::inline_always,
         reason = "else the sample metadata is passed on the stack: a tenth of a small sample's cost"
@@ -118,7 +120,7 @@ impl SlabProducer {
         if self.open.as_ref().is_none_or(|slab| !slab.fits(bytes)) {
             self.queue_open_slab(sample.mono_ns);
             if self.open.as_ref().is_none_or(|slab| slab.capacity() < bytes) {
-                // This slab is still here because the queue was full. It is too small, so it is
+                // This slab is still open because the queue was full. It is too small, so it is
                 // returned to the pool.
                 self.open.take().into_iter().for_each(|slab| self.settings.pool.give_back(slab));
                 self.open = self.take_slab(bytes);
@@ -141,7 +143,8 @@ impl SlabProducer {
         self.flush_loss(sample.source);
     }
 
-    /// Appends a whole frame of another slab. If there is no space, the sample is recorded as lost.
+    /// Appends a copy of a whole frame from another slab. If there is no space, the sample is
+    /// recorded as lost.
     pub fn append_frame(&mut self, sample: &SampleMeta, frame: &[u8], checksum: ChecksumKind) {
         // The header is copied from the frame, so its checksum still proves the sampled bytes.
         let header_bytes = checksum.frame_bytes(0);
@@ -224,7 +227,7 @@ impl SlabProducer {
 
     fn note_queued(&self) {
         self.settings.metrics.slabs.add(1);
-        // Waking a parked thread costs 7 to 10 us, but a push to a thread that polls costs only 40
+        // Waking a parked thread takes 7 to 10 us, but a push to a thread that polls takes only 40
         // ns.
         if self.settings.queue.len() >= self.high_water {
             self.settings.wake.set();
@@ -269,7 +272,8 @@ impl SlabProducer {
         let queue = &settings.queue;
         let attempt = |slab| match queue.try_send(slab) {
             Err(TrySendError::Full(mut slab)) => {
-                // The slab is stamped again, because this wait is not time in the queue.
+                // The slab is stamped again, because the time of this wait does not count as time
+                // in the queue.
                 slab.queued_ns = monotonic_ns();
                 Err(slab)
             }
@@ -282,8 +286,8 @@ impl SlabProducer {
     }
 
     /// Takes a free slab with space for a frame of `bytes` bytes. With [`OnFull::Block`], waits for
-    /// a slab if necessary. Only a large slab can require a wait, because there are enough standard
-    /// slabs for all uses at the same time.
+    /// a slab if necessary. Only a large slab can require a wait, because the pool has enough
+    /// standard slabs for all simultaneous uses.
     fn take_slab(&mut self, bytes: usize) -> Option<Box<Slab>> {
         let Self { settings, give_up_ns, .. } = self;
         let free = settings.pool.take(bytes);
@@ -319,8 +323,8 @@ impl SlabProducer {
         self.reuse(slab);
     }
 
-    /// Reuses a slab whose frames are dropped. A large slab is returned to the pool, for frames
-    /// that need a large slab.
+    /// Reuses a slab whose frames are dropped. A large slab is returned to the pool, so that it is
+    /// available for large frames.
     fn reuse(&mut self, mut slab: Box<Slab>) {
         if self.settings.pool.is_large(&slab) {
             return self.settings.pool.give_back(slab);
@@ -379,7 +383,7 @@ fn losses(slab: &Slab, causes: Causes) -> impl Iterator<Item = Loss> {
     })
 }
 
-/// One wait for space. The metrics are updated during the wait.
+/// One wait of a group for space. The metrics are updated during the wait.
 struct BlockedWait<'a> {
     settings: &'a SlabProducerSettings,
     give_up_ns: &'a mut Option<u64>,

@@ -1,6 +1,7 @@
-//! Queues, one per group. A queue has one producer and one consumer (SPSC), and is bounded,
-//! lock-free, and first in, first out. The queue has backpressure. If the queue is full, its policy
-//! decides whether the group drops its newest slab, drops its oldest slab, or waits.
+//! Queues of slabs between the groups and the recorder, one queue per group. A queue has one
+//! producer and one consumer (SPSC), and is bounded, lock-free, and first in, first out. The queue
+//! has backpressure. If the queue is full, its policy decides whether the group drops its newest
+//! slab, drops its oldest slab, or waits.
 //!
 //! Three protocols build on the channel.
 //!
@@ -83,7 +84,7 @@ impl<T> QueueSender<T> {
         self.on_full = on_full;
     }
 
-    /// Returns the number of queued slabs, without the slab that the recorder has peeked at.
+    /// Returns the number of queued slabs, excluding the slab that the recorder has peeked at.
     #[allow(clippy::len_without_is_empty, reason = "nothing asks whether it is empty")]
     pub fn len(&self) -> usize {
         self.slabs.len()
@@ -99,8 +100,8 @@ impl<T> QueueSender<T> {
     /// # Errors
     /// The error contains the slab if the queue is full or the recorder has ended.
     pub fn try_send(&self, slab: T) -> Result<(), TrySendError<T>> {
-        // The channel cannot report the end of the recorder, because this sender has its own
-        // receiver.
+        // The channel cannot report the end of the recorder, because this sender also holds a
+        // receiver of the channel.
         if self.shared.recorder_ended.load(Ordering::Acquire) == 1 {
             return Err(TrySendError::Disconnected(slab));
         }
@@ -111,8 +112,8 @@ impl<T> QueueSender<T> {
     /// before this function returns, and before the recorder can take a slab that was queued later.
     pub(super) fn evict_oldest(&self, record_loss: impl FnOnce(&T)) -> Option<T> {
         let evictions = self.shared.evictions.load(Ordering::Relaxed);
-        // A thread that takes the slab after our slab synchronizes with our take, so that thread
-        // sees this mark too.
+        // A thread that takes the next slab synchronizes with this take, so the thread also sees
+        // this mark.
         self.shared.evictions.store(evictions.wrapping_add(1), Ordering::Relaxed);
         let slab = self.oldest.try_recv().ok();
         if let Some(slab) = &slab {
@@ -146,7 +147,7 @@ impl<T> QueueSender<T> {
             self.shared.not_full.wait_until(deadline_ns);
         };
         // The group no longer waits, so the event stays set. Setting an event that is already set
-        // costs no system call.
+        // makes no system call.
         self.shared.not_full.set();
         outcome
     }
@@ -174,13 +175,13 @@ impl<T> QueueReceiver<T> {
     /// Takes the oldest slab.
     ///
     /// # Errors
-    /// The same errors as [`peek`](Self::peek).
+    /// Returns the same errors as [`peek`](Self::peek).
     pub fn try_recv(&mut self) -> Result<T, TryRecvError> {
         self.peek()?;
         self.head.take().ok_or(TryRecvError::Empty)
     }
 
-    /// Returns the maximum number of queued slabs, without the peeked slab.
+    /// Returns the maximum number of queued slabs, excluding the peeked slab.
     pub fn capacity(&self) -> usize {
         self.slabs.capacity().unwrap_or(usize::MAX)
     }
@@ -205,9 +206,9 @@ impl<T> Drop for QueueReceiver<T> {
     }
 }
 
-/// The queues of all groups. The recorder takes the slabs of all groups in the order in which they
-/// were queued. So a busy group delays another group's slab only by the slabs that were queued
-/// earlier.
+/// A collection of the queues of all groups. The recorder takes the slabs of all groups in the
+/// order in which they were queued. So a busy group delays another group's slab only by the slabs
+/// that were queued earlier.
 #[derive(Debug)]
 pub struct Inbox {
     queues: Vec<QueueReceiver<Box<Slab>>>,

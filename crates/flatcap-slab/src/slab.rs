@@ -9,8 +9,8 @@ use flatcap_stream::HEADER_BYTES_MAX;
 /// A range ends at a gap in the sequence numbers of its source. So this limit applies to the number
 /// of losses within a slab, and not to the number of its frames.
 pub const RANGES_MAX: usize = 256;
-/// Maximum number of frames in one slab. This is the number of shortest frames that fit into 256
-/// KiB, the size of one write. The shortest frame is only an envelope.
+/// Maximum number of frames in one slab. This is the number of frames of the minimum length that
+/// fit into 256 KiB, the size of one write. The shortest frame is only an envelope.
 const FRAMES_MAX: usize = 4096;
 /// Minimum length of a frame in a slab, in bytes. This is the length of an envelope.
 const FRAME_BYTES_MIN: usize = 64;
@@ -36,7 +36,7 @@ pub struct SampleRange {
     pub bytes: u32,
 }
 
-/// Sizes and identity of a committed frame.
+/// Sizes of a committed frame, and the identity of its sample.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameMeta {
     /// Length of the frame, including the header.
@@ -78,13 +78,13 @@ pub struct Slab {
     frames: usize,        // <= frames_max
     frames_max: usize,
     ranges: Vec<SampleRange>,
-    /// Time of queueing, in monotonic nanoseconds.
+    /// Time at which the slab was queued, in monotonic nanoseconds.
     pub queued_ns: u64,
 }
 
 impl Slab {
-    /// Creates a slab without frames over the memory `buffer`. `committed` will contain the number
-    /// of bytes of the slab's whole frames.
+    /// Creates an empty slab that stores its frames in `buffer`. `committed` will contain the
+    /// number of bytes of the slab's whole frames.
     pub(super) fn new(buffer: SharedSlice, committed: SharedNumber) -> Self {
         let frames_max = Self::frames_max(buffer.bytes().len());
         let mut slab = Self {
@@ -92,7 +92,7 @@ impl Slab {
             committed,
             length: 0,
             // The list is filled with ones, because zeroed memory may not be mapped yet. So the
-            // memory is mapped now and not at a later frame.
+            // memory is mapped now and not when a later frame is written.
             headers: vec![1; frames_max * HEADER_BYTES_MAX].into_boxed_slice(),
             headers_bytes: 0,
             frames: 0,
@@ -159,7 +159,7 @@ impl Slab {
         self.ranges.first().map(|run| run.first_mono_ns)
     }
 
-    /// Marks the frames as no longer needed. Crash recovery ignores them.
+    /// Marks the frames as no longer needed. Crash recovery ignores these frames.
     pub(super) fn release(&mut self) {
         self.committed.get().store(0, Ordering::Release);
     }
@@ -190,14 +190,14 @@ impl Slab {
         Some((frame, self.headers.get_mut(self.headers_bytes..self.headers_bytes + HEADER_BYTES_MAX)?))
     }
 
-    /// Adds the frame that was written after the last frame.
+    /// Adds the frame that the caller has written after the last committed frame.
     #[inline]
     pub(super) fn commit(&mut self, frame: FrameMeta) {
         let FrameMeta { bytes, header_bytes: head_bytes, source, seq, mono_ns, wall_offset_ns } = frame;
         self.headers_bytes += head_bytes;
         self.length += bytes;
-        // Release: whenever the process is killed, the frame's bytes are in memory if the new
-        // length is.
+        // Release ordering: if the new length is in memory when the process is killed, the frame's
+        // bytes are also in memory.
         self.committed.get().store(self.length as u64, Ordering::Release);
         self.frames += 1;
         #[allow(clippy::cast_possible_truncation, reason = "no frame has more than 1 GiB")]
@@ -271,7 +271,8 @@ mod tests {
         assert_eq!(slab.ranges().len(), 2, "the wall clock was stepped between the two");
     }
 
-    // Proves that a slab is full by bytes, by frames or by ranges, and that its lists never grow.
+    // Proves that the bytes, the frames or the ranges can fill a slab, and that the lists of the
+    // slab never grow.
     #[test]
     fn a_slab_is_full_by_bytes_frames_or_runs() {
         let mut slab = empty(2 * FRAME_BYTES_MIN + 8);

@@ -15,7 +15,7 @@ use super::validation::Validator;
 
 /// Methods that add adapters to framers.
 pub trait FramerExt: Framer + Sized {
-    /// Rejects payloads above `max` bytes before anything is written.
+    /// Rejects payloads that are longer than `max` bytes before anything is written.
     fn bounded(self, max: usize) -> BoundedFramer<Self> {
         BoundedFramer::new(self, max)
     }
@@ -25,7 +25,7 @@ pub trait FramerExt: Framer + Sized {
         ObserverFramer::new(self, callback)
     }
 
-    /// Before anything is written, rejects each payload that `validator` rejects.
+    /// Rejects each payload that `validator` rejects, before anything is written.
     fn with_validator<V: Validator>(self, validator: V) -> ValidatingFramer<Self, V> {
         ValidatingFramer::new(self, validator)
     }
@@ -35,9 +35,9 @@ impl<F: Framer> FramerExt for F {}
 
 /// Methods that add adapters to deframers.
 pub trait DeframerExt: Deframer + Sized {
-    /// Rejects payloads above `max` bytes before memory is allocated for them. Works only for
-    /// formats whose frames begin with a 4-byte length, because the adapter itself reads this
-    /// length.
+    /// Rejects payloads that are longer than `max` bytes before memory is allocated for them. Works
+    /// only for formats whose frames begin with a 4-byte length, because the adapter itself reads
+    /// this length.
     fn bounded(self, max: usize) -> BoundedDeframer<Self> {
         BoundedDeframer::new(self, max)
     }
@@ -64,14 +64,14 @@ pub trait PayloadCheck {
     fn check(&self, payload: &[u8]) -> Result<()>;
 }
 
-/// Checks every payload before it is framed.
+/// A framer that checks every payload before it is framed.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedFramer<F, P> {
     inner: F,
     payload: P,
 }
 
-/// Checks every intact payload before it is returned.
+/// A deframer that checks every intact payload before it is returned.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckedDeframer<D, P> {
     inner: D,
@@ -89,7 +89,7 @@ pub type ObserverDeframer<D, C> = CheckedDeframer<D, Observer<C>>;
 /// See [`DeframerExt::with_validator`].
 pub type ValidatingDeframer<D, V> = CheckedDeframer<D, Validation<V>>;
 
-/// Rejects payloads that are longer than a limit.
+/// A check that rejects payloads that are longer than a limit.
 #[derive(Debug, Clone, Copy)]
 pub struct LengthLimit(usize);
 
@@ -108,7 +108,7 @@ impl PayloadCheck for LengthLimit {
     }
 }
 
-/// Calls a function with each payload.
+/// A check that calls a function with each payload and accepts the payload.
 #[derive(Clone, Copy)]
 pub struct Observer<C>(C);
 
@@ -126,7 +126,7 @@ impl<C> fmt::Debug for Observer<C> {
     }
 }
 
-/// Rejects payloads that a validator rejects.
+/// A check that rejects payloads that a validator rejects.
 #[derive(Debug, Clone, Copy)]
 pub struct Validation<V>(V);
 
@@ -286,8 +286,8 @@ impl<D: Deframer> Deframer for BoundedDeframer<D> {
 impl<D: SliceDeframer> SliceDeframer for BoundedDeframer<D> {
     #[inline]
     fn deframe<'a>(&self, bytes: &'a [u8]) -> Result<DeframeStatus<'a>> {
-        // Checks only the header, so that an oversized frame is rejected before its payload is
-        // hashed and before the rest of its bytes is awaited.
+        // Checks only the header. So an oversized frame is rejected before its payload is hashed
+        // and before the decoder waits for the rest of its bytes.
         self.frame_length(bytes).checked()?;
         self.inner.deframe(bytes)
     }
@@ -333,9 +333,9 @@ mod tests {
     use crate::validation::SizeValidator;
     use crate::{SliceReader, XxHash64};
 
-    // Proves that adapters give the same frames in memory as to a sink, apply each rule exactly
-    // once, and reject a payload before anything is written. The test proves the same for reading
-    // from a slice.
+    // Proves that adapters give the same frames in memory as in a sink. Proves that they apply each
+    // rule exactly once, and reject a payload before anything is written. Proves the same for
+    // payloads that are read from a slice.
     #[test]
     fn adapters_in_memory() {
         let seen = Cell::new(0);

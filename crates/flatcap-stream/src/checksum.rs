@@ -11,24 +11,25 @@
 use super::error::{Error, Result};
 use super::short_bytes::copy;
 
-/// Widest checksum of the wire format, in bytes.
+/// Size of the widest checksum of the wire format, in bytes.
 pub const CHECKSUM_BYTES_MAX: usize = 8;
 
-/// A checksum of payloads. The width is known at compile time, so framing needs no branch for the
-/// width.
+/// A checksum algorithm for payloads. The width is known at compile time, so framing needs no
+/// branch for the width.
 ///
-/// An algorithm of your own needs only [`SIZE`](Self::SIZE) and [`calculate`](Self::calculate).
+/// A custom algorithm must implement only [`SIZE`](Self::SIZE) and [`calculate`](Self::calculate).
 pub trait Checksum {
-    /// Number of bytes on the wire, 0 to 8. These are the low bytes of the value, little-endian.
-    /// The limit is checked when a framer or deframer with this checksum is compiled.
+    /// Number of bytes of the checksum on the wire, 0 to 8. The low bytes of the value are written
+    /// in little-endian order. The limit is checked when a framer or deframer with this checksum is
+    /// compiled.
     const SIZE: usize;
 
     /// Returns the checksum of a payload. Only the low [`SIZE`](Self::SIZE) bytes of the checksum
     /// are written.
     fn calculate(&self, payload: &[u8]) -> u64;
 
-    /// Copies `payload` to `output` and returns its checksum, for algorithms that do both in one
-    /// pass.
+    /// Copies `payload` to `output` and returns the checksum of `payload`. An algorithm that can
+    /// copy and hash in one pass overrides this method.
     ///
     /// # Panics
     /// Panics if the lengths of `payload` and `output` differ.
@@ -38,8 +39,8 @@ pub trait Checksum {
         self.calculate(payload)
     }
 
-    /// Compares the checksum of `payload` with `expected`. Only the bytes that are on the wire are
-    /// compared.
+    /// Compares the checksum of `payload` with `expected`. Compares only the bytes that are on the
+    /// wire, which are the low bytes.
     ///
     /// # Errors
     /// `ChecksumMismatch`.
@@ -64,7 +65,7 @@ pub trait Checksum {
     /// Decodes the value from the first [`SIZE`](Self::SIZE) bytes.
     ///
     /// # Panics
-    /// If `bytes` is shorter.
+    /// Panics if `bytes` is shorter than the checksum.
     #[inline]
     fn read_bytes(&self, bytes: &[u8]) -> u64 {
         let mut value = [0; 8];
@@ -75,7 +76,7 @@ pub trait Checksum {
     }
 }
 
-/// Returns a mask of the bits in a checksum of `size` bytes.
+/// Returns a mask that selects the bits of a checksum of `size` bytes.
 #[inline]
 pub(super) const fn width_mask(size: usize) -> u64 {
     match size {
@@ -90,7 +91,7 @@ pub(super) const fn width_mask(size: usize) -> u64 {
 pub struct NoChecksum;
 
 impl NoChecksum {
-    /// Returns the only value.
+    /// Returns the only value of this type.
     pub const fn new() -> Self {
         Self
     }
@@ -117,7 +118,7 @@ pub struct Crc16;
 
 #[cfg(feature = "crc16")]
 impl Crc16 {
-    /// Returns the only value.
+    /// Returns the only value of this type.
     pub const fn new() -> Self {
         Self
     }
@@ -143,7 +144,7 @@ pub struct Crc32;
 
 #[cfg(feature = "crc32")]
 impl Crc32 {
-    /// Returns the only value.
+    /// Returns the only value of this type.
     pub const fn new() -> Self {
         Self
     }
@@ -159,15 +160,15 @@ impl Checksum for Crc32 {
     }
 }
 
-/// XXH3-64 with seed 0, computed with the widest vectors of the processor. The value does not
-/// depend on the width of the vectors.
+/// XXH3-64 with seed 0, computed with the widest vector instructions of the processor. The value
+/// does not depend on the width of the vector instructions.
 #[cfg(feature = "xxhash")]
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct XxHash64;
 
 #[cfg(feature = "xxhash")]
 impl XxHash64 {
-    /// Returns the only value.
+    /// Returns the only value of this type.
     pub const fn new() -> Self {
         Self
     }
@@ -192,8 +193,8 @@ impl Checksum for XxHash64 {
 mod tests {
     use super::*;
 
-    // Proves that each type implements the algorithm that it is named after. Method: the published
-    // check values.
+    // Proves that each type implements the algorithm that it is named after. Method: the results
+    // are compared with the published check values.
     #[test]
     fn known_answers() {
         let check = b"123456789";
@@ -258,8 +259,7 @@ mod tests {
         assert!(WideChecksum::<SIZE>.verify(WideChecksum::<SIZE>.read_bytes(&wire), b"").is_ok());
     }
 
-    // Proves that a 64-bit value is verified against its truncated form on the wire, at every
-    // width.
+    // Proves that a 64-bit value matches its truncated form on the wire, at every width.
     #[test]
     fn every_width_round_trips() {
         round_trip::<0>();

@@ -1,4 +1,4 @@
-//! Framing with a checksum that is known only at run time, for example from a file header, a
+//! Framing with a checksum type that is known only at run time, for example from a file header, a
 //! setting or an argument.
 
 use std::fmt;
@@ -19,8 +19,8 @@ use super::deframer::{
 use super::error::Result;
 use super::framer::{ChecksumFramer, FrameHeader, Framer, LENGTH_BYTES, SliceFramer};
 
-/// The checksum of a stream, which is the same for all its payloads. The kind is also a framer that
-/// uses this checksum.
+/// The checksum algorithm of a stream, which is the same for all payloads of the stream. The kind
+/// is also a framer that uses this checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChecksumKind {
     /// [`NoChecksum`].
@@ -36,8 +36,8 @@ pub enum ChecksumKind {
     Xxh3,
 }
 
-/// Evaluates `$body` with `$checksum` bound to the checksum type of a kind. `$body` is compiled
-/// separately for each kind.
+/// Evaluates `$body` with `$checksum` bound to a value of the checksum type that the kind names.
+/// `$body` is compiled separately for each kind.
 macro_rules! with_checksum {
     ($kind:expr, $checksum:ident => $body:expr) => {
         match $kind {
@@ -66,7 +66,7 @@ macro_rules! with_checksum {
 
 impl ChecksumKind {
     /// All kinds of this build, from the widest to the narrowest. To identify the checksum of an
-    /// unknown stream, the kinds are tried in this sequence.
+    /// unknown stream, try the kinds in this order.
     pub const ALL: &'static [Self] = &[
         #[cfg(feature = "xxhash")]
         Self::Xxh3,
@@ -104,13 +104,14 @@ impl ChecksumKind {
         }
     }
 
-    /// Returns the length of a frame with a payload of `payload_bytes`.
+    /// Returns the length of a frame whose payload has `payload_bytes` bytes.
     #[inline]
     pub const fn frame_bytes(self, payload_bytes: usize) -> usize {
         LENGTH_BYTES + self.size() + payload_bytes
     }
 
-    /// Returns the checksum of `payload` in the low [`size`](Self::size) bytes.
+    /// Returns the checksum of `payload`, which is in the low [`size`](Self::size) bytes of the
+    /// value.
     #[inline]
     pub fn calculate(self, payload: &[u8]) -> u64 {
         with_checksum!(self, checksum => checksum.calculate(payload))
@@ -160,7 +161,7 @@ impl SliceFramer for ChecksumKind {
     }
 }
 
-/// A deframer for a checksum that is known at run time.
+/// A deframer for a checksum type that is known only at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindDeframer {
     kind: ChecksumKind,
@@ -173,8 +174,8 @@ impl KindDeframer {
         Self { kind, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit on the length of payloads. Payloads above `max` bytes are rejected before
-    /// memory is allocated for them.
+    /// Sets the limit on the length of payloads. Payloads that are longer than `max` bytes are
+    /// rejected before memory is allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
@@ -261,7 +262,7 @@ impl FromStr for ChecksumKind {
 mod tests {
     use super::*;
 
-    // Proves that each printed name is parsed to the same kind.
+    // Proves that the printed name of each kind is parsed to the same kind.
     #[test]
     fn names_are_read_back() {
         for kind in ChecksumKind::ALL {
@@ -270,8 +271,8 @@ mod tests {
         assert!("md5".parse::<ChecksumKind>().is_err());
     }
 
-    // Proves that the wire format equals the format of flatstream 0.2.7, by its published frames of
-    // "abc".
+    // Proves that the wire format equals the format of flatstream 0.2.7. Method: the published
+    // frames of "abc".
     #[cfg(all(feature = "crc16", feature = "crc32", feature = "xxhash"))]
     #[test]
     fn golden_bytes() {

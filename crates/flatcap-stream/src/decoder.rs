@@ -4,7 +4,7 @@
 use super::deframer::{DeframeStatus, FrameLength, SliceDeframer};
 use super::error::Result;
 
-/// Maximum number of bytes that are allocated for a declared length before the data arrives.
+/// Maximum number of bytes that are allocated for a declared length before the payload arrives.
 const GROWTH_BYTES_MAX: usize = 64 << 10;
 
 /// Decodes frames without I/O. The decoder accepts bytes as they arrive and returns each payload
@@ -87,12 +87,13 @@ impl<D: SliceDeframer> FrameDecoder<D> {
         }
     }
 
-    /// Returns the number of bytes that the last call consumed, also after an error.
+    /// Returns the number of bytes that the last call consumed, even if the call returned an error.
     pub fn consumed(&self) -> usize {
         self.consumed
     }
 
-    /// Returns whether the decoder is between two frames. The stream may end only there.
+    /// Returns whether the decoder is between two frames. The stream may end only between two
+    /// frames.
     pub fn is_between_frames(&self) -> bool {
         self.partial.is_empty() || self.is_complete
     }
@@ -204,8 +205,9 @@ mod tests {
         }
     }
 
-    // Proves that a length above the limit is rejected before anything is buffered for it, and that
-    // the decoder works afterwards. Method: input in one piece, and byte by byte.
+    // Proves that a length above the limit is rejected before any byte of the payload is buffered,
+    // and that the decoder works afterwards. Method: the input is passed in one piece, and byte by
+    // byte.
     #[test]
     fn a_length_meets_its_limit_first() {
         let deframer = KindDeframer::new(ChecksumKind::None).with_max_frame_len(16);
@@ -231,8 +233,8 @@ mod tests {
         assert!(decoder.partial.capacity() <= 2 * GROWTH_BYTES_MAX);
     }
 
-    // Proves that a damaged frame is found, in one piece and byte by byte, and that decoding
-    // continues.
+    // Proves that a damaged frame is detected and that decoding continues after it. Method: the
+    // input is passed in one piece, and byte by byte.
     #[cfg(feature = "crc32")]
     #[test]
     fn damage_is_found() {

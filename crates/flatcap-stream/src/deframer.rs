@@ -9,8 +9,8 @@ use super::framer::LENGTH_BYTES;
 /// Default limit on the length of a payload. It is the largest possible length of a FlatBuffer, 2
 /// GiB.
 pub const DEFAULT_MAX_FRAME_LEN: usize = flatbuffers::FLATBUFFERS_MAX_BUFFER_SIZE;
-/// Maximum number of bytes that are allocated for a declared length before the data is read. A
-/// damaged length therefore takes only this much memory.
+/// Maximum number of bytes that are allocated for a declared length before the payload is read. So
+/// a damaged length field takes at most this much memory.
 const GROWTH_BYTES_MAX: usize = 1 << 20;
 
 /// Reads frames from a source.
@@ -37,7 +37,7 @@ pub trait Deframer {
     /// before they allocate memory for it.
     ///
     /// # Errors
-    /// The same errors as [`read_and_deframe`](Self::read_and_deframe).
+    /// Returns the same errors as [`read_and_deframe`](Self::read_and_deframe).
     fn read_after_length<R: Read>(
         &self,
         reader: &mut R,
@@ -60,9 +60,9 @@ pub trait SliceDeframer {
     /// to be called at every byte of a search.
     fn frame_length(&self, bytes: &[u8]) -> FrameLength;
 
-    /// Returns whether the checksum in a frame's `header` is the checksum of `payload`. The length
-    /// field is ignored, so that a frame whose length was damaged can be identified. Always returns
-    /// false for a format without a checksum.
+    /// Returns whether the checksum in a frame's `header` equals the checksum of `payload`. The
+    /// length field is ignored, so that a frame with a damaged length field can be identified.
+    /// Always returns false for a format without a checksum.
     fn checksum_matches(&self, _header: &[u8], _payload: &[u8]) -> bool {
         false
     }
@@ -70,7 +70,7 @@ pub trait SliceDeframer {
     /// Returns the length of the header.
     fn header_bytes(&self) -> usize;
 
-    /// Returns the number of header bytes that belong to the checksum.
+    /// Returns the number of header bytes that contain the checksum.
     fn checksum_bytes(&self) -> usize {
         0
     }
@@ -83,9 +83,9 @@ pub enum DeframeStatus<'a> {
     Frame(Frame<'a>),
     /// The bytes end within a frame.
     Incomplete {
-        /// Total number of bytes that the frame needs, as far as known. If only the length of the
-        /// header is known, this is the header's length. Otherwise it is the length of header and
-        /// payload.
+        /// Total number of bytes that the frame needs, as far as it is known. If only the length of
+        /// the header is known, this is the header's length. Otherwise it is the length of header
+        /// and payload.
         needed: usize,
     },
 }
@@ -95,22 +95,22 @@ pub enum DeframeStatus<'a> {
 pub enum FrameLength {
     /// Length of the frame in bytes, including the header.
     Bytes(usize),
-    /// Too few bytes for a length field.
+    /// The slice is too short for a length field.
     Unknown,
     /// The payload exceeds the limit.
     TooLong {
         /// Length of the payload in bytes.
         declared: usize,
-        /// The limit in bytes.
+        /// The limit on the length of a payload in bytes.
         limit: usize,
     },
 }
 
 impl FrameLength {
-    /// Returns the length, or `None` if it is unknown.
+    /// Returns the length of the frame, or `None` if the length is unknown.
     ///
     /// # Errors
-    /// `InvalidFrame` for a payload above the limit.
+    /// `InvalidFrame` for a payload that is longer than the limit.
     #[inline]
     pub fn checked(self) -> Result<Option<usize>> {
         match self {
@@ -129,7 +129,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Creates a frame of another format whose first `header_bytes` bytes are its header. Returns
+    /// Creates a frame of a custom format whose first `header_bytes` bytes are the header. Returns
     /// `None` if `bytes` is shorter than the header.
     #[inline]
     pub fn new(bytes: &'a [u8], header_bytes: usize) -> Option<Self> {
@@ -168,8 +168,8 @@ impl DefaultDeframer {
         Self { max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit on the length of payloads. Payloads above `max` bytes are rejected before
-    /// memory is allocated for them.
+    /// Sets the limit on the length of payloads. Payloads that are longer than `max` bytes are
+    /// rejected before memory is allocated for them.
     #[must_use]
     pub const fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max }
@@ -190,8 +190,8 @@ impl<C: Checksum> ChecksumDeframer<C> {
         Self { checksum: checksum_alg, max_frame_len: DEFAULT_MAX_FRAME_LEN }
     }
 
-    /// Sets the limit on the length of payloads. Payloads above `max` bytes are rejected before
-    /// memory is allocated for them.
+    /// Sets the limit on the length of payloads. Payloads that are longer than `max` bytes are
+    /// rejected before memory is allocated for them.
     #[must_use]
     pub fn with_max_frame_len(self, max: usize) -> Self {
         Self { max_frame_len: max, ..self }
@@ -274,7 +274,7 @@ impl<C: Checksum> SliceDeframer for ChecksumDeframer<C> {
     }
 }
 
-/// Deframes the start of `bytes` with the given checksum and limit.
+/// Reads the frame at the start of `bytes` with the given checksum and limit.
 #[inline]
 pub(super) fn deframe_slice<'a, C: Checksum>(
     checksum: &C,
@@ -305,7 +305,7 @@ pub(super) fn frame_length(header_bytes: usize, limit: usize, bytes: &[u8]) -> F
     }
 }
 
-/// Returns whether the checksum after the length in `header` is the checksum of `payload`.
+/// Returns whether the checksum after the length in `header` equals the checksum of `payload`.
 pub(super) fn checksum_matches<C: Checksum>(checksum: &C, header: &[u8], payload: &[u8]) -> bool {
     let stored = header.get(LENGTH_BYTES..LENGTH_BYTES + C::SIZE).filter(|stored| !stored.is_empty());
     stored.is_some_and(|stored| checksum.verify(checksum.read_bytes(stored), payload).is_ok())
@@ -332,7 +332,7 @@ fn read_length<R: Read>(reader: &mut R) -> Result<Option<u32>> {
     Ok(Some(u32::from(a) | u32::from(middle) << 8 | u32::from(d) << 24))
 }
 
-/// Reads checksum and payload of a frame whose length is known.
+/// Reads the checksum and the payload of a frame whose length has already been read.
 #[inline]
 pub(super) fn read_rest<C: Checksum, R: Read>(
     checksum: &C,
@@ -410,8 +410,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a frame is read back from a slice and from a source, and that a frame cut at
-        // any byte is reported as incomplete.
+        // Proves that a frame is read back from a slice and from a source. Proves that a frame that
+        // is truncated at any byte is reported as incomplete.
         #[test]
         fn round_trip_and_every_cut(payload in proptest::collection::vec(any::<u8>(), 0..200)) {
             for &kind in ChecksumKind::ALL {
@@ -472,7 +472,7 @@ mod tests {
         }
     }
 
-    // Proves that a damaged length costs little memory. Method: a length of 2 GiB is declared
+    // Proves that a damaged length field takes little memory. Method: a length of 2 GiB is declared
     // before 5 MiB of data.
     #[test]
     fn memory_follows_the_bytes_not_the_length() {

@@ -7,8 +7,8 @@ use std::io;
 /// Result of a stream operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of reading or writing a stream. The error has the size of a pointer, so that results on
-/// hot paths remain small.
+/// An error that occurred while a stream was read or written. The error has the size of a pointer,
+/// so that results on hot paths remain small.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 #[allow(clippy::error_impl_error, reason = "the name that users of flatstream know")]
@@ -30,8 +30,8 @@ pub enum ErrorKind {
         /// The checksum computed from the payload.
         calculated: u64,
     },
-    /// A frame that the format or a limit does not allow. On reading, the length is damaged, the
-    /// stream has another format, or the limit is too low. On writing, split the payload or raise
+    /// A frame that the format or a limit does not allow. On reading: the length is damaged, the
+    /// stream has another format, or the limit is too low. On writing: split the payload or raise
     /// the limit.
     #[error("invalid frame: {message}{}", known_lengths([*declared_len, *buffer_len, *limit]))]
     InvalidFrame {
@@ -108,7 +108,7 @@ impl Error {
         ErrorKind::UnexpectedEof.into()
     }
 
-    /// Creates the error for a length above `limit` that a reader found.
+    /// Creates the error of a reader for a length above `limit`.
     #[cold]
     #[inline(never)]
     pub(super) fn frame_too_long(declared: usize, limit: usize) -> Self {
@@ -135,7 +135,7 @@ impl Error {
         matches!(*self.0, ErrorKind::InvalidFrame { .. })
     }
 
-    /// Returns whether a length was above a limit.
+    /// Returns whether the length of a frame was above a limit.
     pub fn is_frame_too_large(&self) -> bool {
         matches!(*self.0, ErrorKind::InvalidFrame { limit: Some(_), .. })
     }
@@ -173,7 +173,7 @@ impl From<flatbuffers::InvalidFlatbuffer> for Error {
     }
 }
 
-/// Returns the known lengths as the last part of an error message.
+/// Returns the known lengths as text for the end of an error message.
 fn known_lengths(lengths: [Option<usize>; 3]) -> String {
     let known = ["declared", "available", "limit"].into_iter().zip(lengths);
     let known: Vec<String> =

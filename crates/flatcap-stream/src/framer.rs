@@ -10,7 +10,7 @@ use super::short_bytes::copy;
 pub const LENGTH_BYTES: usize = 4;
 /// Maximum size of a header in bytes, which is the length field and the widest checksum.
 pub const HEADER_BYTES_MAX: usize = LENGTH_BYTES + CHECKSUM_BYTES_MAX;
-/// Largest length of a payload in bytes that the length field can express.
+/// Maximum length of a payload that the length field can express, in bytes.
 pub const MAX_WIRE_FRAME_LEN: usize = u32::MAX as usize;
 
 /// Writes payloads as frames.
@@ -207,7 +207,7 @@ impl FrameHeader {
         Ok(Self { bytes, size: LENGTH_BYTES + C::SIZE })
     }
 
-    /// Creates a header of another format from at most [`HEADER_BYTES_MAX`] bytes.
+    /// Creates a header of a custom format from at most [`HEADER_BYTES_MAX`] bytes.
     pub fn from_bytes(header: &[u8]) -> Option<Self> {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes.get_mut(..header.len())?.copy_from_slice(header);
@@ -271,7 +271,7 @@ fn wire_length(payload: &[u8]) -> Result<u32> {
     u32::try_from(payload.len()).map_err(|_| length_overflow(payload.len()))
 }
 
-/// Writes length and checksum to the start of `output`, which must be long enough for both.
+/// Writes the length and the checksum to the start of `output`, which must be long enough for both.
 #[inline]
 fn write_header<C: Checksum>(checksum: &C, output: &mut [u8], length: u32, value: u64) {
     let mut bytes = [0; CHECKSUM_BYTES_MAX];
@@ -333,7 +333,7 @@ mod tests {
         check(&ChecksumFramer::new(super::super::checksum::Crc16));
     }
 
-    // Proves that a buffer that is one byte too short is an error with both lengths.
+    // Proves that a buffer that is one byte too short gives an error that names both lengths.
     #[test]
     fn a_short_buffer_is_rejected() {
         let error = DefaultFramer.frame_into(&mut [0; 6], b"abc").unwrap_err();

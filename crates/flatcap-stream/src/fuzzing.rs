@@ -1,4 +1,4 @@
-//! Fuzz targets of the stream library. Tests also run them over the corpus.
+//! Fuzz targets of the stream library. Tests also run the targets over the corpus.
 //!
 //! Each target accepts arbitrary bytes and panics if the library breaks a guarantee. Releases do
 //! not contain this module. The module is compiled only for tests and with the feature `fuzzing`.
@@ -14,16 +14,16 @@ use super::salvage::{RegionContent, salvage};
 use super::slice::SliceReader;
 
 /// Limit on the length of payloads in bytes. The limit is small, so that a fuzzer produces payloads
-/// below and above it.
+/// below and above the limit.
 const PAYLOAD_BYTES_MAX: usize = 4_096;
 
-/// One result of reading a stream. The results of a reader are compared in order.
+/// One result that a reader returns for a stream. The results of a reader are compared in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ReadEvent {
     Payload(Vec<u8>),
     Mismatch,
-    /// The end of the stream between frames. No other result follows this result or one of the next
-    /// two variants.
+    /// The end of the stream between frames. This variant and the next two variants are always the
+    /// last result of a reader.
     Clean,
     /// The end of the stream within a frame.
     Torn,
@@ -47,7 +47,7 @@ impl ReadEvent {
 }
 
 /// Reads `data` with each checksum and frames the payloads again. The new frames must have the same
-/// bytes as `data`. Then frames `data` itself as one payload and reads it back.
+/// bytes as `data`. Then frames all of `data` as one payload and reads the payload back.
 ///
 /// # Panics
 /// Panics if a reader or a framer breaks a guarantee.
@@ -83,7 +83,7 @@ pub fn deframe(data: &[u8]) {
 /// derived from the data. The results of all methods must agree.
 ///
 /// # Panics
-/// If two readers disagree.
+/// Panics if two readers disagree.
 pub fn slice(data: &[u8]) {
     for &kind in ChecksumKind::ALL {
         let deframer = KindDeframer::new(kind).with_max_frame_len(PAYLOAD_BYTES_MAX);
@@ -278,8 +278,8 @@ mod tests {
             usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap()
         }
 
-        /// Applies one to four changes. A change flips bits, replaces bytes or lengths, cuts the
-        /// data, removes or repeats a part, or writes zeros.
+        /// Applies one to four changes. A change flips bits, replaces bytes or lengths, truncates
+        /// the data, removes or repeats a part, or writes zeros.
         fn mutate(&mut self, bytes: &mut Vec<u8>) {
             for _ in 0..=self.next() % 4 {
                 if bytes.is_empty() {

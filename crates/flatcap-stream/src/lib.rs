@@ -4,8 +4,7 @@
 //! [u32 LE: payload length][N bytes LE: checksum of the payload, N = 0, 2, 4 or 8][payload]
 //! ```
 //!
-//! The wire format is the same as in flatstream 0.2.7, byte for byte, and the public names are the
-//! same too. See MIGRATION.md.
+//! The wire format and the public names are the same as in flatstream 0.2.7. See MIGRATION.md.
 //!
 //! | to | use |
 //! |---|---|

@@ -29,7 +29,7 @@ impl StreamSerialize for &str {
     }
 }
 
-/// The same as for `&str`.
+/// Writes the string in the same way as a `&str`.
 impl StreamSerialize for String {
     fn serialize<A: Allocator>(&self, builder: &mut FlatBufferBuilder<'_, A>) -> Result<()> {
         self.as_str().serialize(builder)

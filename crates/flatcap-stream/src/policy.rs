@@ -1,8 +1,8 @@
 //! Memory policies, which decide when a buffer that grew for one large message shrinks again.
 //!
-//! Without a policy, a reader's buffer and a writer's builder keep the size of their largest
-//! message. A policy observes the message sizes and decides when the buffer shrinks to a baseline.
-//! The policy is called once per message, and only while the buffer exceeds the baseline.
+//! Without a policy, a reader's buffer and a writer's builder keep the size that their largest
+//! message needed. A policy observes the message sizes and decides when the buffer shrinks to a
+//! baseline. The policy is called once per message, and only while the buffer exceeds the baseline.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub enum ReclamationReason {
     SizeThreshold,
 }
 
-/// A release of memory. Sizes are in bytes.
+/// Information about a release of memory. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReclamationInfo {
     /// The reason.
@@ -64,7 +64,7 @@ impl MemoryPolicy for NoOpPolicy {
     }
 }
 
-/// A clock for policies, replaceable in tests.
+/// A clock for policies, which tests can replace.
 pub trait Clock: Send {
     /// Returns the time since a fixed moment. Never decreases.
     fn now(&self) -> Duration;
@@ -106,7 +106,7 @@ pub struct AdaptiveWatermarkPolicy<C: Clock = MonotonicClock> {
     pub size_ratio_threshold: usize,
     /// Number of successive messages for which the buffer must be too large.
     pub messages_to_wait: u32,
-    /// Alternatively, the time for which the buffer must be too large.
+    /// Time for which the buffer must be too large, as an alternative to the number of messages.
     pub cooldown: Option<Duration>,
     /// Size to which the buffer shrinks, in bytes.
     pub baseline_capacity: usize,
@@ -119,8 +119,9 @@ impl AdaptiveWatermarkPolicy {
     /// Default ratio. A buffer that doubles when it grows is up to twice as large as needed. A
     /// buffer four times as large as needed is left over from a larger message.
     pub const DEFAULT_SIZE_RATIO_THRESHOLD: usize = 4;
-    /// Default number of messages. One small message among large ones is not a change of load, but
-    /// five in a row are.
+    /// Default number of successive messages for which the buffer must be too large. One small
+    /// message among large messages is not a change of load, but five small messages in a row are a
+    /// change.
     pub const DEFAULT_MESSAGES_TO_WAIT: u32 = 5;
 
     /// Creates a policy that releases memory by message count, down to the default baseline.
@@ -143,7 +144,7 @@ impl<C: Clock> AdaptiveWatermarkPolicy<C> {
         }
     }
 
-    /// Also releases memory after `cooldown`.
+    /// Also releases memory after the buffer was too large for the time `cooldown`.
     #[must_use]
     pub fn with_cooldown(mut self, cooldown: Duration) -> Self {
         self.cooldown = Some(cooldown);
@@ -206,11 +207,11 @@ impl<C: Clock> MemoryPolicy for AdaptiveWatermarkPolicy<C> {
 /// Releases memory after enough small messages in a row have followed a large one.
 #[derive(Debug, Clone, Copy)]
 pub struct SizeThresholdPolicy {
-    /// A message above this many bytes is large.
+    /// A message that is longer than this many bytes is large.
     pub grow_above_bytes: usize,
-    /// A message below this many bytes is small.
+    /// A message that is shorter than this many bytes is small.
     pub shrink_below_bytes: usize,
-    /// Number of small messages in a row.
+    /// Number of successive small messages after which memory is released.
     pub messages_to_wait: u32,
     /// Size to which the buffer shrinks, in bytes.
     pub baseline_capacity: usize,
@@ -374,7 +375,7 @@ mod tests {
         assert_eq!(ask(146, 10), Some(ReclamationReason::TimeCooldown));
     }
 
-    // Proves that small messages are counted only if they are in a row and follow a large one.
+    // Proves that small messages are counted only if they are in a row and follow a large message.
     #[test]
     fn thresholds() {
         let mut policy = SizeThresholdPolicy::new(1000, 10, 2);

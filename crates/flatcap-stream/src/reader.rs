@@ -12,8 +12,8 @@ use super::policy::{InstalledPolicy, MemoryPolicy};
 /// Reads frames from a source, one at a time, and never reads past the current frame.
 ///
 /// The buffer for payloads is reused, so each payload is valid until the next read. Reading
-/// allocates nothing after the buffer has held the longest payload. For bytes in memory,
-/// [`SliceReader`](super::SliceReader) is faster and does not copy.
+/// allocates nothing after the buffer has grown to the length of the longest payload. For bytes in
+/// memory, [`SliceReader`](super::SliceReader) is faster and does not copy.
 pub struct StreamReader<R: Read, D: Deframer> {
     source: R,
     deframer: D,
@@ -71,7 +71,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// Passes every payload to `processor` until the stream ends or an error occurs.
     ///
     /// # Errors
-    /// The errors of [`read_message`](Self::read_message) and of `processor`.
+    /// Returns the errors of [`read_message`](Self::read_message) and of `processor`.
     #[inline]
     pub fn process_all<P>(&mut self, mut processor: P) -> Result<()>
     where
@@ -86,7 +86,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// Passes every payload to `processor` as a verified root.
     ///
     /// # Errors
-    /// The errors of [`process_all`](Self::process_all) and of `T`.
+    /// Returns the errors of [`process_all`](Self::process_all) and of the conversion to `T`.
     pub fn process_typed<T, P>(&mut self, mut processor: P) -> Result<()>
     where
         for<'p> T: StreamDeserialize<'p>,
@@ -98,7 +98,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     /// Passes every payload to `processor` as a verified root and as bytes.
     ///
     /// # Errors
-    /// The same errors as [`process_typed`](Self::process_typed).
+    /// Returns the same errors as [`process_typed`](Self::process_typed).
     pub fn process_typed_with_payload<T, P>(&mut self, mut processor: P) -> Result<()>
     where
         for<'p> T: StreamDeserialize<'p>,
@@ -125,8 +125,8 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
         &self.source
     }
 
-    /// Returns the source mutably. This reader does not get the bytes that the caller reads from
-    /// the source.
+    /// Returns a mutable reference to the source. If the caller reads bytes directly from the
+    /// source, this reader does not receive these bytes.
     pub fn get_mut(&mut self) -> &mut R {
         &mut self.source
     }
@@ -173,7 +173,7 @@ impl<R: Read, D: Deframer> StreamReader<R, D> {
     }
 }
 
-/// Returns the error for a deframer that returns a length above that of its buffer.
+/// Returns the error for a deframer that returns a length greater than the length of its buffer.
 #[cold]
 #[inline(never)]
 fn length_beyond_buffer() -> Error {
@@ -201,7 +201,7 @@ impl<R: Read, D: Deframer> Messages<'_, R, D> {
     /// See [`StreamReader::read_message`].
     ///
     /// # Errors
-    /// The same errors as [`StreamReader::read_message`].
+    /// Returns the same errors as [`StreamReader::read_message`].
     #[allow(clippy::should_implement_trait, reason = "a lending iterator, under the name that users know")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<&[u8]>> {
@@ -211,7 +211,7 @@ impl<R: Read, D: Deframer> Messages<'_, R, D> {
     /// Same as [`next`](Self::next), under a name that does not suggest an `Iterator`.
     ///
     /// # Errors
-    /// The same errors as [`StreamReader::read_message`].
+    /// Returns the same errors as [`StreamReader::read_message`].
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<&[u8]>> {
         self.next()
@@ -232,7 +232,7 @@ where
     /// Returns the next root, or `None` if the source ends between two frames.
     ///
     /// # Errors
-    /// The errors of [`StreamReader::read_message`] and of `T`.
+    /// Returns the errors of [`StreamReader::read_message`] and of the conversion to `T`.
     #[allow(clippy::should_implement_trait, reason = "a lending iterator, under the name that users know")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<<T as StreamDeserialize<'_>>::Root>> {
@@ -242,7 +242,7 @@ where
     /// Same as [`next`](Self::next), under a name that does not suggest an `Iterator`.
     ///
     /// # Errors
-    /// The same errors as [`next`](Self::next).
+    /// Returns the same errors as [`next`](Self::next).
     #[inline]
     pub fn next_typed(&mut self) -> Result<Option<<T as StreamDeserialize<'_>>::Root>> {
         self.next()

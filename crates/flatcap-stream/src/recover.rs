@@ -1,42 +1,43 @@
-//! Crash recovery, which finds the offset at which an interrupted stream may be cut and continued.
+//! Crash recovery, which finds the offset at which an interrupted stream may be truncated and
+//! continued.
 //!
-//! Only an end within a frame is a sign of an interrupted write. Anything else may be damage in the
-//! middle of good data, a wrong checksum kind or a wrong limit, and is therefore an error. A
-//! damaged length can also look like a torn tail. Use [`salvage`](super::salvage()) to read the
-//! data after a damaged length.
+//! Only an end within a frame is a sign of an interrupted write. Any other failure may be caused by
+//! damage in the middle of good data, a wrong checksum kind or a wrong limit, and is therefore an
+//! error. A damaged length can also look like a torn tail. Use [`salvage`](super::salvage()) to
+//! read the data after a damaged length.
 
 use std::io::{Read, Seek, SeekFrom};
 
 use super::deframer::Deframer;
 use super::error::Result;
 
-/// The end of a stream.
+/// Specifies where a stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecoveryEnd {
-    /// After a whole frame.
+    /// The stream ends after a whole frame.
     CleanEof,
     /// Within a frame.
     TornTail,
 }
 
-/// The intact prefix of a stream.
+/// A report on the intact prefix of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Number of intact frames.
     pub frames: u64,
     /// Offset after the last intact frame.
     pub last_good_offset: u64,
-    /// The end of the stream.
+    /// Specifies whether the stream ends after a whole frame or within a frame.
     pub end: RecoveryEnd,
 }
 
-/// Reads to the end and reports the intact prefix. Offsets are relative to the current position of
-/// `reader`. The deframer must consume exactly one frame per call, as all deframers of this crate
-/// do.
+/// Reads a stream to its end and reports its intact prefix. Offsets are relative to the current
+/// position of `reader`. The deframer must consume exactly one frame per call, as all deframers of
+/// this crate do.
 ///
 /// # Errors
 /// `ChecksumMismatch`, `InvalidFrame`, `Io`, and the errors of adapters. A torn tail is not an
-/// error. The stream must not be cut after an error.
+/// error. The stream must not be truncated after an error.
 #[allow(clippy::needless_pass_by_value, reason = "the signature of flatstream")]
 pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryReport> {
     let mut source = CountingReader { source: reader, bytes: 0 };
@@ -58,11 +59,11 @@ pub fn recover<R: Read, D: Deframer>(reader: R, deframer: D) -> Result<RecoveryR
 }
 
 /// Like [`recover`], but reads from the start of a file. Afterwards the position of the file is
-/// after the last intact frame. At this position a torn tail may be cut off and writing may
-/// continue. Does not truncate the file.
+/// after the last intact frame. At this position, the caller may cut off a torn tail and continue
+/// to write. This function does not truncate the file.
 ///
 /// # Errors
-/// The same errors as [`recover`]. After an error, the position of the file is unspecified.
+/// Returns the same errors as [`recover`]. After an error, the position of the file is unspecified.
 pub fn recover_file<R: Read + Seek, D: Deframer>(reader: &mut R, deframer: D) -> Result<RecoveryReport> {
     reader.seek(SeekFrom::Start(0))?;
     let report = recover(&mut *reader, deframer)?;
@@ -70,7 +71,7 @@ pub fn recover_file<R: Read + Seek, D: Deframer>(reader: &mut R, deframer: D) ->
     Ok(report)
 }
 
-/// Counts the bytes that are read from a source.
+/// A reader that counts the bytes that are read from a source.
 struct CountingReader<R> {
     source: R,
     bytes: u64,
@@ -92,8 +93,8 @@ mod tests {
     use crate::checksum_kind::{ChecksumKind, KindDeframer};
     use crate::framer::Framer;
 
-    // Proves that the report is exact for a stream cut at any byte, and that writing may continue
-    // at the reported position.
+    // Proves that the report is exact for a stream that is truncated at any byte, and that writing
+    // may continue at the reported position.
     #[test]
     fn every_cut_can_be_continued() {
         for &kind in ChecksumKind::ALL {
@@ -120,7 +121,7 @@ mod tests {
         }
     }
 
-    // Proves that damage is an error and never a torn tail.
+    // Proves that damage is reported as an error and never as a torn tail.
     #[cfg(feature = "crc16")]
     #[test]
     fn damage_is_an_error() {

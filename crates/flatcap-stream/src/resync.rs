@@ -6,14 +6,14 @@
 
 use super::framer::LENGTH_BYTES;
 
-/// Minimum number of successive zero bytes, in the place of a frame, that count as unwritten space.
+/// Minimum number of successive zero bytes that are treated as unwritten space instead of frames.
 /// With CRC-16, with CRC-32 and without a checksum, zeros can be read as empty frames.
-/// Nevertheless, at least 64 successive zeros count as unwritten space.
+/// Nevertheless, at least 64 successive zeros are treated as unwritten space.
 pub const ZEROS_MIN: usize = 64;
-/// During a search, frames up to this length are hashed even if the budget is exhausted.
+/// Maximum length of a frame that is hashed during a search even if the budget is exhausted.
 pub const SHORT_BYTES_SEARCHED: u64 = 256;
-/// Directly after another frame, frames up to this length are hashed even if the budget is
-/// exhausted.
+/// Maximum length of a frame that is hashed even if the budget is exhausted, if the frame directly
+/// follows another frame.
 pub const SHORT_BYTES_EXPECTED: u64 = 4 << 10;
 /// Maximum number of later frames whose ends are tried as the end of a damaged frame.
 pub(super) const REPAIR_ATTEMPTS_MAX: usize = 16;
@@ -24,15 +24,15 @@ const HASH_BUDGET_PER_BYTE: u64 = 8;
 
 /// The number of bytes that searches have hashed without finding an intact frame. The limit keeps
 /// the work linear for hostile input, in which every byte seems to begin a long frame. Above the
-/// limit only short frames are hashed, because they cost little.
+/// limit only short frames are hashed, because hashing them takes little time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HashBudget {
-    /// Bytes hashed so far.
+    /// Number of bytes hashed so far.
     pub spent: u64,
 }
 
 impl HashBudget {
-    /// Returns the limit after the search has advanced `passed` bytes in the stream.
+    /// Returns the limit that applies after the search has advanced `passed` bytes in the stream.
     pub fn limit(passed: u64) -> u64 {
         HASH_BUDGET_MIN.saturating_add(passed.saturating_mul(HASH_BUDGET_PER_BYTE))
     }
@@ -51,7 +51,7 @@ impl HashBudget {
 /// A stream with damage, and the rules of its format. Offsets are relative to the start of the
 /// stream.
 pub trait DamagedStream {
-    /// The reason why the stream cannot be read.
+    /// The error that the implementation returns if the stream cannot be read.
     type Error;
 
     /// Returns the length of the stream.
@@ -101,8 +101,8 @@ pub trait DamagedStream {
     /// The stream cannot be read.
     fn is_proven(&mut self, offset: u64, end: u64) -> Result<bool, Self::Error>;
 
-    /// Returns the proven end of the damaged frame at `offset`. This is `end` or the start of a
-    /// series of empty frames up to `end`.
+    /// Returns the proven end of the damaged frame at `offset`. The proven end is `end` or the
+    /// start of a series of empty frames that ends at `end`.
     ///
     /// # Errors
     /// The stream cannot be read.
@@ -111,19 +111,19 @@ pub trait DamagedStream {
     }
 }
 
-/// The bytes at an offset where no intact frame begins.
+/// The range of bytes that begins at an offset where no intact frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResyncRange {
-    /// A frame of which only the length was damaged, with the offset of its end.
+    /// A frame in which only the length field was damaged, with the offset of its end.
     Repaired(u64),
-    /// Damage up to an intact frame, with the offset of that frame.
+    /// Damage that ends at an intact frame, with the offset of that frame.
     Damaged(u64),
     /// Damage that contains no intact frame.
     DamagedTo {
-        /// The end of the damaged frame according to its own length, or the end of the stream.
+        /// The end of the damaged frame according to its length field, or the end of the stream.
         end: u64,
-        /// The offset of the next frame if there are empty frames before it, otherwise the same as
-        /// `end`.
+        /// The offset of the next frame if there are empty frames between `end` and that frame,
+        /// otherwise the same as `end`.
         next: u64,
     },
 }
@@ -164,7 +164,7 @@ pub fn resync<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<ResyncRan
         if let Some(end) = repaired {
             return Ok(ResyncRange::Repaired(end));
         }
-        // If an intact frame begins where the damaged frame ends according to its own length, all
+        // If an intact frame begins where the damaged frame ends according to its length field, all
         // frames before that end are part of the damaged frame's payload.
         if declared.is_none() {
             return Ok(ResyncRange::Damaged(at));
@@ -176,7 +176,7 @@ pub fn resync<S: DamagedStream>(stream: &mut S, offset: u64) -> Result<ResyncRan
 
 /// Returns the end of the damaged frame at `offset`, if its checksum proves that it ends together
 /// with a later frame at or after `end`. The payload of the damaged frame then contains all frames
-/// up to its end.
+/// between its start and its end.
 fn repaired_beyond<S: DamagedStream>(
     stream: &mut S,
     offset: u64,

@@ -15,7 +15,7 @@ use super::resync::{
 };
 
 /// Minimum number of bits of evidence for a candidate. In random bytes, this much evidence occurs
-/// at one of 2^32 offsets.
+/// at one of 2^32 offsets on average.
 const EVIDENCE_BITS: usize = 32;
 /// Bits of evidence from a known FlatBuffers identifier. An identifier has four bytes.
 const IDENTIFIER_BITS: usize = 32;
@@ -33,7 +33,8 @@ const IDENTIFIER_BYTES: usize = 4;
 /// integers that look like lengths. A candidate is exempt if another frame could begin at its end.
 const ISOLATED_BYTES_MAX: u64 = 4 << 10;
 
-/// A region of a damaged stream. The regions of a stream follow one another without a gap.
+/// A region of a damaged stream, with its offset. The regions of a stream follow one another
+/// without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SalvagedRegion<'a> {
     /// Offset in the stream.
@@ -51,8 +52,8 @@ pub enum RegionContent<'a> {
     Frame(&'a [u8]),
     /// The payload of a frame whose checksum proves that only its length was damaged.
     Repaired(&'a [u8]),
-    /// Bytes that are not an intact frame. At the end of a stream that was being written, these
-    /// bytes may be a torn tail.
+    /// Bytes that do not belong to an intact frame. At the end of a stream that was being written,
+    /// these bytes may be a torn tail.
     Damaged,
     /// Zeros in space that was never written.
     Zeros,
@@ -93,7 +94,7 @@ pub fn salvage<D: SliceDeframer>(bytes: &[u8], deframer: D) -> Salvage<'_, D> {
 /// is linear in the length of the stream, and the memory is constant.
 ///
 /// Without identifiers, XXH3 and CRC-32 are enough to find a single intact frame of at most 64 KiB
-/// between two damaged ones. CRC-16 needs two successive intact frames, and a stream without
+/// between two damaged frames. CRC-16 needs two successive intact frames, and a stream without
 /// checksums needs four. With identifiers, a single frame of any length is found with any checksum.
 #[derive(Debug, Clone)]
 pub struct Salvage<'a, D> {
@@ -107,7 +108,7 @@ pub struct Salvage<'a, D> {
 }
 
 impl<'a, D: SliceDeframer> Salvage<'a, D> {
-    /// Starts at the beginning of `bytes`.
+    /// Creates an iterator that starts at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8], deframer: D) -> Self {
         Self {
             bytes,
@@ -121,7 +122,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     }
 
     /// Requires one of these FlatBuffers identifiers in every payload. A payload without a listed
-    /// identifier counts as damage.
+    /// identifier is treated as damage.
     #[must_use]
     pub fn with_identifiers(mut self, identifiers: &'a [[u8; IDENTIFIER_BYTES]]) -> Self {
         self.identifiers = identifiers;
@@ -132,14 +133,15 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
     }
 
     /// Requires that `plausible`, for example a verifier, accepts every payload. Rejected payloads
-    /// count as damage.
+    /// are treated as damage.
     #[must_use]
     pub fn with_plausibility_check(mut self, plausible: fn(&[u8]) -> bool) -> Self {
         self.plausible = plausible;
         self
     }
 
-    /// Requires that every payload has at least `bytes` bytes. Shorter payloads count as damage.
+    /// Requires that every payload has at least `bytes` bytes. Shorter payloads are treated as
+    /// damage.
     #[must_use]
     pub fn with_payload_bytes_min(mut self, bytes: usize) -> Self {
         self.payload_bytes_min = self.payload_bytes_min.max(bytes);
@@ -219,7 +221,7 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         let checksum_bits = 8 * self.deframer.checksum_bytes();
         let identifier_bits = if self.identifiers.is_empty() { 0 } else { IDENTIFIER_BITS };
         let frame_bits = (checksum_bits + identifier_bits).max(LENGTH_BITS);
-        // Checks the headers first, because this costs almost nothing.
+        // Checks the headers first, because this takes almost no time.
         let whole = self.bytes.len() as u64;
         let mut end = self.candidate_end(offset)?;
         let is_isolated = end != whole && self.candidate_end(end).is_none();
@@ -249,7 +251,8 @@ impl<'a, D: SliceDeframer> Salvage<'a, D> {
         for _ in 0..=followers {
             next += self.frame_at(next, SHORT_BYTES_SEARCHED)?.bytes().len() as u64;
         }
-        // A true candidate is charged to the budget too, because the caller may still reject it.
+        // The hashed bytes of an accepted candidate are also charged to the budget, because the
+        // caller may still reject the candidate.
         self.hash_budget.spend(next - offset);
         Some(next)
     }
@@ -447,9 +450,10 @@ mod tests {
         }
     }
 
-    // Proves that a flipped bit costs at most the frame it hits, and that a flipped bit in a length
-    // costs nothing. Method: every bit of streams of mixed sizes and of equal frames of 64 bytes.
-    // In the latter, flipped lengths point at later frames.
+    // Proves that a flipped bit causes the loss of at most the frame that contains the bit, and
+    // that a flipped bit in a length field causes no loss. Method: every bit is flipped, in streams
+    // with frames of mixed sizes and with equal frames of 64 bytes. With equal frames, a flipped
+    // length field points at a later frame.
     #[test]
     fn every_flip_costs_at_most_its_frame() {
         for kind in [ChecksumKind::Xxh3, ChecksumKind::Crc32] {
@@ -486,8 +490,8 @@ mod tests {
         }
     }
 
-    // Proves that a stream that was cut gives the whole frames before the cut. After a range was
-    // removed or repeated, the stream gives the frames that are still whole.
+    // Proves that a truncated stream gives all whole frames before the truncation. After a range
+    // was removed or repeated, the stream gives the frames that are still whole.
     #[test]
     fn cuts_and_removed_ranges() {
         let kind = ChecksumKind::Xxh3;
@@ -522,8 +526,8 @@ mod tests {
                     1,
                     "{kind}"
                 );
-                // After a damaged range, no frames follow the last frames as evidence. After a
-                // range of zeros this evidence is not needed.
+                // The last frames after a damaged range lack evidence, because no further frames
+                // follow them. After a range of zeros this evidence is not needed.
                 let lost = stream.frames.len() - payloads(&found).len();
                 assert!(lost <= usize::from(kind != ChecksumKind::Xxh3) * 3, "{kind}: {lost} lost at {at}");
             }
@@ -563,7 +567,7 @@ mod tests {
         }
     }
 
-    // Proves that with identifiers a single frame is enough under every checksum.
+    // Proves that with identifiers, a single intact frame is found under every checksum.
     #[test]
     fn identifiers_are_evidence() {
         for &kind in ChecksumKind::ALL {
@@ -604,8 +608,8 @@ mod tests {
         assert_eq!(payloads(&found).len(), 6);
     }
 
-    // Proves that scattered damage costs only the frames it touches. Method: 1,000 flipped bits in
-    // 50,000 frames of several sizes.
+    // Proves that scattered damage causes the loss of only the frames that it touches. Method:
+    // 1,000 flipped bits in 50,000 frames of several sizes.
     #[test]
     fn a_thousand_flips() {
         let kind = ChecksumKind::Xxh3;

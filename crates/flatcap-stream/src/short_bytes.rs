@@ -1,5 +1,5 @@
-//! Inlined copies and comparisons of short payloads. They avoid the function call that the compiler
-//! emits if it does not know a length.
+//! Inlined copies and comparisons of short payloads. The inlined code avoids the function call that
+//! the compiler emits if it does not know a length.
 
 /// Maximum length of a copy that is inlined, in bytes. For longer copies, the inlined code takes
 /// longer than the function call.
@@ -64,7 +64,7 @@ pub fn append(to: &mut Vec<u8>, from: &[u8]) {
     }
 }
 
-/// Like [`copy_ends`], but appends.
+/// Like [`copy_ends`], but appends the bytes to a vector.
 #[inline]
 fn append_ends<const N: usize>(to: &mut Vec<u8>, from: &[u8]) {
     let end = to.len() + from.len();
@@ -99,7 +99,8 @@ fn equal_ends<const N: usize>(ours: &[u8], theirs: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    // Proves that every length is copied whole and that no byte outside is written.
+    // Proves that a slice of every length is copied completely and that no byte outside the
+    // destination is written.
     #[test]
     fn every_length() {
         let from: Vec<u8> = (1..=200).collect();

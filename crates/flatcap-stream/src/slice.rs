@@ -11,7 +11,7 @@ use super::error::{Error, Result};
 #[derive(Debug, Clone)]
 pub struct SliceReader<'a, D> {
     bytes: &'a [u8],
-    /// The bytes from the next frame to the end. Empty after an error.
+    /// The bytes from the next frame to the end. The slice is empty after an error.
     rest: &'a [u8],
     deframer: D,
     /// Length of the previous frame. The next frame probably has the same length, see
@@ -32,8 +32,8 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         self.failed_at.unwrap_or(self.bytes.len() - self.rest.len())
     }
 
-    /// Continues at `offset`, which must be the offset of a frame or the end. If `offset` is after
-    /// the end, there are no more frames.
+    /// Continues at `offset`, which must be the offset of a frame or the end of the slice. If
+    /// `offset` is after the end, there are no more frames.
     pub fn seek(&mut self, offset: usize) {
         self.rest = self.bytes.get(offset..).unwrap_or_default();
         self.failed_at = None;
@@ -81,9 +81,9 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
         }
     }
 
-    /// Skips the frame that caused the error, by its length field, and returns its offset. Reading
-    /// may continue if the frame was complete and was rejected because of its checksum or by a
-    /// validator.
+    /// Skips the frame that caused the error and returns the offset of this frame. The length of
+    /// the frame is taken from its length field. Reading may continue if the frame was complete and
+    /// was rejected because of its checksum or by a validator.
     ///
     /// # Errors
     /// `UnexpectedEof` or `InvalidFrame` if the length field is not valid. Reading cannot continue.
@@ -126,12 +126,12 @@ impl<'a, D: SliceDeframer> SliceReader<'a, D> {
 
     /// Advances past a frame of `length` bytes.
     ///
-    /// The position of the next header depends on the length in this header, which must arrive from
-    /// memory first. Without prediction, the processor would wait for a cache miss at each frame
-    /// before it can request the next header. Frames of one source mostly have the same length. So
-    /// this method compares the length with the length of the previous frame. If they are equal, it
-    /// adds the previous length. The processor predicts the result of the comparison and fetches
-    /// the next header ahead.
+    /// The position of the next header depends on the length in this header. This length must first
+    /// be loaded from memory. Without prediction, the processor would wait for a cache miss at each
+    /// frame before it can request the next header. Frames of one source mostly have the same
+    /// length. So this method compares the length with the length of the previous frame. If the
+    /// lengths are equal, this method adds the previous length. The processor predicts the result
+    /// of the comparison and fetches the next header ahead.
     #[inline]
     fn advance(&mut self, length: usize) {
         if length != self.stride {
@@ -184,8 +184,8 @@ mod tests {
         (writer.into_inner(), ends)
     }
 
-    // Proves that a stream cut at any byte gives its whole frames, then one error, and then the
-    // end.
+    // Proves that a stream that is truncated at any byte gives its whole frames, then one error,
+    // and then the end.
     #[test]
     fn a_cut_gives_whole_frames_then_one_error() {
         for &kind in ChecksumKind::ALL {

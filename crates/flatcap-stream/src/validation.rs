@@ -6,8 +6,8 @@ use flatbuffers::{InvalidFlatbuffer, Verifier, VerifierOptions};
 
 use super::error::{Error, Result};
 
-/// A rule for payloads. A validator checks the bytes in place without a copy. The validator
-/// allocates memory only when it rejects a payload, for the text of the reason.
+/// A rule that payloads must satisfy. A validator checks the bytes in place without a copy. The
+/// validator allocates memory only when it rejects a payload, for the text of the reason.
 pub trait Validator: Send + Sync {
     /// Accepts or rejects a payload.
     ///
@@ -19,7 +19,7 @@ pub trait Validator: Send + Sync {
     fn name(&self) -> &'static str;
 }
 
-/// Accepts everything and compiles to nothing.
+/// Accepts every payload and generates no code.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct NoValidator;
 
@@ -76,7 +76,7 @@ pub struct TableRootValidator {
 }
 
 impl TableRootValidator {
-    /// Default limit on the nesting of tables.
+    /// Default limit on the nesting depth of tables.
     const DEPTH_MAX: usize = 64;
     /// Default limit on the number of tables.
     const TABLES_MAX: usize = 1_000_000;
@@ -155,22 +155,22 @@ pub struct TypedValidator {
 }
 
 impl TypedValidator {
-    /// Uses the name `TypedValidator` and the verifier's default limits.
+    /// Creates a validator with the name `TypedValidator` and the verifier's default limits.
     pub fn from_verify(verify: Verify) -> Self {
         Self::from_verify_named("TypedValidator", verify)
     }
 
-    /// Uses the verifier's default limits.
+    /// Creates a validator with the given name and the verifier's default limits.
     pub fn from_verify_named(name: &'static str, verify: Verify) -> Self {
         Self { name, options: VerifierOptions::default(), verify }
     }
 
-    /// Uses the name `TypedValidator`.
+    /// Creates a validator with the name `TypedValidator` and the given limits.
     pub fn with_limits_from_verify(max_depth: usize, max_tables: usize, verify: Verify) -> Self {
         Self::with_limits_from_verify_named(max_depth, max_tables, "TypedValidator", verify)
     }
 
-    /// Sets name and limits.
+    /// Creates a validator with the given name and limits.
     pub fn with_limits_from_verify_named(
         max_depth: usize,
         max_tables: usize,
@@ -280,7 +280,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    // Proves that both limits are inclusive and that the error names both.
+    // Proves that both limits are inclusive and that the error names both limits.
     #[test]
     fn sizes() {
         let sizes = SizeValidator::new(2, 4);
@@ -293,8 +293,8 @@ mod tests {
         );
     }
 
-    // Proves that a table is accepted, that the table cut at any byte is rejected, and that foreign
-    // bytes are rejected.
+    // Proves that a table is accepted, that the table truncated at any byte is rejected, and that
+    // bytes that are not a table are rejected.
     #[test]
     fn table_roots() {
         let table = table();
@@ -307,8 +307,8 @@ mod tests {
     }
 
     // Proves that a payload is accepted if and only if the verifier of the library accepts its root
-    // and the table ends within the payload. Method: random small numbers in the places of offsets
-    // and lengths, so that a part of the payloads is accepted.
+    // and the table ends within the payload. Method: random small numbers are used as offsets and
+    // lengths, so that some of the payloads are accepted.
     #[test]
     fn table_roots_are_those_of_the_verifier() {
         let word = prop_oneof![4 => Just(0_u16), 4 => 0_u16..24, 1 => any::<u16>()];

@@ -61,7 +61,7 @@ impl<'a, W: Write, F: Framer> StreamWriter<'a, W, F> {
 }
 
 impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
-    /// Like `new`, but with a builder that has the caller's allocator.
+    /// Like `new`, but with the caller's builder, which may have a custom allocator.
     pub fn with_builder_alloc(writer: W, framer: F, builder: FlatBufferBuilder<'a, A>) -> Self {
         Self { sink: writer, framer, builder, reclaim: None }
     }
@@ -84,8 +84,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds a message in the writer's own builder and writes it.
     ///
     /// # Errors
-    /// The errors of the message. `InvalidFrame` or `ValidationFailed`, in which case nothing is
-    /// written. `Io` if the sink fails.
+    /// Returns the errors of the message's `serialize` method. `InvalidFrame` or
+    /// `ValidationFailed`, in which case nothing is written. `Io` if the sink fails.
     #[inline]
     pub fn write<T: StreamSerialize>(&mut self, item: &T) -> Result<()> {
         self.builder.reset();
@@ -102,7 +102,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
     /// Builds and writes messages one after the other.
     ///
     /// # Errors
-    /// The same errors as [`write`](Self::write). The messages before the failed one are written.
+    /// Returns the same errors as [`write`](Self::write). The messages before the failed message
+    /// are written.
     pub fn write_batch<'t, T: StreamSerialize + 't>(
         &mut self,
         items: impl IntoIterator<Item = &'t T>,
@@ -154,7 +155,8 @@ impl<'a, W: Write, F: Framer, A: Allocator> StreamWriter<'a, W, F, A> {
         &self.sink
     }
 
-    /// Returns the sink mutably. Writing directly to the sink breaks the framing of the stream.
+    /// Returns a mutable reference to the sink. Writing directly to the sink breaks the framing of
+    /// the stream.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.sink
     }
@@ -185,8 +187,8 @@ impl<W: Write, F: SliceFramer, A: Allocator> StreamWriter<'_, W, F, A> {
     /// vectored writes.
     ///
     /// # Errors
-    /// The same errors as [`write_payload`](Self::write_payload). All payloads before the rejected
-    /// one are written.
+    /// Returns the same errors as [`write_payload`](Self::write_payload). All payloads before the
+    /// rejected payload are written.
     pub fn write_payloads<'p>(&mut self, payloads: impl IntoIterator<Item = &'p [u8]>) -> Result<()> {
         let mut payloads = payloads.into_iter();
         loop {
@@ -260,8 +262,8 @@ mod tests {
         }
     }
 
-    // Proves that short writes and interruptions neither lose nor repeat a byte. Method: all ways
-    // of writing, and payloads on both sides of every limit.
+    // Proves that short writes and interruptions neither lose nor repeat a byte. Method: all write
+    // methods, and payloads on both sides of every limit.
     #[test]
     fn short_writes_are_continued() {
         for &kind in ChecksumKind::ALL {
@@ -282,7 +284,7 @@ mod tests {
         }
     }
 
-    // Proves that a batch writes the payloads before a rejected one and nothing else.
+    // Proves that a batch writes the payloads before a rejected payload and nothing else.
     #[test]
     fn a_batch_writes_all_payloads_before_a_rejected_one() {
         for refused in [0, 1, BATCH_FRAMES_MAX - 1, BATCH_FRAMES_MAX, BATCH_FRAMES_MAX + 5] {

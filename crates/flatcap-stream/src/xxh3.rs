@@ -1,13 +1,13 @@
-//! XXH3-64 with seed 0 and the default secret, computed with the widest vectors of the processor.
-//! The function can copy the input in the same pass.
+//! XXH3-64 with seed 0 and the default secret, computed with the widest vector instructions of the
+//! processor. The function can copy the input in the same pass.
 //!
 //! The crate `twox-hash` handles most lengths up to 240 bytes, and all lengths on processors
 //! without AVX2. The other lengths are implemented here for three reasons:
 //!
 //! - Lengths of 17 to 128 bytes, typical of telemetry, are hashed inline.
 //! - AVX-512 reduces the time for hashing medium payloads by a quarter.
-//! - During framing, the hash uses the same registers as the copy of the payload, so hashing costs
-//!   almost no more than copying.
+//! - During framing, the hash uses the same registers as the copy of the payload. So copying and
+//!   hashing takes almost no more time than copying alone.
 //!
 //! The algorithm follows the XXH3 specification (`doc/xxhash_spec.md` of xxHash 0.8).
 
@@ -35,7 +35,7 @@ const SECRET: [u8; 192] = [
     0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 ];
 
-/// Returns the XXH3-64 of `bytes`.
+/// Returns the XXH3-64 hash of `bytes`.
 #[inline]
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     match bytes.len() {
@@ -44,7 +44,7 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Copies `from` to `to` and returns the XXH3-64 of the bytes.
+/// Copies `from` to `to` and returns the XXH3-64 hash of the bytes.
 ///
 /// # Panics
 /// Panics if the lengths of `from` and `to` differ.
@@ -109,8 +109,8 @@ fn avalanche(sum: u64) -> u64 {
     mixed ^ (mixed >> 32)
 }
 
-/// Hashes the remaining lengths. This function is not inlined, so that the callers' loops over
-/// short payloads remain small.
+/// Hashes inputs of all other lengths. This function is not inlined, so that the callers' loops
+/// over short payloads remain small.
 #[inline(never)]
 fn hash_other(bytes: &[u8]) -> u64 {
     let long = if bytes.len() > SHORT_BYTES_MAX { long::hash(bytes, long::Nowhere) } else { None };
@@ -145,11 +145,11 @@ mod long {
     const LONG_BLOCKS: usize = 16;
     /// Number of bytes by which the offset in the secret advances per stripe.
     const SECRET_STEP_BYTES: usize = 8;
-    /// Offset in the secret for scrambling.
+    /// Offset of the part of the secret that is used for scrambling.
     const SCRAMBLE_AT: usize = SECRET.len() - STRIPE_BYTES;
-    /// Offset in the secret for the last stripe.
+    /// Offset of the part of the secret that is used for the last stripe.
     const LAST_AT: usize = SCRAMBLE_AT - 7;
-    /// Offset in the secret for merging.
+    /// Offset of the part of the secret that is used for merging.
     const MERGE_AT: usize = 11;
 
     const PRIME32_1: u64 = 0x9E37_79B1;
@@ -171,7 +171,7 @@ mod long {
         fn stripe(&mut self, offset: usize) -> Option<&mut Stripe>;
     }
 
-    /// A destination that copies nothing.
+    /// A destination that discards the stripes.
     pub(super) struct Nowhere;
 
     /// A destination that copies all stripes to a slice.
@@ -225,7 +225,7 @@ mod long {
                     $($part: $vector),+
                 }
 
-                // The vectors are within a stripe.
+                // Checks that all vectors lie within a stripe.
                 const _: () = {
                     $(assert!($at + size_of::<$vector>() <= STRIPE_BYTES);)+
                 };
@@ -339,7 +339,7 @@ mod long {
     #[allow(unsafe_code, reason = "the intrinsic takes a pointer")]
     fn fetch(block: &[u8; BLOCK_BYTES]) {
         for stripe in block.as_chunks::<STRIPE_BYTES>().0 {
-            // SAFETY: only a hint, about bytes of the array.
+            // SAFETY: a prefetch is only a hint, and the address is within the array.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(stripe.as_ptr().cast()) };
         }
     }
@@ -378,8 +378,8 @@ mod long {
     mod tests {
         use super::*;
 
-        // Proves that both widths give the hash of twox-hash and an exact copy. Method: every
-        // length up to two blocks, and some greater lengths.
+        // Proves that both vector widths give the hash of twox-hash and an exact copy. Method:
+        // every length up to two blocks, and some greater lengths.
         #[test]
         fn every_width_agrees() {
             let bytes: Vec<u8> = (0..9000_u32).map(|index| (index * 7 % 251) as u8).collect();
@@ -405,7 +405,7 @@ mod long {
     }
 }
 
-/// Other processors use `twox-hash`.
+/// On other processors, `twox-hash` hashes the long inputs.
 #[cfg(not(target_arch = "x86_64"))]
 mod long {
     pub(super) struct Nowhere;

@@ -1,7 +1,7 @@
 //! A file whose parts are read only if their lengths are within limits.
 //!
-//! Files are read and not mapped, because the kernel ends a process that reads a mapped file after
-//! another process has truncated this file.
+//! Files are read and not mapped. If another process truncates a mapped file, the kernel kills a
+//! process that reads the truncated part.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -38,7 +38,7 @@ impl BoundedFile {
         Self::of(path.to_owned(), open_regular(path).map_err(failed)?)
     }
 
-    /// Creates a value from a regular file that is open for reading.
+    /// Creates a bounded file from a regular file that is open for reading.
     pub(crate) fn of(path: PathBuf, file: File) -> Result<Self, SymbolError> {
         match file.metadata() {
             Ok(metadata) => {

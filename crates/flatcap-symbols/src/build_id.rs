@@ -27,8 +27,8 @@ impl BuildId {
         Self::new(&bytes?).filter(|_| rest.is_empty())
     }
 
-    /// Returns the path of a file below a directory of debug information, for example
-    /// `ab/cdef.debug` for the ending `.debug`.
+    /// Returns the path of the file of this build id in a directory of debug information, for
+    /// example `ab/cdef.debug` for the ending `.debug`.
     pub(crate) fn path_in(&self, tree: &Path, ending: &str) -> PathBuf {
         let hex = self.to_string();
         let (folder, name) = hex.split_at_checked(2).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The location of code, as recordings state it.
+//! Locations of code in the form in which recordings store them.
 
 use serde::Deserialize;
 
@@ -8,13 +8,14 @@ use crate::build_id::BuildId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
-    /// An executable or a library, with offsets in the file.
+    /// An executable or a library. The offsets are offsets in the file.
     File,
-    /// The kernel and its modules, with offsets from the symbol `_text`.
+    /// The kernel and its modules. The offsets are relative to the symbol `_text`.
     Kernel,
-    /// The kernel, if the address of `_text` was not known. The offsets are addresses.
+    /// The kernel, if the address of `_text` was not known. In this case, the offsets are
+    /// addresses.
     KernelAddress,
-    /// Memory without a file.
+    /// Memory that is not mapped from a file.
     Unknown,
 }
 
@@ -23,7 +24,8 @@ pub enum ObjectKind {
 pub struct ObjectKey {
     /// The kind of the object.
     pub kind: ObjectKind,
-    /// Path of the file, as its process saw it. For other objects, a name in brackets.
+    /// Path of the file, as seen by the process that mapped the file. For an object that is not a
+    /// file, this is a name in brackets.
     pub path: String,
     /// The object's build id, if it was recorded.
     pub build_id: Option<BuildId>,
@@ -36,12 +38,13 @@ pub struct ObjectKey {
     pub boot_id: Option<String>,
 }
 
-/// Identifies the content of a file without a build id, together with its path.
+/// The size and the modification time of a file. Together with the path, they identify the content
+/// of a file without a build id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub struct ObjectVersion {
     /// The file's size.
     pub bytes: u64,
-    /// The time of its last modification, in nanoseconds since 1970.
+    /// Time of the last modification of the file, in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 

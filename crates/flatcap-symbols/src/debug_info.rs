@@ -14,12 +14,14 @@ use crate::demangling::demangled;
 use crate::elf_file::{ElfFile, SectionCodec};
 use crate::error::SymbolError;
 
-/// Maximum size in bytes of all uncompressed debug information of a file. If a file has more, the
-/// names of its functions come only from the symbol table.
+/// Maximum size in bytes of all uncompressed debug information of a file. If a file has more debug
+/// information, its function names come only from the symbol table.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
-/// Maximum number of bytes of the line tables, which take up to 24 times as much memory.
+/// Maximum size of the line tables in bytes. In memory, the tables take up to 24 times as many
+/// bytes.
 const LINE_BYTES_MAX: u64 = 64 << 20;
-/// Maximum nesting of entries. Compilers write about 30 levels. Reading entries is recursive.
+/// Maximum nesting depth of entries. Compilers write about 30 levels. The limit is necessary
+/// because entries are read recursively.
 const DEPTH_MAX: isize = 512;
 /// Maximum number of address ranges of all functions. Each range takes 32 bytes. Many entries can
 /// share one list of ranges, which is then stored separately for each entry. The binary of a web
@@ -57,7 +59,7 @@ impl DebugInfo {
         if !is_bounded(&dwarf) {
             return Err(elf.file.malformed("the debug information"));
         }
-        // Units that share an abbreviation table share one copy of it.
+        // Units with the same abbreviation table share one copy of the table.
         dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let context = Context::from_dwarf(dwarf).map_err(|_| elf.file.malformed("the debug information"))?;
         Ok(Some(Self { context, bytes }))
@@ -66,7 +68,7 @@ impl DebugInfo {
     /// Returns the functions at an address, the innermost function first. The last function is not
     /// inlined. Functions that the debug information does not name are `None`.
     pub(crate) fn functions_at(&self, address: u64) -> Vec<Option<String>> {
-        // Parts of the debug information in other files are not read.
+        // Parts of the debug information that are in other files are not read.
         let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else { return Vec::new() };
         let mut names = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
@@ -135,7 +137,7 @@ fn has_kept_ranges(tag: DwTag) -> bool {
     matches!(tag, gimli::DW_TAG_compile_unit | gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine)
 }
 
-/// Returns the number of ranges of an attribute, but at most one more than `limit`.
+/// Returns the number of ranges of an attribute, but at most `limit` plus one.
 fn range_count(
     unit: UnitRef<'_, FileBytes>,
     attribute: &Attribute<FileBytes>,
@@ -208,8 +210,8 @@ mod tests {
         [&[1, 2][..], &vec![3; depth], &vec![0; depth + 2]].concat()
     }
 
-    // Proves that entries are accepted with the nesting that compilers write, and refused if
-    // reading them would exhaust the stack.
+    // Proves that entries with the nesting that compilers write are accepted. Proves that entries
+    // are refused if reading them would exhaust the stack.
     #[test]
     fn nesting_is_limited() {
         assert!(is_bounded(&dwarf(&nested(100), &[])));

@@ -4,8 +4,8 @@ use std::fmt;
 
 use cpp_demangle::DemangleOptions;
 
-/// Maximum number of bytes of a name. A few bytes in a file can describe a name that exceeds any
-/// memory.
+/// Maximum number of bytes of a name. A few bytes in a file can describe a name that does not fit
+/// into memory.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
 /// Returns the source-code name for a mangled Rust or C++ name. Returns other names unchanged.
@@ -41,8 +41,8 @@ impl fmt::Write for BoundedText {
 mod tests {
     use super::*;
 
-    // Proves that names of Rust and C++ are converted, that other names are unchanged, and that the
-    // result is cut if a short name describes an endless one.
+    // Proves that Rust and C++ names are converted and that other names are unchanged. Proves that
+    // the result is truncated if a short name describes an extremely long name.
     #[test]
     fn names_are_as_in_the_source() {
         for (name, expected) in [

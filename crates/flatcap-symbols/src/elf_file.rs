@@ -22,9 +22,9 @@ const NAMES_BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of bytes of a section's name that are kept. The names that this program looks up
 /// have fewer than 20 bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Maximum number of notes that are searched for the build id. Files have about three.
+/// Maximum number of notes that are searched for the build id. Most files have about three notes.
 const NOTES_MAX: usize = 64;
-/// Size of the smallest page, in bytes. Page sizes of other hosts are multiples of it.
+/// Size of the smallest page, in bytes. All other page sizes are multiples of this size.
 const PAGE_BYTES: u64 = 4096;
 /// Length of an ELF header in bytes, in the larger of its two forms (32 and 64 bit).
 const HEADER_BYTES: u64 = 64;
@@ -40,7 +40,7 @@ pub(crate) struct ElfFile {
     pub(crate) sections: Vec<ElfSection>,
 }
 
-/// A part of the file that is mapped to memory.
+/// A part of the file that is mapped into memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadedSegment {
     pub(crate) offset: u64,
@@ -55,9 +55,10 @@ pub(crate) struct LoadedSegment {
 pub(crate) struct ElfSection {
     pub(crate) name: String,
     pub(crate) content: SectionContent,
-    /// Number of another section. For a symbol table, the index of the section with its names.
+    /// Index of a related section. For a symbol table, this section contains the names of the
+    /// symbols.
     pub(crate) link: usize,
-    /// Whether the section has code.
+    /// Whether the section contains machine code.
     pub(crate) is_code: bool,
     pub(crate) address: u64,
     pub(crate) offset: u64,
@@ -91,7 +92,7 @@ pub(crate) enum SectionCodec {
 
 impl ElfFile {
     /// Opens a file and reads its tables. Only files of little-endian hosts are read, because all
-    /// recordings are of such hosts.
+    /// recordings come from such hosts.
     pub(crate) fn open(path: &Path) -> Result<Self, SymbolError> {
         let file = BoundedFile::open(path)?;
         let part = FilePart { what: "the ELF header", offset: 0, bytes: HEADER_BYTES, limit: HEADER_BYTES };
@@ -165,12 +166,13 @@ impl ElfFile {
         })
     }
 
-    /// Returns the address of the code at an offset of the executable, for a debug file. A debug
-    /// file lacks the bytes of segments, so its own offsets may be useless. GNU ld and gold place
-    /// code so that its address minus the address of the first segment equals its offset. The
-    /// linkers lld and mold do not do this. With lld and mold, the address of the code is some
-    /// pages larger, and the code does not begin at a page boundary. For files of lld and mold this
-    /// method returns `None`, and the executable is needed too.
+    /// Returns the address of the code at an offset in the executable. The address is computed from
+    /// a debug file. A debug file lacks the bytes of segments, so its own offsets may be useless.
+    /// GNU ld and gold place code so that its address minus the address of the first segment equals
+    /// its offset. The linkers lld and mold do not place code in this way. With lld and mold, the
+    /// address of the code is some pages larger, and the code does not begin at a page boundary.
+    /// For files of lld and mold, this method returns `None`, and the caller also needs the
+    /// executable.
     pub(crate) fn address_by_layout(&self, offset: u64) -> Option<u64> {
         let first = self.segments.first()?.address;
         let address = first.checked_add(offset)?;
@@ -206,7 +208,7 @@ where
     })?;
     let section = |header: &Elf::SectionHeader| {
         let at = usize::try_from(header.sh_name(endian)).unwrap_or(usize::MAX);
-        // All names may refer to one long text, so each name is cut before it is copied.
+        // All names may refer to one long text, so each name is truncated before it is copied.
         let rest = names.get(at..).unwrap_or_default();
         let rest = rest.get(..NAME_BYTES_MAX).unwrap_or(rest);
         let name = rest.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -264,7 +266,7 @@ pub(crate) fn build_id_of_notes(notes: &[u8]) -> Option<BuildId> {
     build_id::<FileHeader64<LittleEndian>>(notes, LittleEndian)
 }
 
-/// Returns the build id in notes.
+/// Returns the build id that the ELF notes contain.
 fn build_id<Elf: FileHeader<Endian = LittleEndian>>(notes: &[u8], endian: LittleEndian) -> Option<BuildId> {
     // The default alignment is 4 bytes, which all GNU build id notes have.
     let mut notes = NoteIterator::<Elf>::new(endian, Elf::Word::default(), notes).ok()?;

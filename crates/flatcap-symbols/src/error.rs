@@ -53,7 +53,7 @@ pub enum SymbolError {
         /// Build id in the recording.
         recorded: BuildId,
     },
-    /// The file has no build id, and its size or modification time differs from the recorded one.
+    /// The file has no build id, and its size or modification time differs from the recorded value.
     #[error(
         "{} was modified since, and has no build id: a copy of the old one can be passed by --symbols DIR",
         path.display()
@@ -91,7 +91,7 @@ pub enum SymbolError {
         /// The file.
         path: PathBuf,
     },
-    /// The recorded kernel is not the running one.
+    /// The recorded kernel is not the running kernel.
     #[error("the recorded kernel is not the running one: --symbols DIR can have its vmlinux or System.map")]
     OtherKernel,
 }

@@ -13,7 +13,7 @@ pub(crate) struct FunctionSpan {
     pub(crate) rank: u8,
     /// Offset of the function's name.
     pub(crate) name: u32,
-    /// The address after the function. If the file does not state the function's length, this is
-    /// the end of its section, or the beginning of the next function.
+    /// The address after the last byte of the function. If the file does not state the function's
+    /// length, this is the end of its section, or the beginning of the next function.
     pub(crate) end: u64,
 }

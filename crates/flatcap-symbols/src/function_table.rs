@@ -1,4 +1,4 @@
-//! The functions of a file, by their addresses.
+//! The functions of a file, sorted by address.
 
 use object::LittleEndian;
 use object::elf::{
@@ -36,9 +36,9 @@ pub(crate) struct FunctionTable {
 }
 
 impl FunctionTable {
-    /// Reads the functions of a file. They come from the file's full symbol table, from the table
-    /// of the Go runtime, or from the table for dynamic linking. Returns `None` if the file lacks
-    /// all of these tables.
+    /// Reads the functions of a file. The functions come from the file's full symbol table, from
+    /// the table of the Go runtime, or from the table for dynamic linking. Returns `None` if the
+    /// file lacks all of these tables.
     pub(crate) fn read(elf: &ElfFile) -> Result<Option<Self>, SymbolError> {
         for content in [SectionContent::Symbols, SectionContent::DynamicSymbols] {
             if content == SectionContent::DynamicSymbols
@@ -126,7 +126,7 @@ impl FunctionTable {
 /// Lowest rank of functions whose lengths the file does not state.
 const LABEL_RANK: u8 = 3;
 
-/// Returns the location of a symbol, if it is a function.
+/// Returns the address range, rank and name of a symbol, if the symbol is a function.
 fn function_span<Symbol>(elf: &ElfFile, symbol: &Symbol, is_exported: bool) -> Option<FunctionSpan>
 where
     Symbol: Sym<Endian = LittleEndian>,

@@ -9,10 +9,10 @@ use crate::function_span::{FunctionSpan, GO_RANK};
 /// Maximum length of the table, in bytes. The table of a program of 100 MB has about 30 MB.
 const TABLE_BYTES_MAX: u64 = 128 << 20;
 /// Sections that contain the table. Programs that are linked to a fixed address have the first
-/// section, and other programs have the second.
+/// section, and other programs have the second section.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
-/// The magic at the start of the table. Go 1.18 introduced the first value, and Go 1.20 introduced
-/// the second one.
+/// The possible magic numbers at the start of the table. Go 1.18 introduced the first value, and Go
+/// 1.20 introduced the second value.
 const MAGICS: [u32; 2] = [0xFFFF_FFF0, 0xFFFF_FFF1];
 /// Length of an address, in bytes. Only programs with 8-byte addresses are read. The next constant
 /// is the position of this length in the header.
@@ -37,7 +37,7 @@ impl GoFunctions {
     /// unknown format.
     ///
     /// # Errors
-    /// The table is too long, or cannot be read.
+    /// Fails if the table is too long or cannot be read.
     pub(crate) fn read(elf: &ElfFile, functions_max: usize) -> Result<Option<Self>, SymbolError> {
         let Some(section) = SECTIONS.into_iter().find_map(|name| elf.section(name)) else {
             return Ok(None);
@@ -68,8 +68,8 @@ impl GoFunctions {
         let list = table.get(usize::try_from(word(FUNCTIONS_BEGIN)?).ok()?..)?;
         let count = usize::try_from(word(FUNCTION_COUNT)?).ok()?.min(functions_max);
         let function = |number: usize| {
-            // Each function has its beginning and the position of its description. The beginning of
-            // the next function follows.
+            // The table has the beginning of each function and the position of the function's
+            // description. The beginning of the next function follows each of these pairs.
             let at = number.checked_mul(8)?;
             let begin = text.checked_add(u32_at(list, at)?.into())?;
             let end = text.checked_add(u32_at(list, at.checked_add(8)?)?.into())?;

@@ -8,7 +8,7 @@ use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 pub(crate) struct KernelNames {
     image: Option<KernelImage>,
     /// The symbol list of the running kernel, if the host has not rebooted since the recording.
-    /// Modules are at the recorded addresses only in this boot.
+    /// Modules are at the recorded addresses only during the recorded boot.
     of_boot: Option<KernelSymbols>,
 }
 

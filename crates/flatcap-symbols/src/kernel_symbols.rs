@@ -123,8 +123,8 @@ impl KernelSymbols {
         let after = self.functions.partition_point(|function| function.begin <= address);
         let function = self.functions.get(after.checked_sub(1)?)?;
         let is_last = self.functions.get(after).is_none_or(|next| next.module != function.module);
-        // A hole between functions does not belong to the last function before it, because a
-        // removed module leaves such a hole.
+        // If a module is removed, a hole between functions remains. So a hole does not belong to
+        // the function before it.
         let is_in_hole = match function.module {
             0 => !is_of_kernel,
             _ => is_of_kernel || is_last && address - function.begin >= LAST_FUNCTION_BYTES,
@@ -147,8 +147,8 @@ mod tests {
         KernelSymbols::read(&path)
     }
 
-    // Proves that offsets from _text are named, those in modules only in the same boot. Code after
-    // the end of the kernel does not belong to its functions.
+    // Proves that offsets from _text are named. Offsets in modules are named only in the same boot.
+    // Code after the end of the kernel does not belong to the functions of the kernel.
     #[test]
     fn offsets_are_named() {
         let text = "ffffffff81000000 T _text\nffffffff81000000 T startup\nffffffff81000100 t schedule\n\
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(symbols.name_at(0x1000, true), None);
     }
 
-    // Proves that functions of the kernel and of modules are named by their addresses, even if the
-    // list lacks _text and _end and the modules are before the kernel.
+    // Proves that functions of the kernel and of modules are named by their addresses. The list may
+    // lack _text and _end, and the modules may be before the kernel.
     #[test]
     fn modules_may_be_before_the_kernel() {
         let symbols = symbols("1000 t send\t[driver]\n9000 T first\n9100 T last\n").unwrap();
@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(symbols.name_at_offset(0x1000_u64.wrapping_sub(0x9000), true), Some("send"));
     }
 
-    // Proves that a function of a module does not reach over the hole after it, unless the same
-    // module continues there.
+    // Proves that a function of a module does not extend into the hole after the function, unless
+    // the same module continues after the hole.
     #[test]
     fn holes_between_modules_have_no_name() {
         let symbols =
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!((symbols.name_at(0x20fff, true), symbols.name_at(0x21000, true)), (Some("b"), None));
     }
 
-    // Proves that the list of a kernel that hides its addresses is an error, and that a text of
-    // another kind is an error.
+    // Proves that the list of a kernel that hides its addresses causes an error, and that a text in
+    // another format causes an error.
     #[test]
     fn hidden_addresses_are_an_error() {
         let hidden = symbols("0000000000000000 T _text\n0000000000000000 T schedule\n").unwrap_err();

@@ -2,7 +2,7 @@
 //!
 //! A recording contains paths of files, build ids and offsets. [`Symbolizer`] searches given
 //! directories for the file or its debug information, and ignores files with another build id. A
-//! file without a build id is used if its size and modification time equal the recorded ones.
+//! file without a build id is used if its size and modification time equal the recorded values.
 //!
 //! The library `blazesym` provides the same features. But it maps files, so the kernel kills the
 //! reading process if a file is truncated. It also opens files that `.gnu_debuglink` names.

@@ -1,4 +1,4 @@
-//! The functions of one object, from all files that describe it.
+//! Finds the functions of one object in all files that describe the object.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ impl ObjectSymbols {
     /// found.
     ///
     /// # Errors
-    /// No file gives names. Returns the most informative error.
+    /// Fails if no file gives names. Returns the most informative error.
     pub(crate) fn read(object: &ObjectKey, candidates: &[FileCandidate]) -> Result<Self, SymbolError> {
         let (mut files, mut errors) = (Vec::<ElfFile>::new(), Vec::new());
         for candidate in candidates {
@@ -81,7 +81,7 @@ impl ObjectSymbols {
         let outer = outer.map(|name| demangled(&name));
         let mut inlined = self.debug_info.as_ref().map(|info| info.functions_at(address)).unwrap_or_default();
         // The debug information and the symbol table both name the function that is not inlined.
-        // The symbol table is preferred, because it shows which copy of the function it is.
+        // The symbol table is preferred, because its name distinguishes the copies of a function.
         let by_debug_info = inlined.pop().flatten();
         inlined.into_iter().flatten().chain(outer.or(by_debug_info)).collect()
     }
@@ -120,8 +120,8 @@ fn accepted(object: &ObjectKey, candidate: &FileCandidate) -> Result<ElfFile, Sy
         (Some(found), Some(recorded)) => {
             Err(SymbolError::OtherBuildId { path: path(), found: found.clone(), recorded: recorded.clone() })
         }
-        // Nothing distinguishes this file from another version, so it is trusted only in a
-        // directory that the user named.
+        // Nothing distinguishes this file from another version of the file. So it is trusted only
+        // in a directory that the user named.
         (None, None) if candidate.is_named_by_user => Ok(elf),
         // The recorder states a version only for files that have no build id, or whose build id it
         // does not find.

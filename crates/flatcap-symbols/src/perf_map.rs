@@ -1,9 +1,10 @@
 //! The functions that a just-in-time compiler writes to /tmp/perf-PID.map, in the format that the
-//! tool perf defines. Each function has a line with its address and its length, both in
-//! hexadecimal, and its name.
+//! tool perf defines. Each line contains the address and the length of a function, both in
+//! hexadecimal, and the name of the function.
 //!
-//! Anybody may create a file in /tmp. Therefore the file must not be a link, and the user of the
-//! process must own it. It also must not belong to another process with the same id.
+//! Anybody may create a file in /tmp. Therefore the file must not be a symbolic link or have
+//! several hard links, and the user of the process must own the file. The file also must not belong
+//! to another process with the same id.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,8 +35,8 @@ const FUNCTION_BYTES: usize = 64;
 /// ticks since boot.
 const START_FIELD: usize = 19;
 
-/// The functions of a process, by address. If two functions occupied the same address at different
-/// times, the function on the later line is used.
+/// The functions of a process, sorted by address. If two functions occupied the same address at
+/// different times, the function on the later line is used.
 #[derive(Debug)]
 pub(crate) struct PerfMap {
     text: Vec<u8>,
@@ -66,7 +67,7 @@ impl PerfMap {
     /// directories that the user named.
     ///
     /// # Errors
-    /// A map file exists but cannot be used.
+    /// Fails if a map file exists but cannot be used.
     pub(crate) fn find(
         process: CodeProcess,
         directories: &[PathBuf],
@@ -103,7 +104,7 @@ impl PerfMap {
     fn of(text: Vec<u8>) -> Self {
         let mut functions = FunctionsByAddress::default();
         let mut begin = 0;
-        // If the last line has no end, the process may be writing it now.
+        // If the last line has no line end, the process may still be writing the line.
         for line in text.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             if let Some((address, end, name_at)) = parse(line) {
                 // The text has less than 4 GiB, so the offset fits.
@@ -130,7 +131,7 @@ impl PerfMap {
     }
 }
 
-/// Functions by their start address. They do not overlap.
+/// Functions by their start address. The functions do not overlap.
 #[derive(Debug, Default)]
 struct FunctionsByAddress(BTreeMap<u64, CompiledFunction>);
 
@@ -158,8 +159,8 @@ impl FunctionsByAddress {
     }
 }
 
-/// Parses a line. Returns the first address, the address after the last one, and the position of
-/// the name in the line.
+/// Parses a line. Returns the first address, the address after the last address, and the position
+/// of the name in the line.
 fn parse(line: &[u8]) -> Option<(u64, u64, usize)> {
     let mut fields = line.splitn(3, |byte| *byte == b' ');
     let (first, second, name) = (fields.next()?, fields.next()?, fields.next()?);
@@ -187,7 +188,7 @@ impl RunningProcess {
         // The line has the process ids from the outermost namespace to the process's own namespace.
         let own_id = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let own_id = own_id.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok());
-        // The name before the fields may contain spaces and brackets.
+        // The process name before the fields may contain spaces and brackets.
         let ticks = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(START_FIELD)?.parse::<u64>().ok());
@@ -206,7 +207,7 @@ impl RunningProcess {
     /// sample, because its id belonged to another process at the time of the sample.
     fn open_map(&self, process: CodeProcess) -> Result<Option<BoundedFile>, SymbolError> {
         // The total time for which the host was suspended. Suspends after the sample only increase
-        // it.
+        // this time.
         let suspended_ns = now_ns(ClockId::Boottime).saturating_sub(now_ns(ClockId::Monotonic));
         if self.start_ns > process.first_ns.saturating_add(suspended_ns) {
             return Ok(None);
@@ -273,7 +274,7 @@ fn open_in(root: &OwnedFd, path: &Path, shown: &Path) -> Result<Option<(OwnedFd,
     Ok(Some((file, status)))
 }
 
-/// Opens for reading a regular file that `open_in` has found.
+/// Opens a regular file for reading. The caller has found the file with `open_in`.
 fn opened(found: &OwnedFd, shown: PathBuf) -> Result<BoundedFile, SymbolError> {
     let path = format!("/proc/self/fd/{}", found.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -309,8 +310,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that lines with an address, a length and a name with spaces are parsed, and that other
-    // lines, and a line without an end, are skipped.
+    // Proves that lines with an address, a length and a name with spaces are parsed. Proves that
+    // other lines and a line without a line end are skipped.
     #[test]
     fn lines_are_parsed() {
         let text = "1000 10 LazyCompile:*work /a b.js:1:2\n0x1010 0x8 tail \n1020 0 empty\n1030 8\n1040 8  \n\
@@ -345,7 +346,7 @@ mod tests {
             }
         }
 
-        // Proves that no text makes reading fail.
+        // Proves that reading never fails, whatever the text contains.
         #[test]
         fn any_text_is_accepted(text in proptest::collection::vec(any::<u8>(), 0..400), address: u64) {
             let _any = PerfMap::of(text).name_at(address);

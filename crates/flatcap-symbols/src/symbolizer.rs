@@ -14,13 +14,13 @@ use crate::object_symbols::{ObjectSymbols, RecordedOffset};
 use crate::perf_map::PerfMap;
 
 /// Approximate maximum memory for data read from files, in bytes. Above this limit, all data is
-/// dropped, and is read again if it is needed.
+/// dropped. Dropped data is read again if it is needed.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// Maximum number of code locations whose names are kept. The next constant is the maximum number
+/// Maximum number of code locations whose names are cached. The next constant is the maximum number
 /// of bytes of these names.
 const NAMES_MAX: usize = 1 << 18;
 const NAMES_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of objects whose data is kept at the same time.
+/// Maximum number of objects whose data is cached at the same time.
 const OBJECTS_MAX: usize = 4096;
 /// Maximum number of characters of a name.
 const NAME_CHARS_MAX: usize = 1024;
@@ -57,10 +57,10 @@ enum ObjectSource {
     Files(Box<ObjectSymbols>),
     Kernel(Box<KernelNames>),
     Compiled(Box<PerfMap>),
-    /// The functions are unknown, for the reason in the error.
+    /// The functions are unknown. The error states the reason.
     Failed(SymbolError),
-    /// No functions are known. Memory without a file has no functions, unless a just-in-time
-    /// compiler has written a map file for it.
+    /// The object has no known functions. Memory without a file has no functions, unless a
+    /// just-in-time compiler has written a map file for it.
     Nothing,
 }
 

@@ -32,7 +32,7 @@ pub enum PayloadError {
     /// The payload covers more time than a source records in one payload.
     #[error("the payload is about {length_ns} ns, the limit is {limit_ns} ns")]
     TooLong {
-        /// The payload's length in nanoseconds.
+        /// The time that the payload covers, in nanoseconds.
         length_ns: u64,
         /// The limit in nanoseconds.
         limit_ns: u64,

@@ -4,7 +4,7 @@
 //! Only tests and the feature `fuzzing` compile this module, and releases do not. The input is a
 //! sequence of payloads. Each payload is preceded by one byte, and by its length as two bytes,
 //! little-endian. The one byte is [`NEW_RUN`], or the difference between the sequence numbers of
-//! this payload and the previous one.
+//! this payload and the previous payload.
 
 use std::collections::HashMap;
 
@@ -424,7 +424,8 @@ mod tests {
             }
         }
 
-        // Proves the same for payloads that were damaged, cut or repeated.
+        // Proves that damaged, truncated or repeated payloads do not make a reader panic or return
+        // more than the input contains.
         #[test]
         fn readers_hold_for_damaged_payloads(
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

@@ -39,8 +39,8 @@ impl<'p> LogBatch<'p> {
         Ok(Self { lost: kmsg.lost(), lines: kmsg.lines() })
     }
 
-    /// Returns the number of lines that the kernel overwrote before they were read, since the
-    /// source was opened.
+    /// Returns the number of lines that were lost since the source was opened, because the kernel
+    /// overwrote the lines before they were read.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,4 +1,4 @@
-//! Threads, and how events and intervals identify them.
+//! Types that identify threads in events and intervals.
 
 use std::fmt;
 

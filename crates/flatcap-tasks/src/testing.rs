@@ -18,14 +18,14 @@ pub struct SchedPayload {
     pub end_ns: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
-    /// Pairs of a CPU and the thread that runs on it at the start.
+    /// Pairs of a CPU and the thread that runs on the CPU at the start of the payload.
     pub running: Vec<(u16, u16)>,
-    /// Switches as time, CPU, previous thread, next thread, and whether the previous thread was
-    /// preempted.
+    /// Switches, each with its time, CPU, previous thread, next thread, and whether the previous
+    /// thread was preempted.
     pub switches: Vec<(u64, u16, u16, u16, bool)>,
-    /// Wakeups as time, CPU, thread and waker.
+    /// Wakeups, each with its time, CPU, thread and waker.
     pub wakeups: Vec<(u64, u16, u16, u16)>,
-    /// Events as time, thread and kind of the event.
+    /// Events, each with its time, thread and kind.
     pub events: Vec<(u64, u16, TaskEventKind)>,
     /// Whether wakeups are not recorded.
     pub lacks_wakeups: bool,
@@ -33,7 +33,7 @@ pub struct SchedPayload {
     pub lost: u64,
     /// Time for which switches were not recorded, in nanoseconds.
     pub stopped_ns: u64,
-    /// Whether recording of switches is stopped at the end.
+    /// Whether recording of switches is stopped at the end of the payload.
     pub is_stopped: bool,
 }
 
@@ -48,11 +48,11 @@ pub struct ProfilePayload {
     pub interval_ns: u64,
     /// The threads.
     pub threads: Vec<ThreadInfo>,
-    /// Samples as time, thread, CPU and stack.
+    /// Samples, each with its time, thread, CPU and stack.
     pub samples: Vec<(u64, u16, u16, u16)>,
-    /// Stacks as indexes of frames, with the innermost frame first.
+    /// Stacks, each as a list of frame indexes with the innermost frame first.
     pub stacks: Vec<Vec<u16>>,
-    /// Frames as object and offset.
+    /// Frames, each with its object and its offset.
     pub frames: Vec<(u16, u64)>,
     /// Objects, each with its kind, path and build id.
     pub objects: Vec<(CodeKind, String, Vec<u8>)>,
@@ -65,9 +65,9 @@ pub struct ProfilePayload {
 /// Contents of a payload of the source `kmsg`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KmsgPayload {
-    /// Lines as time, number, priority and text.
+    /// Lines, each with its time, number, priority and text.
     pub lines: Vec<(u64, u64, u8, String)>,
-    /// Number of lines that were overwritten.
+    /// Number of lines that the kernel overwrote before they were read.
     pub lost: u64,
 }
 

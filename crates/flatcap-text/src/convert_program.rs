@@ -1,4 +1,4 @@
-//! The program `flatcap-convert`: where flatcap finds it, and how the two compare their versions.
+//! Finds the program `flatcap-convert`, and compares its version with the version of its caller.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ const NAME: &str = "flatcap-convert";
 /// The version of this package. All packages of flatcap have the same version.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Begins the program's first argument if another program of flatcap calls. The rest is that
-/// program's version.
+/// Prefix of the program's first argument if another program of flatcap calls it. The rest of the
+/// argument is the version of the caller.
 const CALLER: &str = "--caller=";
 
 /// Returns the path of the program, which is in the directory of the running program.
 ///
 /// # Errors
-/// Any error of reading /proc/self/exe.
+/// Fails with any error of reading /proc/self/exe.
 pub fn path() -> io::Result<PathBuf> {
     beside_this(NAME)
 }
@@ -31,7 +31,7 @@ pub fn caller_argument() -> String {
 /// Returns whether this argument states the version of the caller.
 ///
 /// # Errors
-/// The caller has another version than this program. The message has both versions.
+/// Fails if the caller has another version than this program. The message contains both versions.
 pub fn is_caller(argument: &str) -> Result<bool, String> {
     match argument.strip_prefix(CALLER) {
         None => Ok(false),
@@ -70,8 +70,8 @@ pub(crate) fn failure(program: &Path, version: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    // Proves that the error of a missing program says where it was expected, of which version it
-    // must be, and how to get it.
+    // Proves that the error of a missing program states where the program was expected, which
+    // version is needed, and how to get the program.
     #[test]
     fn a_missing_program_is_explained() {
         let path = Path::new("/opt/flatcap/flatcap-convert");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     // Proves that a caller of the same version is accepted, and that the error for another version
-    // has both. Other arguments are no callers.
+    // contains both versions. Other arguments are not treated as the version of a caller.
     #[test]
     fn versions_are_compared() {
         assert_eq!(is_caller(&caller_argument()), Ok(true));

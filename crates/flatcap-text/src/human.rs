@@ -10,7 +10,7 @@ pub use flatcap_format::schema::{
 use flatcap_format::units::{SECOND_UNITS, SIZE_UNITS, in_fitting_unit};
 use jiff::civil::Date;
 
-/// Returns a string from a file as an owned string that is escaped for a terminal.
+/// Escapes a string from a file for a terminal, and returns the result as an owned string.
 pub fn printable(text: &str) -> String {
     escaped(text).into_owned()
 }
@@ -51,7 +51,7 @@ pub fn hertz(hz: f64) -> String {
 /// Formats a value in a unit with three significant digits: `98.1 %`, `5.72 GiB`, `12.5 ms`, `490
 /// /s`. Bytes have binary prefixes, and seconds below 1 have decimal prefixes.
 pub fn quantity(value: f64, unit: &str) -> String {
-    /// Numbers of at least this size are printed with an exponent.
+    /// Minimum absolute value of numbers that are printed with an exponent.
     const LARGE: f64 = 1e7;
     match unit {
         _ if value.abs() >= LARGE && !matches!(unit, "B" | "B/s") => {
@@ -68,11 +68,11 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// Parses a date, for an argument. The error text is not the text of the library, which describes
-/// its parser and not the form that the user must write.
+/// Parses a date, for an argument. The error does not contain the message of the library, because
+/// that message describes the parser and not the form that the user must write.
 ///
 /// # Errors
-/// The text is not a date in the form that the error names.
+/// Fails if the text is not a date in the form that the error names.
 pub fn parse_date(text: &str) -> Result<Date, String> {
     text.parse().map_err(|_| "write a date as YYYY-MM-DD, such as 2012-06-21".to_owned())
 }
@@ -98,7 +98,7 @@ pub fn elapsed(ns: u64) -> String {
 mod tests {
     use super::*;
 
-    // Proves that each unit starts where the previous one ends.
+    // Proves that each unit starts where the previous unit ends.
     #[test]
     fn units_change_where_they_should() {
         assert_eq!(

@@ -7,10 +7,10 @@ use std::time::Duration;
 use flatcap_format::duration::{self, DurationError};
 use flatcap_format::units::{TIME_UNITS, Unit, WRITTEN_SIZE_UNITS, in_exact_unit};
 
-/// The quantity that a number counts. The quantity determines how the number is written.
+/// The kind of quantity that a number measures. The quantity determines how the number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
-    /// A number of things, without a unit.
+    /// A count without a unit.
     Count,
     /// A size in bytes.
     Bytes,
@@ -21,12 +21,12 @@ pub enum Quantity {
 }
 
 /// A share of one core's time.
-// It is an integer, so that configurations can be compared and shares are printed exactly.
+// The share is an integer, so that configurations can be compared and shares are printed exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuShare(u32);
 
 impl CpuShare {
-    /// The whole time of a core.
+    /// A share of all time of a core, which is 100 %.
     pub const WHOLE: Self = Self(10_000);
 
     /// Creates a share from a number of hundredths of a percent.
@@ -56,7 +56,7 @@ pub enum UnitError {
     /// The number has no unit.
     #[error("no unit, as in {}", example.escape_debug())]
     NoUnit {
-        /// The number with a common unit.
+        /// The number with a common unit, as an example.
         example: String,
     },
     /// The number is negative.
@@ -155,7 +155,7 @@ fn parse_duration(text: &str) -> Result<u64, UnitError> {
         return Err(UnitError::Negative);
     }
     let no_unit = || UnitError::NoUnit { example: format!("{text}s") };
-    // The library accepts 0 without a unit, so it is refused here.
+    // The library accepts 0 without a unit, so this function refuses 0.
     if text == "0" {
         return Err(no_unit());
     }
@@ -174,7 +174,7 @@ fn parse_duration(text: &str) -> Result<u64, UnitError> {
 pub fn format_duration(duration: Duration) -> String {
     // No setting and no recording is longer than 584 years.
     let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    // The table has the minute of conditions, `min`. Settings use `m`.
+    // The table contains the minute as it is written in conditions, `min`. Settings use `m`.
     formatted(&TIME_UNITS, nanoseconds, "s").replace("min", "m")
 }
 
@@ -212,7 +212,7 @@ pub fn size_argument(text: &str, range: &RangeInclusive<u64>) -> Result<u64, Str
     Err(format!("{error}; {form}, from {start} to {end}"))
 }
 
-/// Splits a text into number and unit; spaces are allowed between them.
+/// Splits a text into number and unit. Spaces are allowed between them.
 fn split(text: &str) -> Result<(&str, &str), UnitError> {
     if text.is_empty() {
         return Err(UnitError::Empty);
@@ -365,7 +365,8 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_named() {
-        // Proves that ambiguous and lower-case units are rejected with the unit to write instead.
+        // Proves that ambiguous and lower-case units are rejected with an error that names the
+        // correct unit.
         for (text, message) in [
             ("", "empty"),
             ("64", "no unit, as in 64MiB"),
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn printed_in_the_largest_exact_unit() {
-        // Proves that nothing is rounded and that zero has a unit.
+        // Proves that no value is rounded and that zero has a unit.
         assert_eq!(format_duration(Duration::ZERO), "0s");
         assert_eq!(format_duration(Duration::from_millis(1500)), "1500ms");
         assert_eq!(format_duration(Duration::from_secs(90)), "90s");

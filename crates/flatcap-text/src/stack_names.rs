@@ -1,5 +1,5 @@
-//! Names of functions in stacks. The program `flatcap-convert` looks up the names, because it
-//! contains the necessary libraries.
+//! Looks up the names of functions in stacks. The program `flatcap-convert` looks up the names,
+//! because it contains the necessary libraries.
 //!
 //! Names are optional. If the program is missing, is of another version or takes too long, file and
 //! offset are shown instead.
@@ -16,22 +16,23 @@ use crate::convert_program;
 
 /// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
-/// Maximum number of places in the code that are sent to the program. Further places have no names.
+/// Maximum number of code locations that are sent to the program. Further code locations have no
+/// names.
 const PLACES_MAX: usize = 4096;
 
 /// The names of the functions in stacks.
 #[derive(Debug, Default)]
 pub struct StackNames {
-    /// The names, by object and offset.
+    /// The names of the functions by object and offset.
     names: HashMap<(CodeObjectInfo, u64), String>,
     /// The reason why no function has a name, and the remedy.
     remark: Option<String>,
 }
 
 impl StackNames {
-    /// Asks the program for the functions of all places in stacks. `boot_id` is the boot id of the
-    /// host when the stacks were recorded. The program searches for debug files in `directories`
-    /// first.
+    /// Requests from the program the names of the functions at all code locations in `stacks`.
+    /// `boot_id` is the boot id of the host when the stacks were recorded. The program searches for
+    /// debug files in `directories` first.
     pub fn of(stacks: &StackTotals, boot_id: Option<&str>, directories: &[PathBuf]) -> Self {
         if stacks.frames().is_empty() {
             return Self::default();
@@ -57,7 +58,8 @@ impl StackNames {
     }
 
     fn ask(program: &Path, (stacks, boot_id): (&StackTotals, Option<&str>), directories: &[PathBuf]) -> Self {
-        // All places of a stack except the innermost one are return addresses of calls.
+        // All code locations of a stack except the innermost location are return addresses of
+        // calls.
         let totals = stacks.stacks();
         let returns: HashSet<u32> =
             totals.iter().flat_map(|stack| stack.frames.iter().skip(1).copied()).collect();
@@ -193,7 +195,8 @@ mod tests {
         stacks
     }
 
-    // Proves that a question has the version of a file and the process of memory.
+    // Proves that a request contains the version of a file and the process that owns memory without
+    // a file.
     #[test]
     fn questions_identify_the_code() {
         let object = CodeObjectInfo {
@@ -213,8 +216,9 @@ mod tests {
         assert_eq!(question((&memory, Some("boot")), 16, true), asked);
     }
 
-    // Proves that the program is asked for each place, and that incomplete answers are read up to
-    // their end. A program that is missing, fails or prints something else results in no names.
+    // Proves that the program gets a request for each code location, and that an incomplete
+    // response is read up to its end. A program that is missing, fails or prints something else
+    // results in no names.
     #[test]
     fn answers_are_read_as_far_as_they_go() {
         use std::os::unix::fs::PermissionsExt;
@@ -245,8 +249,8 @@ mod tests {
         assert!(names.names.is_empty() && names.remark().unwrap().contains("missing is missing; "));
     }
 
-    // Proves that the remark about a program of another version has both versions, and that the
-    // program gets the version of its caller.
+    // Proves that the remark about a program of another version contains both versions, and that
+    // the program gets the version of its caller.
     #[test]
     fn another_version_is_remarked() {
         use std::os::unix::fs::PermissionsExt;

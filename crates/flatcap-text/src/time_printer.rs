@@ -11,10 +11,11 @@ use crate::human;
 const NS_PER_S: i64 = 1_000_000_000;
 
 /// Returns the zone of the times that a program prints and reads: UTC if requested, or else the
-/// local zone. Terminals and pipes are treated alike. Warns on standard error if TZ names no zone.
+/// local zone. The output to a terminal and to a pipe has the same zone. Warns on standard error if
+/// TZ names no zone.
 ///
 /// # Errors
-/// Standard error cannot be written.
+/// Fails if standard error cannot be written.
 pub fn zone_of(is_utc: bool) -> io::Result<TimeZone> {
     if is_utc {
         return Ok(TimeZone::UTC);
@@ -82,7 +83,7 @@ impl TimePrinter {
     pub fn push_nanoseconds(&mut self, wall_ns: i64, text: &mut Vec<u8>) {
         self.begin(wall_ns, text);
         text.push(b'.');
-        // A leading 1 keeps the zeros of the nine digits.
+        // A leading 1 preserves the leading zeros of the nine digits.
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(NS_PER_S + wall_ns.rem_euclid(NS_PER_S));
         text.extend_from_slice(digits.get(1..).unwrap_or_default().as_bytes());
@@ -118,7 +119,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that a time has its offset, in winter and in summer, and that it has Z in UTC.
+    // Proves that a printed time has its offset, in winter and in summer, and that a time in UTC
+    // has Z.
     #[test]
     fn times_have_their_offset() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();

@@ -18,8 +18,8 @@ use crate::rule_source::RuleSource;
 use crate::series::Stage;
 use crate::slot::{Reading, SlotPlan, SlotSparse};
 
-/// Number of extra samples per window. They are needed because samples may be late. Without extra
-/// samples, a window would hold as many samples as its length divided by the period.
+/// Number of extra samples per window. Extra samples are needed because samples may be late.
+/// Without extra samples, a window would hold as many samples as its length divided by the period.
 const SPARE_SAMPLES: u64 = 16;
 
 /// Lists whose elements are events.
@@ -61,7 +61,7 @@ impl<'s> RuleCompiler<'s> {
     /// Compiles a condition.
     ///
     /// # Errors
-    /// A field does not exist, or a comparison is invalid.
+    /// Fails if a field does not exist or a comparison is invalid.
     pub(crate) fn compile(&mut self, condition: &SampleCondition) -> Result<Program, RuleError> {
         let mut binder =
             RuleBinder { compiler: self, operands: &condition.operands, program: ProgramReads::default() };
@@ -169,7 +169,7 @@ impl<'s> RuleCompiler<'s> {
         })
     }
 
-    /// Returns the index of a field among those fields of its source that the rules read. Adds the
+    /// Returns the index of a field among the fields of its source that the rules read. Adds the
     /// field if it is new.
     fn field(&mut self, source: usize, path: &FieldPath) -> usize {
         let Some(fields) = self.fields.get_mut(source) else { return 0 };

@@ -19,7 +19,7 @@ const LISTS: [&str; 3] = ["total", "devices", "processes"];
 /// An element with its id, the values of [`COUNTERS`], and the range of the wrapping counter.
 type Element = (u64, [u64; 3], u64);
 
-/// A sample: the time since the previous sample, whether it was cut, the number of omitted
+/// A sample: the time since the previous sample, whether it was truncated, the number of omitted
 /// elements, and the elements by list.
 type Sample = (u64, bool, u64, [Vec<Element>; 3]);
 
@@ -102,7 +102,7 @@ fn rate(samples: &[(u64, Sample)], list: usize, id: u64, counter: usize) -> Opti
         let range = Some(i128::from(range)).filter(|_| counter == 2 && range != u64::MAX);
         let change = match range {
             _ if now >= before => now - before,
-            // A small decrease is a correction. Its rate is unknown.
+            // A small decrease is a correction. The rate of a correction is unknown.
             _ if (before - now) * 100 <= before.abs() => return None,
             Some(range) if range >= before => range - before + now,
             _ => return None,
@@ -151,7 +151,7 @@ proptest! {
         let (mut known, mut time_ns, mut events) = (Vec::new(), 1_000 * MS, Vec::new());
         for sample in &samples {
             time_ns += sample.0 * MS;
-            // Bits 0 and 1 of the flags mean that the sample was cut.
+            // Bits 0 and 1 of the flags mean that the sample was truncated.
             let flags = if sample.1 { 0b11 } else { 0 };
             let payload = payload(sample);
             engine.observe(0, (time_ns, flags), &payload, &mut events);

@@ -32,8 +32,8 @@ pub struct TriggerRule {
     pub times: TriggerTimes,
 }
 
-/// Rules that are compiled for a set of sources, and the state of these rules. The default has no
-/// rules.
+/// Rules that are compiled for a set of sources, and the state of these rules. The default engine
+/// has no rules.
 #[derive(Debug, Default)]
 pub struct TriggerEngine {
     sources: Vec<ObservedSource>,
@@ -97,7 +97,7 @@ impl TriggerEngine {
     /// Compiles rules with the schemas of the given sources.
     ///
     /// # Errors
-    /// Every condition that does not match the sources.
+    /// Returns a problem for every condition that does not match the sources.
     pub fn new(rules: &[TriggerRule], sources: &[RuleSource<'_>]) -> Result<Self, Vec<RuleProblem>> {
         if rules.len() > limits::RULES_MAX {
             let error = RuleError::TooManyRules { count: rules.len() };
@@ -229,8 +229,8 @@ impl TriggerEngine {
         let Self { sources, states, slots, watches, .. } = self;
         let (Some(own), Some(state)) = (sources.get_mut(source), states.get_mut(source)) else { return };
         let pause_ns = state.pause_ns;
-        // A time before the last sample also counts as a pause, because differences to that sample
-        // would be negative.
+        // A time before the last sample is also treated as a pause, because differences to that
+        // sample would be negative.
         let has_paused =
             state.last_ns.is_some_and(|last_ns| !(last_ns..=last_ns + pause_ns).contains(&mono_ns));
         state.arrive(mono_ns);

@@ -75,8 +75,8 @@ fn elements_are_quantified_and_picked() {
     assert_eq!(event.to_string(), "rule: thermal.zones[*].temperature > 95degC (cpu[0]: 96 degC)");
 }
 
-// Proves that the end of a process is detected in two ways. One way is its id and signal, the other
-// its absence from a sample that omits no processes.
+// Proves that the end of a process is detected in two ways. Either a sample contains the id and the
+// signal of the ended process, or the process is absent from a sample that omits no processes.
 #[test]
 fn ends_of_processes_are_seen() {
     let (both, one) = ([(10, "postgres"), (11, "bash")], [(11, "bash")]);
@@ -106,8 +106,8 @@ fn ends_of_processes_are_seen() {
     assert!(times("not exited(name=\"postgres\", signal=9)", &without).is_empty());
 }
 
-// Proves that a source that sends nothing becomes absent at the exact time, that a sample ends the
-// absence, and that the lateness of late samples is measured.
+// Proves that a source that sends nothing becomes absent at the exact time, and that a sample ends
+// the absence. Also proves that the lateness of late samples is measured.
 #[test]
 fn sources_are_absent_and_late() {
     let mut engine = compile(&[rule("absent(synthetic, 50ms)"), rule("lateness(synthetic) > 5ms")]).unwrap();
@@ -151,8 +151,8 @@ fn marks_fire() {
     assert_eq!(fired, [6, 9]);
 }
 
-// Proves that a value of another source stays valid for some time and is unknown afterwards, and
-// that a pause of a source restarts its windows.
+// Proves that a value of another source stays valid for some time and is unknown afterwards. Also
+// proves that a pause of a source restarts its windows.
 #[test]
 fn values_hold_for_some_time() {
     let hot = zones(&[(0, "cpu", 96_000.0)]);
@@ -210,8 +210,8 @@ fn interruptions_and_successors() {
     assert_eq!(other.counts().next().unwrap().1.suppressed_hold_off, 2);
 }
 
-// Proves that time in which samples were skipped or the source paused is not a part of the time
-// `for`.
+// Proves that the time `for` does not include time in which samples were skipped or the source
+// paused.
 #[test]
 fn nothing_holds_unseen() {
     let lasting = TriggerRule { times: TriggerTimes { for_ns: 10 * MS, ..TIMES }, ..rule("wave > 1") };
@@ -389,7 +389,7 @@ fn hostile_rules_are_bounded() {
 
 proptest! {
     // Proves that a rule counts each value that is unknown because the list has too many elements.
-    // A value is counted only one time if `when` and `clear` compare the same field, and the count
+    // A value is counted only once if `when` and `clear` compare the same field, and the count
     // continues after a reload. The test uses a window so large that only three elements fit, and a
     // model that tracks the first three elements.
     #[test]

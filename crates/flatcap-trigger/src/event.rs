@@ -19,7 +19,7 @@ pub struct TriggerEvent {
     pub rule: Arc<str>,
     /// The kind of event.
     pub change: TriggerChange,
-    /// Number of the episode of this rule in this run, from 1.
+    /// Number of the episode of this rule in this run, counted from 1.
     pub episode: u64,
     /// The time at which the condition became true before the latest firing, in monotonic
     /// nanoseconds.

@@ -55,7 +55,8 @@ impl ExitWatch {
 
     /// Returns whether two watches have the same selection.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        // The other slots follow from the source, and only the source `process` reports exits.
+        // The other slots are determined by the source, and only the source `process` reports
+        // exits.
         (self.processes, self.exits, self.needs_events) == (other.processes, other.exits, other.needs_events)
     }
 
@@ -90,7 +91,7 @@ impl ExitWatch {
             let before = self.known.len();
             self.known.retain(|_, seen| *seen == self.samples);
             // With events, all ends were counted above. A process that is missing without an end
-            // has left the selection, for example because its name changed.
+            // event has left the selection, for example because its name changed.
             has_ended |= !has_events && self.known.len() < before;
         }
         if self.known.len() > REMEMBERED_MAX {

@@ -56,8 +56,8 @@ pub fn condition(data: &[u8]) {
         engine.observe_mark(mono_ns, "a", &mut events);
         engine.advance(mono_ns, &mut events);
     }
-    // A rule is evaluated one time per source, two times per mark, and one time per due absence and
-    // per advance of the time.
+    // A rule is evaluated once per source, twice per mark, and once per due absence and per advance
+    // of the time.
     let (_, counts) = engine.counts().next().unzip();
     let evaluated = counts.map_or(0, |counts| counts.evaluated);
     assert!(evaluated <= 19 * (3 + 2 + 65), "{evaluated} evaluations");

@@ -19,9 +19,9 @@ pub(crate) const FOLLOWED_ELEMENTS_MAX: usize = 4_096;
 /// take up to 8 MiB. If there are too many elements, the values of the elements that do not fit are
 /// unknown.
 pub(crate) const FIELD_SAMPLES_MAX: u64 = 262_144;
-/// Maximum number of distinct elements, above which all elements are discarded and renumbered. The
-/// limit is necessary because processes come and go as long as the recorder runs. An element takes
-/// about 350 bytes.
+/// Maximum number of distinct elements. Above this limit, all elements are discarded and
+/// renumbered. The limit is necessary because processes come and go as long as the recorder runs.
+/// An element takes about 350 bytes.
 pub(crate) const NUMBERED_ELEMENTS_MAX: usize = 1 << 14;
 /// Maximum length of a pause of a source, as a number of its periods. After a longer pause, rates
 /// and windows of the source restart, because otherwise they would include unobserved time.

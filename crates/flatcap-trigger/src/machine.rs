@@ -54,7 +54,7 @@ pub(crate) struct Episode {
     pub(crate) until_ns: u64,
 }
 
-/// The results of a step. The results occur in the order of the fields.
+/// The results of a step of the state machine. The results occur in the order of the fields.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StepResult {
     /// The episode that has ended, if any.
@@ -70,7 +70,7 @@ pub(crate) struct StepResult {
 enum ConditionState {
     /// The condition does not hold.
     Idle,
-    /// The condition has held since this time, but not yet for the time `for`.
+    /// The condition has held since the time `since_ns`, but not yet for the time `for`.
     Pending { since_ns: u64 },
     /// The condition held long enough, and has not been cleared.
     Firing,
@@ -84,7 +84,7 @@ enum EpisodeState {
     HoldOff { until_ns: u64 },
 }
 
-/// The state of a rule.
+/// The state machine of a rule.
 #[derive(Debug, Clone)]
 pub(crate) struct TriggerMachine {
     times: TriggerTimes,
@@ -135,9 +135,9 @@ impl TriggerMachine {
         self.firings.clone_from(&earlier.firings);
     }
 
-    /// Processes the results of the condition and of `clear` at a time. If the time is earlier than
-    /// the latest time so far, the latest time is used instead. If both conditions hold, `clear` is
-    /// ignored. Returns `None` if nothing happened.
+    /// Processes the results of the condition and of `clear` at the time `mono_ns`. If the time is
+    /// earlier than the latest time so far, the latest time is used instead. If both conditions
+    /// hold, `clear` is ignored. Returns `None` if nothing happened.
     #[inline]
     pub(crate) fn observe(&mut self, mono_ns: u64, when: Truth, clear: Truth) -> Option<StepResult> {
         // This is the common case, which occurs after almost every sample.
@@ -206,7 +206,7 @@ impl TriggerMachine {
         result
     }
 
-    /// Starts an episode, or extends the current one.
+    /// Starts an episode, or extends the current episode.
     fn fire(&mut self, condition_ns: u64) -> Result<(Episode, bool), Suppression> {
         let now_ns = self.now_ns;
         let until_ns = now_ns.saturating_add(self.times.after_ns);
@@ -221,8 +221,8 @@ impl TriggerMachine {
                 Ok((episode, true))
             }
             EpisodeState::Ready => {
-                // The day is the last 24 hours. With calendar days, a flapping rule could use up
-                // the limits of two days around midnight.
+                // The daily limit applies to the last 24 hours. With calendar days, a flapping rule
+                // could use up the limits of two days around midnight.
                 while self.firings.front().is_some_and(|first| now_ns - first >= DAY_NS) {
                     self.firings.pop_front();
                 }
@@ -253,14 +253,14 @@ mod tests {
     /// A step of a test, with the time and the results of the condition and of `clear`.
     type Step = (u64, Truth, Truth);
 
-    /// Returns the episodes of some steps. They are computed from the whole history, not step by
-    /// step. First finds the times at which the condition was met, and then derives the episodes
-    /// from these times.
+    /// Returns the expected episodes and suppressions of some steps. The results are computed from
+    /// the whole history, not step by step. First finds the times at which the condition was met,
+    /// and then derives the episodes from these times.
     fn expected(times: TriggerTimes, steps: &[Step]) -> (Vec<Episode>, Vec<Suppression>) {
         let mut met: Vec<(u64, u64)> = Vec::new();
         let mut at = 0;
         while at < steps.len() {
-            // The number of steps, from this one on, in which the condition holds without
+            // The number of steps, starting with this step, in which the condition holds without
             // interruption.
             let held = steps[at..].iter().take_while(|(_, when, _)| *when == Truth::True).count();
             let long_enough = steps[at..at + held].iter().position(|(t, ..)| t - steps[at].0 >= times.for_ns);

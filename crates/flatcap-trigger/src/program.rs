@@ -23,7 +23,7 @@ pub(crate) struct ProgramReads {
     pub(crate) sources: Vec<usize>,
     /// The slots whose values are compared.
     pub(crate) slots: Vec<usize>,
-    /// The sources whose absence is tested, each with the time in nanoseconds.
+    /// The sources whose absence is tested, each with the length of the absence in nanoseconds.
     pub(crate) absences: Vec<(usize, u64)>,
     /// Whether marks may change the result.
     pub(crate) marks: bool,
@@ -101,7 +101,7 @@ impl RuleCheck {
         match self {
             Self::Absent { source, limit_ns, .. } => {
                 let Some(source) = inputs.sources.get(*source) else { return Truth::Unknown };
-                // For a source without any sample, the time counts from the start of the
+                // For a source without any sample, the time is measured from the start of the
                 // observation. So a source that never starts is also found to be absent.
                 let last_ns = source.last_ns.unwrap_or(inputs.start_ns);
                 Truth::known(inputs.now_ns.saturating_sub(last_ns) >= *limit_ns)
@@ -115,7 +115,8 @@ impl RuleCheck {
         }
     }
 
-    /// Returns the user's text of the test, if the test may be a reason for the firing.
+    /// Returns the text of the test as the user wrote it, if the test may be a reason for the
+    /// firing.
     fn reason(&self, inputs: &Inputs<'_>) -> Option<&Arc<str>> {
         match self {
             Self::Absent { text, .. } => Some(text),

@@ -1,4 +1,5 @@
-//! Compares conditions on rows with the same conditions in rules, and also with a naive model.
+//! Compares the results of conditions on rows with the results of the same conditions in rules, and
+//! with a naive model.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -36,8 +36,8 @@ impl RuleScope {
     }
 }
 
-/// Rules that are compiled for the sources that they see. Samples are passed with the ids of their
-/// sources.
+/// Rules that are compiled for the sources that the rules see. Samples are passed with the ids of
+/// their sources.
 #[derive(Debug, Default)]
 pub struct ScopedEngine {
     engine: TriggerEngine,
@@ -45,14 +45,15 @@ pub struct ScopedEngine {
 }
 
 impl ScopedEngine {
-    /// Compiles rules for the sources that they see. `seen` contains each source with its schema.
+    /// Compiles rules for the sources that the rules see. `seen` contains each source with its
+    /// schema.
     ///
     /// The recorder has only one source with a given name at a time. Every sample is passed with
     /// the id of its source. An earlier source with the same name is treated as the same source if
     /// it has the same schema.
     ///
     /// # Errors
-    /// Every condition that does not fit these sources.
+    /// Returns a problem for every condition that does not fit these sources.
     pub fn new(
         rules: &[TriggerRule],
         seen: &[(&SourceInfo, Option<&CompiledSchema>)],

@@ -7,7 +7,7 @@ use flatcap_query::language::Transform;
 
 use crate::window::{Fold, FoldedWindow, SortedWindow};
 
-/// A number as it is in the payload, so that differences of large counters are exact.
+/// A number as it is stored in the payload, so that differences of large counters are exact.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum RawNumber {
     Unknown,
@@ -218,12 +218,12 @@ impl StageState {
 /// Without a window, it is measured from the previous sample.
 fn change(samples: &mut VecDeque<(u64, RawNumber)>, stage: Stage, mono_ns: u64, raw: RawNumber) -> f64 {
     let start_ns = start_ns(stage, mono_ns);
-    // Keep the latest sample at or before the start of the window, and all later ones.
+    // Keep the latest sample at or before the start of the window, and all later samples.
     while samples.get(1).is_some_and(|(time, _)| start_ns.is_some_and(|start| *time <= start)) {
         samples.pop_front();
     }
     let first = samples.front().copied();
-    // A second sample with the same time replaces the first one.
+    // A second sample with the same time replaces the first sample.
     if samples.back().is_some_and(|(time, _)| *time == mono_ns) {
         samples.pop_back();
     }
@@ -248,7 +248,7 @@ fn growth(
     while samples.get(1).is_some_and(|sample| start_ns.is_some_and(|start| sample.mono_ns <= start)) {
         samples.pop_front();
     }
-    // A second sample with the same time replaces the first one.
+    // A second sample with the same time replaces the first sample.
     if samples.back().is_some_and(|last| last.mono_ns == mono_ns) {
         samples.pop_back();
     }

@@ -53,7 +53,7 @@ impl Reading {
 #[derive(Debug, Clone)]
 pub(crate) struct SlotPlan {
     pub(crate) source: usize,
-    /// The index of the field among those fields of its source that the rules read.
+    /// The index of the field among the fields of its source that the rules read.
     pub(crate) field: usize,
     pub(crate) reading: Reading,
     pub(crate) stages: Vec<Stage>,
@@ -66,14 +66,14 @@ pub(crate) struct SlotPlan {
     pub(crate) sparse: SlotSparse,
 }
 
-/// Which samples may omit existing elements of the list.
+/// Specifies which samples may omit existing elements of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotSparse {
-    /// Only samples that were cut omit elements.
+    /// Only truncated samples omit elements.
     Cut,
     /// Any sample may omit elements.
     Any,
-    /// A sample may omit elements if it was cut, or if its field with this index is not 0.
+    /// A sample may omit elements if it was truncated, or if its field with this index is not 0.
     Unless0(usize),
 }
 
@@ -90,7 +90,7 @@ impl SlotSparse {
 
 impl SlotPlan {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        // The list, the range and the sparse samples follow from the field, so they need no
+        // The list, the range and the sparse samples are determined by the field, so they need no
         // comparison.
         (self.source, self.field, &self.stages, self.scale)
             == (other.source, other.field, &other.stages, other.scale)
@@ -230,9 +230,10 @@ impl FieldSlot {
         self.is_whole = value == FieldValue::Unsigned(0);
     }
 
-    /// Adds a value of the sample. The series of an element restarts if a complete sample since its
-    /// last value lacked it, or if no sample contained the element for `pause_ns`. If a sample
-    /// contains several elements with the same identity, their values are unknown.
+    /// Adds a value of the sample. The series of an element restarts in two cases. Either a
+    /// complete sample since the last value of the element lacked the element, or no sample
+    /// contained the element for `pause_ns`. If a sample contains several elements with the same
+    /// identity, their values are unknown.
     #[inline]
     pub(crate) fn take(
         &mut self,

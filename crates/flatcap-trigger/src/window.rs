@@ -33,8 +33,8 @@ impl Fold {
 }
 
 /// The samples of a window as two stacks. One stack has the older samples. Each older sample is
-/// stored with the aggregate of itself and all younger samples in the same stack. The other stack
-/// has the younger samples.
+/// stored with the aggregate of this sample and all younger samples in the same stack. The other
+/// stack has the younger samples.
 #[derive(Debug, Clone)]
 // A running sum from which old samples are subtracted would accumulate rounding errors.
 pub(crate) struct FoldedWindow {
@@ -59,8 +59,8 @@ impl FoldedWindow {
     pub(crate) fn remove_until(&mut self, mono_ns: u64) {
         loop {
             while self.older.pop_if(|(time, _)| *time <= mono_ns).is_some() {}
-            // The older stack is refilled only when it is empty, so each sample moves only one
-            // time. This keeps the time per sample constant on average.
+            // The older stack is refilled only when it is empty, so each sample moves only once.
+            // This keeps the time per sample constant on average.
             if !self.older.is_empty() || self.younger.first().is_none_or(|(time, _)| *time > mono_ns) {
                 return;
             }
@@ -77,8 +77,8 @@ impl FoldedWindow {
         self.older.len() + self.younger.len()
     }
 
-    /// Returns the aggregate of all samples. Without samples, a sum is 0, and a smallest or largest
-    /// value is infinite.
+    /// Returns the aggregate of all samples. Without samples, a sum is 0, and a minimum or maximum
+    /// is infinite.
     pub(crate) fn aggregate(&self) -> f64 {
         let of_older = self.older.last().map_or(self.fold.start(), |(_, aggregate)| *aggregate);
         self.fold.combine(of_older, self.of_younger)
@@ -116,8 +116,8 @@ impl SortedWindow {
         self.samples.len()
     }
 
-    /// Returns the smallest value that at least the fraction `share` of the samples do not exceed.
-    /// Returns `None` if there are no samples.
+    /// Returns the smallest value such that at least the fraction `share` of the samples is less
+    /// than or equal to it. Returns `None` if there are no samples.
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         self.sorted.get(quantile_rank(share, self.sorted.len()) - 1).copied()
     }

@@ -24,24 +24,25 @@ pub struct Catalog {
     pub charts: Vec<Chart>,
     /// Tables of processes, control groups, disks and interfaces.
     pub tables: Vec<ElementTable>,
-    /// All numeric fields, by source.
+    /// Charts of all numeric fields, grouped by source.
     pub fields: Vec<Chart>,
 }
 
-/// A value over time. For a list, the value is the largest value of its elements.
+/// A chart of a value over time. For a list, the value is the largest value of its elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
     /// Title of the chart.
     pub title: String,
     /// Name of the source.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 without a period.
+    /// The source's nominal period in nanoseconds, or 0 if the source has no period.
     pub period_ns: u64,
     /// Formula that computes the value.
     pub formula: Formula,
     /// Whether the scale is fixed at 0 to 100 %.
     pub is_share: bool,
-    /// The field's description in the schema; empty if the value combines several fields.
+    /// The field's description in the schema, or an empty string if the value combines several
+    /// fields.
     pub meaning: String,
 }
 
@@ -52,7 +53,7 @@ pub struct ElementTable {
     pub shape: ElementShape,
     /// Name of the source.
     pub source: String,
-    /// The source's nominal period, in nanoseconds; 0 without a period.
+    /// The source's nominal period in nanoseconds, or 0 if the source has no period.
     pub period_ns: u64,
     /// The columns, the most informative first.
     pub columns: Vec<TableColumn>,
@@ -92,8 +93,8 @@ impl Catalog {
     pub fn of(recording: &Recording) -> Self {
         let sources = recording.fields();
         let mut catalog = Self { charts: known_charts(&sources), ..Self::default() };
-        // Without well-known charts, the charts below are the only ones, so each source may have
-        // more.
+        // Without well-known charts, the charts below are the only charts, so each source may have
+        // more charts.
         let most = if catalog.charts.is_empty() { OTHER_CHARTS_ALONE } else { OTHER_CHARTS };
         for source in &sources {
             let fields = field_charts(source);

@@ -16,12 +16,12 @@ use super::error::ViewError;
 use super::step_columns::{StepColumn, StepColumns};
 
 /// Maximum number of values kept per chart.
-// With this number of values, a step back by some samples reads nothing.
+// With this number of values, nothing is read again when the user steps back by some samples.
 const RECENT_MAX: usize = 1024;
 /// Maximum number of markers kept. Older markers are dropped.
 const MARKERS_MAX: usize = 1000;
 
-/// The values of some charts.
+/// A feed of the values of some charts.
 #[derive(Debug)]
 pub struct ChartFeed {
     /// A feed whose pixels are one nanosecond long, so that each sample has its own pixel.
@@ -38,7 +38,7 @@ pub struct ChartFeed {
 #[derive(Debug)]
 pub struct ChartSeries {
     columns: StepColumns,
-    /// Time and value, the oldest first.
+    /// Times and values, the oldest value first.
     recent: VecDeque<(i64, f64)>,
     /// Whether older values were dropped.
     has_forgotten: bool,
@@ -101,7 +101,8 @@ impl ChartFeed {
         for (source, lost_ns) in self.losses.extract_if(.., |(_, lost_ns)| lost_ns.start <= until_ns) {
             for (chart, series) in self.charts.iter().zip(&mut self.series) {
                 if chart.source == source {
-                    // The samples before and after the loss exist, so their own steps are not lost.
+                    // The samples before and after the loss exist, so the steps of these samples
+                    // are not marked as lost.
                     series.columns.add_loss(lost_ns.start.saturating_add(1), lost_ns.end.saturating_sub(1));
                 }
             }
@@ -135,7 +136,7 @@ impl ChartFeed {
         wall_ns >= self.from_ns && self.series.iter().all(is_known)
     }
 
-    /// Returns the values of the charts, in their order.
+    /// Returns the values of the charts, in the order of the charts.
     pub fn series(&self) -> &[ChartSeries] {
         &self.series
     }
@@ -165,7 +166,7 @@ impl ChartSeries {
     }
 
     /// Returns the last `count` steps up to the step that contains `until_ns`, the oldest first.
-    /// After the newest sample, its value is shown until the value is too old.
+    /// After the newest sample, the value of this sample is shown until it is too old.
     pub fn columns(&self, count: usize, until_ns: i64) -> Vec<StepColumn> {
         let last = self.columns.number(until_ns);
         let held = self.at(until_ns);
@@ -173,8 +174,8 @@ impl ChartSeries {
         let first = last.saturating_sub(i64::try_from(count).unwrap_or(i64::MAX) - 1);
         let column = |number: i64| {
             let column = self.columns.get(number);
-            // Steps before the newest value that have no value had no sample, so no value is held
-            // there.
+            // A step without a value before the newest value had no sample, so no value is held in
+            // this step.
             let is_held = column.extrema.is_none() && number > held_from;
             StepColumn {
                 extrema: column.extrema.or(held.filter(|_| is_held).map(|held| (held, held))),

@@ -40,7 +40,7 @@ impl ElementShape {
     }
 }
 
-/// Returns the part of a path after its list.
+/// Returns the part of a path that follows the list in the path.
 pub(super) fn leaf_of(path: &str) -> &str {
     path.rsplit_once("[*].").map_or(path, |(_, leaf)| leaf)
 }

@@ -41,7 +41,7 @@ pub enum ViewError {
         #[source]
         error: io::Error,
     },
-    /// The kernel refuses a resource that the page needs.
+    /// The kernel does not provide a resource that the page needs.
     #[error("the page cannot be served: {0}")]
     Page(#[source] io::Error),
     /// The terminal failed.

@@ -1,12 +1,12 @@
 //! The charts and columns that users of host sources look for first. Fields of all other sources
-//! are shown by their units and kinds.
+//! are shown according to their units and kinds.
 
 use super::element_shape::ElementShape;
 
 /// A value computed from well-known fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum KnownValue {
-    /// The sum of fields with one unit.
+    /// The sum of fields with the same unit.
     Sum(&'static [&'static str]),
     /// The sum of the first group of fields, divided by the sum of both groups.
     Share(&'static [&'static str], &'static [&'static str]),
@@ -32,7 +32,7 @@ pub(super) struct KnownChart {
 // `guest` is left out, because the kernel also counts this time as `user`.
 const TOTAL_BUSY: [&str; 6] =
     ["total.user", "total.nice", "total.system", "total.irq", "total.softirq", "total.steal"];
-// A CPU that waits for a disk can run other threads, so `iowait` counts as idle.
+// A CPU that waits for a disk can run other threads, so `iowait` is counted as idle.
 const TOTAL_IDLE: [&str; 2] = ["total.idle", "total.iowait"];
 const CORE_BUSY: [&str; 6] =
     ["times.user", "times.nice", "times.system", "times.irq", "times.softirq", "times.steal"];

@@ -1,7 +1,7 @@
 //! Shows a recording. Chooses the charts and tables of a recording, and reads their values up to an
 //! advancing time.
 //!
-//! The [`Catalog`] lists the charts and tables of a recording, by the fields, units, kinds and
+//! The [`Catalog`] derives the charts and tables of a recording from the fields, units, kinds and
 //! lists in its schemas. [`ChartFeed`] and [`TableFeed`] read the values of charts and tables up to
 //! an advancing time, live or in a replay. The catalog and the feeds do not depend on how the
 //! values are drawn. [`terminal`] draws the charts and tables on a terminal, and [`web`] serves a

@@ -10,7 +10,7 @@ use super::error::ViewError;
 /// as long.
 const FIRST_SEARCH_NS: i64 = 200_000_000;
 
-/// The paths and the host whose samples are searched.
+/// Searches the samples of one host in the segments at the given paths.
 #[derive(Debug, Clone)]
 pub(super) struct SampleSearch {
     pub(super) paths: Vec<PathBuf>,
@@ -24,7 +24,7 @@ impl SampleSearch {
         Ok(first_sample(&self.paths, filter)?.map(|sample| sample.wall_ns))
     }
 
-    /// Returns the wall time of the source's last sample before `wall_ns`, but not earlier than
+    /// Returns the wall time of the source's last sample before `wall_ns`. Ignores samples before
     /// `least_ns`.
     pub(super) fn before(&self, source: &str, wall_ns: i64, least_ns: i64) -> Result<Option<i64>, ViewError> {
         // The search begins with a short time range, because it reads all samples in the range.

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 /// Maximum number of steps kept.
-// This is twice the columns of a wide terminal, so that a step back finds its values.
+// This is twice the columns of a wide terminal, so that the values are still stored when the user
+// steps back.
 const COLUMNS_MAX: usize = 2048;
 
 /// One time step.
@@ -87,7 +88,7 @@ impl StepColumns {
 mod tests {
     use super::*;
 
-    // Proves that a step has the smallest and largest value that held in it, and that a step
+    // Proves that a step has the smallest and largest value that held in the step, and that a step
     // without a value has no extrema. The number of steps is bounded.
     #[test]
     fn steps_have_their_extrema() {

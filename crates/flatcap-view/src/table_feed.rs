@@ -19,7 +19,7 @@ const CHANGE_MAX_NS: u64 = 10_000_000_000;
 /// Maximum number of elements; further elements are left out.
 const ELEMENTS_MAX: usize = 1 << 16;
 
-/// The elements of a list.
+/// A feed of the elements of a list.
 #[derive(Debug)]
 pub struct TableFeed {
     results: QueryResults,
@@ -49,9 +49,9 @@ pub struct ElementValues {
     pub name: String,
     /// The element's process id, if it has one.
     pub pid: Option<u64>,
-    /// The numbers, by column; `None` for a string or an absent value.
+    /// The numbers by column, or `None` for a string or an absent value.
     pub numbers: Vec<Option<f64>>,
-    /// The strings, by column; empty for a number.
+    /// The strings by column, or an empty string for a number.
     pub texts: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ struct TableFold {
     /// column.
     owners: Vec<(usize, usize)>,
     /// For each table of the query's results: the bindings of its columns. A binding is a column of
-    /// the results, then the column and the field of `table` that it fills.
+    /// the results, and the column and field of `table` that this column fills.
     bindings: Vec<Vec<(usize, usize, usize)>>,
     elements: HashMap<u32, FollowedElement>,
     lists: HashMap<ListKey, FollowedList>,
@@ -82,7 +82,7 @@ struct FollowedList {
 
 #[derive(Debug)]
 struct FollowedElement {
-    /// The name when the element was last seen.
+    /// The name of the element when it was last seen.
     name: ElementName,
     seen_ns: i64,
     /// The list, and the sequence number of the list's last sample with the element.
@@ -186,13 +186,13 @@ impl TableFeed {
     }
 
     /// Returns whether the feed can get the values at a wall time by reading forward. The feed can
-    /// do this if it has not passed the time and the time is less than 60 s ahead.
+    /// do this if it has not yet passed this time and this time is less than 60 s ahead.
     pub fn covers(&self, wall_ns: i64) -> bool {
         const AHEAD_NS: i64 = 60_000_000_000;
         wall_ns >= self.reached_ns && wall_ns.saturating_sub(self.from_ns.max(self.reached_ns)) < AHEAD_NS
     }
 
-    /// Returns the elements at the time reached, in no particular order.
+    /// Returns the elements at the time that the feed has reached, in no particular order.
     pub fn elements(&self) -> Vec<ElementValues> {
         let names = self.results.elements();
         let oldest_ns = self.reached_ns.saturating_sub_unsigned(self.fold.held_ns);
@@ -263,8 +263,8 @@ impl TableFold {
         let source = (batch.table, batch.source);
         let mut last_ns = None;
         while let Some(&wall_ns) = batch.times.wall_ns.get(*sample).filter(|wall_ns| **wall_ns <= until_ns) {
-            // A sample without elements also counts, because all elements have ended if the sample
-            // is complete.
+            // A sample without elements is also taken into account, because all elements have ended
+            // if the sample is complete.
             let list = self.lists.entry(source).or_default();
             let complete_before = list.complete;
             list.sample += 1;
@@ -328,7 +328,7 @@ impl TableFold {
 }
 
 /// The sample of a row: its time, its list, and its sequence number in the list. Also the sequence
-/// number of the last complete sample before it.
+/// number of the last complete sample before this sample.
 struct Seen {
     wall_ns: i64,
     place: (ListKey, u64),

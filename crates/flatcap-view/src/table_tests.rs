@@ -1,4 +1,4 @@
-//! Compares the rows of a table with a walk over the samples in the recording.
+//! Compares the rows of a table with rows that the test computes from the samples in the recording.
 
 use std::collections::BTreeMap;
 

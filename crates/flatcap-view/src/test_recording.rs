@@ -64,7 +64,7 @@ pub(super) fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
 
-/// Writes a sample of two cores, of which the first one is busy half of the time.
+/// Writes a sample of two cores. The first core is busy half of the time.
 fn cpu(tick: u64, builder: &mut FlatBufferBuilder<'_>) {
     let times = |user, idle| CpuTimes::new(user, 0, 0, idle, 0, 0, 0, 0, 0, 0);
     let busy = tick / 2;
@@ -272,7 +272,7 @@ fn append_payload(writer: &mut SegmentWriter, source: u16, (mono_ns, seq): (u64,
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CpuCounts {
     pub(super) after_ns: u64,
-    /// Number of lost samples between the previous sample and this one.
+    /// Number of lost samples between the previous sample and this sample.
     pub(super) lost: u64,
     /// Number of running tasks.
     pub(super) running: u32,
@@ -335,7 +335,7 @@ impl CpuRecording {
 pub(super) type SchedSample = (u64, u64, Vec<u8>);
 
 /// Writes a recording of the cpu source and of these scheduler samples. Samples whose numbers are
-/// missing count as lost.
+/// missing are treated as lost.
 pub(super) fn write_sched(folder: &Path, samples: &[SchedSample]) {
     let storage = Arc::new(DataDirectory::open(folder).unwrap()) as Arc<dyn Storage>;
     let sched = ("sched", schema::SCHED_ROOT, 1, schema::SCHED);

@@ -61,7 +61,7 @@ impl Schedule {
             u16::try_from(at).unwrap()
         };
         for (cpu, slices) in (0..).zip(&self.cpus) {
-            // A switch exactly at the start counts as an event of the payload.
+            // A switch exactly at the start is treated as an event of the payload.
             let at = slices.partition_point(|slice| slice.begin_ns < begin_ns).saturating_sub(1);
             payload.running.push((cpu, index(slices[at].thread)));
             for pair in slices.windows(2) {
@@ -83,7 +83,8 @@ impl Schedule {
         payload
     }
 
-    /// Returns payloads that end at the given times. The last one ends at the end of the schedule.
+    /// Returns payloads that end at the given times. The last payload ends at the end of the
+    /// schedule.
     pub(super) fn payloads(&self, cuts: &[u64]) -> Vec<SchedPayload> {
         let end_ns = self.end_ns();
         let mut times: Vec<u64> =

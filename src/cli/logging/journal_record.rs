@@ -11,7 +11,8 @@ use tracing_subscriber::layer::Context;
 
 use super::writer::{LogQueue, one_line};
 
-/// Prefix of the names of fields, as in `FLATCAP_SOURCE`. It avoids conflicts with other programs.
+/// Prefix of the names of fields, as in `FLATCAP_SOURCE`. The prefix avoids conflicts with the
+/// fields of other programs.
 const FIELD_PREFIX: &str = "FLATCAP_";
 /// Maximum length of a record, in bytes. Fields beyond this length are left out, because the kernel
 /// accepts datagrams of at most 200 KiB.
@@ -114,8 +115,9 @@ mod tests {
         fields
     }
 
-    // Proves that a record has the event's fields, whatever their types, and a message with all
-    // fields on one line. Also proves that the longest strings still fit into a datagram.
+    // Proves that a record has all fields of the event, whatever their types, and a message that
+    // contains all fields on one line. Also proves that the longest strings still fit into a
+    // datagram.
     #[test]
     fn events_become_records() {
         let records = Arc::new(Mutex::new(Vec::new()));

@@ -31,10 +31,10 @@ use writer::{LineWriter, LogOutput, LogQueue, RateLimitLayer};
 
 use super::terminal::Output;
 
-/// The lowest level of lines that are logged by default.
+/// The least severe level that is logged by default.
 const DEFAULT_LEVEL: LevelFilter = LevelFilter::INFO;
 
-/// The log of this process.
+/// The log of this process. It is a handle to set the filter and to flush the lines.
 #[derive(Debug)]
 pub(super) struct Log {
     filter: reload::Handle<Targets, Registry>,
@@ -43,7 +43,7 @@ pub(super) struct Log {
     format: LineFormat,
 }
 
-/// The format of lines.
+/// The format in which lines are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineFormat {
     /// Records of the journal.
@@ -78,7 +78,8 @@ impl Log {
             }),
         };
         let (subscriber, log) = Self::build(filter, output, format);
-        // This fails only if a global subscriber is already set. That subscriber then stays.
+        // This fails only if a global subscriber is already set. The existing subscriber is then
+        // kept.
         let _is_first = tracing::subscriber::set_global_default(subscriber);
         if let Some(mistake) = mistake {
             tracing::warn!("FLATCAP_LOG is ignored: {mistake}");
@@ -129,8 +130,8 @@ impl Log {
         self.format == LineFormat::Journal
     }
 
-    /// Returns the number of lines that were suppressed by the rate limit, and the number of lines
-    /// that were lost in a full queue.
+    /// Returns the number of lines that the rate limit suppressed, and the number of lines that
+    /// were lost because the queue was full.
     pub(super) fn missing_lines(&self) -> [u64; 2] {
         [&self.queue.suppressed, &self.queue.lost].map(|count| count.load(Ordering::Relaxed))
     }
@@ -160,8 +161,9 @@ fn parse_filter(text: &str) -> Result<Targets, String> {
     directives.join(",").parse().map_err(|error| format!("\"{text}\": {error}"))
 }
 
-/// Returns the connection to the journal, if standard error leads to the journal and its socket can
-/// be opened. Otherwise plain lines on standard error still reach the journal.
+/// Returns the connection to the journal if standard error is connected to the journal and the
+/// socket of the journal can be opened. Otherwise, the journal may still receive plain lines from
+/// standard error.
 fn journal() -> Option<JournalSocket> {
     journal::is_journal_stream(io::stderr()).then(JournalSocket::connect)?.ok()
 }
@@ -177,7 +179,7 @@ where
         .with_writer(move || LineWriter(Arc::clone(&queue)))
         .with_ansi(has_colors)
         .with_target(false)
-        // The library would write an internal error to the stream that has just failed.
+        // The library would write its internal errors to the stream that has just failed.
         .log_internal_errors(false)
         .with_timer(WallTime);
     Box::new(layer)
@@ -199,7 +201,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a log that writes text to memory, and the lines written so far.
+    /// Returns a log that writes text to memory, and the memory with the lines that were written so
+    /// far.
     fn in_memory(filter: Option<Targets>) -> (impl Subscriber + Send + Sync, Log, Arc<Mutex<Vec<u8>>>) {
         let out = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&out);
@@ -228,7 +231,7 @@ mod tests {
         });
         log.flush();
         let text = String::from_utf8(out.lock().unwrap().clone()).unwrap();
-        // The time is followed by the level and the message.
+        // In each line, the level and the message follow the time.
         let said: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1.trim()).collect();
         let expected = [
             "WARN warn first",
@@ -241,7 +244,7 @@ mod tests {
         assert_eq!(log.missing_lines(), [0, 0]);
     }
 
-    // Proves that the limit of a verb hides information, unless FLATCAP_LOG asks for it.
+    // Proves that the limit of a verb hides lines of level `info`, unless FLATCAP_LOG enables them.
     #[test]
     fn the_default_can_be_limited_to_warnings() {
         for (filter, wanted) in [
@@ -263,8 +266,8 @@ mod tests {
         }
     }
 
-    // Proves that an unknown word in a filter is an error, and is not accepted as a target that
-    // logs nothing.
+    // Proves that an unknown word in a filter is an error and is not accepted as a target without
+    // events.
     #[test]
     fn filters_are_read_strictly() {
         for good in [

@@ -1,18 +1,19 @@
-//! Limits the rate of log lines per call site. A call site may log a burst, and then nothing until
-//! the window ends. The time is an argument of the functions.
+//! Limits the rate of log lines per call site. A call site may log a burst. After that, it may log
+//! nothing until the window ends. The functions take the time as an argument.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Maximum number of lines that one call site may log in [`WINDOW_NS`]. At the start, one call site
-/// logs a line for each source that the host lacks, which can be this many lines.
+/// Maximum number of lines that one call site may log in [`WINDOW_NS`]. When the recorder starts,
+/// one call site logs a line for each source that the host lacks. This can be as many lines as this
+/// limit.
 pub(super) const BURST: u32 = 50;
 /// Length of a window, in nanoseconds. A window of ten seconds begins with the first line of a call
 /// site.
 pub(super) const WINDOW_NS: u64 = 10_000_000_000;
 
 /// The windows of all call sites that logged in the last ten seconds. There is one such map per
-/// process, and the number of call sites in the program bounds its size.
+/// process. Its size is bounded by the number of call sites in the program.
 #[derive(Debug)]
 pub(super) struct RateLimit<Site>(HashMap<Site, RateWindow>);
 
@@ -43,8 +44,8 @@ impl<Site: Hash + Eq + Copy> RateLimit<Site> {
         false
     }
 
-    /// Removes the windows that have ended. Returns each call site with suppressed lines, and the
-    /// number of these lines.
+    /// Removes the windows that have ended. Returns each call site whose lines were suppressed,
+    /// with the number of these lines.
     pub(super) fn close(&mut self, now_ns: u64) -> Vec<(Site, u64)> {
         let mut closed = Vec::new();
         self.0.retain(|site, window| {
@@ -84,7 +85,7 @@ mod tests {
         assert!(limit.is_idle());
     }
 
-    // Proves that a call site that logs one line a second is never suppressed.
+    // Proves that no line is suppressed if a call site logs one line a second.
     #[test]
     fn slow_lines_pass() {
         let mut limit = RateLimit::new();

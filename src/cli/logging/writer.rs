@@ -16,11 +16,12 @@ use tracing_subscriber::layer::Context;
 
 use super::rate_limit::{BURST, RateLimit, WINDOW_NS};
 
-/// Maximum number of waiting lines. Further lines are lost and counted. Most lines have 200 bytes.
+/// Maximum number of lines that wait in the queue. Further lines are lost and counted. Most lines
+/// have 200 bytes.
 const LINES_MAX: usize = 512;
 /// Maximum length of a line, and of each field in the journal, in bytes. Longer strings are cut.
 pub(super) const TEXT_BYTES_MAX: usize = 16 << 10;
-/// Maximum time to wait for the last lines at the end.
+/// Maximum time to wait until the last lines are written when the program ends.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the thread checks whether lost lines must be reported.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,7 +29,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Writes a line to its destination. Only the log thread calls it.
 pub(super) type LogOutput = Box<dyn FnMut(&[u8]) + Send>;
 
-/// A place in the source code, identified by file and line.
+/// A call site in the source code, identified by file and line.
 type CallSite = (&'static str, u32);
 
 enum LogQueueItem {
@@ -37,7 +38,7 @@ enum LogQueueItem {
     Flush(Sender<()>),
 }
 
-/// The queue of lines.
+/// The queue of lines that wait to be written.
 pub(super) struct LogQueue {
     to: Sender<LogQueueItem>,
     limit: Mutex<RateLimit<CallSite>>,
@@ -74,7 +75,7 @@ impl LogQueue {
     pub(super) fn flush(&self) {
         let (reply, answer) = bounded(1);
         if self.to.send_timeout(LogQueueItem::Flush(reply), FLUSH_MAX).is_ok() {
-            // The end of the program must not be delayed by a blocked reader of the log.
+            // A blocked reader of the log must not delay the end of the program.
             let _is_late = answer.recv_timeout(FLUSH_MAX);
         }
     }
@@ -98,7 +99,7 @@ impl LogQueue {
             match item {
                 Ok(LogQueueItem::Line(line)) => output(&line),
                 Ok(LogQueueItem::Flush(reply)) => {
-                    // The caller may have stopped waiting.
+                    // The caller may no longer wait for this reply.
                     let _gone = reply.try_send(());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -108,8 +109,8 @@ impl LogQueue {
         }
     }
 
-    /// Logs the number of lost lines. The line goes through the queue, which only this thread
-    /// empties.
+    /// Logs the number of lost lines. The line goes through the queue that only this thread
+    /// empties, so this function must not wait for space.
     fn report_missing(&self, reported_lost: &mut u64) {
         let closed = self.limit().close(monotonic_ns());
         for ((file, line), count) in closed {
@@ -137,8 +138,8 @@ impl LogQueue {
     }
 }
 
-/// The layer that drops and counts the lines of call sites that log too often, before they are
-/// formatted.
+/// The layer that drops and counts lines of call sites that log too often. It does so before the
+/// lines are formatted.
 #[derive(Debug)]
 pub(super) struct RateLimitLayer(pub(super) Arc<LogQueue>);
 
@@ -172,8 +173,8 @@ impl io::Write for LineWriter {
     }
 }
 
-/// Returns a string without line breaks, cut at the maximum length. Without this, readers of the
-/// log would take each line of the string as a separate event.
+/// Returns a string without line breaks, cut at the maximum length. Otherwise, readers of the log
+/// would treat each line of the string as a separate event.
 pub(super) fn one_line(text: &str) -> Cow<'_, str> {
     let text = if text.contains('\n') { text.replace('\n', "; ").into() } else { Cow::from(text) };
     if text.len() <= TEXT_BYTES_MAX {

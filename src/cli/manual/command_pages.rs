@@ -1,5 +1,5 @@
-//! Pages of section 1. There is one for flatcap and one per verb. They are made from the definition
-//! of the arguments and from deploy/man/.
+//! Pages of section 1. There is one page for flatcap, and one page per verb. They are generated
+//! from the definition of the arguments and from deploy/man/.
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
@@ -9,10 +9,10 @@ use super::ManPage;
 use super::roff::wrap;
 use crate::cli::{Cli, import};
 
-/// Text of the verbs that send a command to the running recorder.
+/// Text for the pages of the verbs that send a command to the running recorder.
 const REMOTE_VERBS: &str = include_str!("../../../deploy/man/flatcap-orders.1");
 
-/// Text of the pages of all imports.
+/// Text for the pages of all import formats.
 const IMPORT: &str = include_str!("../../../deploy/man/flatcap-import.1");
 
 /// Text that follows the options on the page of each verb. The page of a verb that is not listed
@@ -53,7 +53,8 @@ const STATUS: &str = ".SH EXIT STATUS\n0 done; 1 an error, or nothing could be d
     3 done, but with findings: damage, lost samples, or files that cannot be read.\n";
 
 pub(super) fn pages(date: Date) -> Vec<ManPage> {
-    // The text that follows the help of all verbs has a separate section in the manual.
+    // The text after the help of all verbs has a separate section in the manual, so it is removed
+    // here.
     let program = Cli::command().disable_help_subcommand(true).after_help(None);
     let mut program = import::with_arguments(program);
     program.build();
@@ -75,7 +76,7 @@ fn page(command: &Command, date: Date) -> ManPage {
     let verb = name.strip_prefix("flatcap-").unwrap_or(name);
     let prose = PROSE.iter().find(|(of, _)| *of == verb).map_or(STATUS, |(_, prose)| prose);
     let whole = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
-    // The line that apropos prints, which is the first part of the sentence.
+    // This line is the text that apropos prints. It is the first part of the sentence.
     let short =
         whole.split([':', ';', ',']).next().and_then(|part| part.split(". ").next()).unwrap_or_default();
     let man = Man::new(command.clone().about(short.to_owned()).long_about(whole.clone()))
@@ -84,7 +85,7 @@ fn page(command: &Command, date: Date) -> ManPage {
         .source(concat!("flatcap ", env!("CARGO_PKG_VERSION")));
     let mut made = Vec::new();
     man.render(&mut made).expect("writing to memory does not fail");
-    // clap_mangen has no specific heading for the text after the help.
+    // clap_mangen puts the text after the help under the heading EXTRA.
     let made = String::from_utf8_lossy(&made).replace(".SH EXTRA\n", ".SH NOTES\n");
     ManPage { file: format!("{name}.1"), text: wrap(&format!("{made}{prose}")) }
 }

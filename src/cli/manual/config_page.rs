@@ -1,4 +1,4 @@
-//! The page flatcap.toml(5), which is made from the reference of the configuration.
+//! The page flatcap.toml(5), which is generated from the reference of the configuration.
 
 use clap_mangen::roff::{Roff, bold, roman};
 

@@ -1,4 +1,4 @@
-//! `manual`: writes the manual pages. They are made from the definition of the arguments,
+//! `manual`: writes the manual pages. They are generated from the definition of the arguments,
 //! config/flatcap.toml and deploy/man/.
 
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! Wraps the lines of a manual page. Each sentence begins a line, and no line is wider than a
-//! terminal.
+//! Wraps the lines of a manual page. Each sentence starts on a new line, and no line is wider than
+//! a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 const LINE_BYTES_MAX: usize = 78;
 
 /// Breaks lines of text after sentences and at the maximum length. Text between `.nf` and `.fi`,
-/// the tag after `.TP`, the NAME line (which indexers read) and effective commands are kept.
-/// Commands without effect are removed.
+/// the tag after `.TP`, the NAME line (which indexers read) and commands with an effect are not
+/// changed. Commands without effect are removed.
 pub(super) fn wrap(text: &str) -> String {
     let mut filled: Vec<Cow<'_, str>> = Vec::new();
     let (mut is_verbatim, mut is_kept) = (false, false);
@@ -60,7 +60,7 @@ fn wrap_line(line: &str) -> String {
 mod tests {
     use super::wrap;
 
-    // Proves that text is wrapped, and that everything else is kept.
+    // Proves that text is wrapped, and that everything else is unchanged.
     #[test]
     fn only_text_is_broken() {
         let tag = "x".repeat(90);

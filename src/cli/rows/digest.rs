@@ -20,8 +20,8 @@ use crate::cli::terminal::Output;
 use crate::cli::{ExitStatus, report_notice};
 use flatcap_text::time_printer::TimePrinter;
 
-/// How much time at the end of a recording is read. It is limited so that the digest appears
-/// quickly, however long the recording is.
+/// How much time at the end of a recording is read. The length is limited so that the digest
+/// appears quickly even for a long recording.
 const LOOK_BACK_NS: i64 = 60_000_000_000;
 /// Maximum number of screen lines for sources and their fields.
 const FIELD_LINES_MAX: usize = 11;
@@ -30,7 +30,7 @@ const FIELDS_MAX: usize = 3;
 /// Maximum number of hosts that are named.
 const HOSTS_MAX: usize = 3;
 
-/// The counts of the items that were read.
+/// The counts of samples and other items that were read.
 #[derive(Debug, Default)]
 struct DigestCounts {
     samples: BTreeMap<String, u64>,
@@ -45,7 +45,7 @@ struct DigestCounts {
     outcome: Option<ExitStatus>,
 }
 
-/// A line about a field.
+/// A line of the digest that describes a field.
 struct DigestLine {
     source: String,
     path: String,
@@ -113,7 +113,7 @@ fn read(results: &mut QueryResults, movements: &mut Movements) -> Result<DigestC
             }
             QueryItem::Batch(mut batch) => {
                 let Some(table) = results.tables().get(batch.table) else { continue };
-                // The tables of a source have the same samples, so each sample is counted only for
+                // The tables of a source contain the same samples, so samples are counted only for
                 // the first table.
                 let first = batch.times.mono_ns.first().copied().unwrap_or_default();
                 if seen.insert((batch.source, first)) {
@@ -170,8 +170,8 @@ fn print_sources(
     counts: &DigestCounts,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    // Width of the other columns. They are the period, the number of samples, and three values with
-    // the spaces before them.
+    // Width of all columns except the path of the field. They are the period, the number of
+    // samples, and three values with the spaces before them.
     const OTHERS: usize = 7 + 8 + 3 * 11;
     let width = Output::Stdout.width_to_fit().saturating_sub(OTHERS).max(20);
     writeln!(
@@ -232,7 +232,7 @@ fn print_events(counts: &DigestCounts, times: &mut TimePrinter, out: &mut dyn Wr
     }
 }
 
-/// Prints the commands with which the user can continue.
+/// Prints the commands that the user can run next.
 fn print_next(
     request: &RowRequest<'_>,
     lines: &[DigestLine],
@@ -273,8 +273,8 @@ fn period(ns: u64) -> String {
     }
 }
 
-/// Returns a path that fits the width and leaves one space free after it. If the path is cut, dots
-/// precede its last name.
+/// Returns a path that fits the width and leaves one space free after it. If the path is shortened,
+/// dots precede its last name.
 fn shortened_path(path: &str, width: usize) -> String {
     let Some((before, last)) = path.rsplit_once('.').filter(|_| path.chars().count() >= width) else {
         return human::shortened(path, width.saturating_sub(1));

@@ -1,5 +1,4 @@
-//! Finds a path in the query that names a list element that no sample has, and lists the elements
-//! that exist.
+//! Finds a path in the query whose list element is in no sample, and lists the elements that exist.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +12,8 @@ const NAMED_MAX: usize = 12;
 /// Maximum number of rows that are read to find elements.
 const ROWS_MAX: usize = 10_000;
 
-/// If any samples were read, returns the error for the first path whose elements had no values.
+/// Returns the error for the first path whose elements had no values. Returns `None` if no samples
+/// were read.
 pub(super) fn find(
     recording: &Recording,
     query: &Query,
@@ -53,7 +53,7 @@ pub(super) fn find(
     ))))
 }
 
-/// Returns the labels of the elements of the path's list.
+/// Returns the labels of all elements in the list of the path.
 fn elements(recording: &Recording, query: &Query, path: &FieldPath) -> Result<BTreeSet<String>, QueryError> {
     let query = Query { fields: vec![path.of_all_elements()], condition: None, ..query.clone() };
     let options = RowOptions { is_long: true, ..RowOptions::default() };

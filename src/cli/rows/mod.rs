@@ -35,8 +35,8 @@ const FOLLOW_INTERVAL_NS: u64 = 50_000_000;
 
 /// Prints the requested rows.
 pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitStatus, CliError> {
-    // A source that was added to the open segment may have its own column, and this column must be
-    // in the heading of csv.
+    // A source that was added to the open segment may have its own column, and the CSV heading must
+    // contain this column.
     let recording = match request.output {
         RowOutput::Csv => Recording::open_with_added_sources(&request.selection.paths)?,
         RowOutput::Jsonl | RowOutput::Table => Recording::open(&request.selection.paths)?,
@@ -72,7 +72,7 @@ pub(super) fn run(request: &RowRequest<'_>, out: &mut dyn Write) -> Result<ExitS
     if request.follow == Follow::No {
         printer.print(&mut input)?;
     }
-    // If the number of rows is limited, the element may come after the last requested row.
+    // If the number of rows is limited, the element may occur only after the last requested row.
     if !has_condition
         && request.args.limit != Some(printer.rows)
         && let ItemReader::Rows(reader) = &input.reader
@@ -148,7 +148,7 @@ enum ItemReader {
     Samples(Box<SampleReader>),
 }
 
-/// A reader, and the run that it reads.
+/// A reader, and the run that it is reading.
 struct RowInput {
     reader: ItemReader,
     run: Option<RunInfo>,
@@ -197,7 +197,7 @@ struct RowPrinter<'a> {
     outcome: ExitStatus,
     has_runs: bool,
     is_unreadable: bool,
-    /// Number of whole samples that do not fit their schema.
+    /// Number of whole samples that do not match their schema.
     undecodable: u64,
 }
 
@@ -214,9 +214,11 @@ impl<'a> RowPrinter<'a> {
         }
     }
 
-    /// Prints all rows that the reader returns now. Returns false if the limit was reached.
+    /// Prints all rows that the reader returns now. Returns false if the maximum number of rows was
+    /// reached.
     fn print(&mut self, input: &mut RowInput) -> Result<bool, CliError> {
-        // Several readers, each of which follows one path, may be in runs of different hosts.
+        // There are several readers, and each follows one path. They may be in runs of different
+        // hosts.
         if let Some(run) = &input.run {
             self.writer.begin_run(run);
         }
@@ -257,8 +259,8 @@ impl<'a> RowPrinter<'a> {
     }
 
     /// Prints all rows. If the recording is followed, continues with new rows until a signal, the
-    /// limit or the end. Returns the readers. Each path has its own reader, so that a reader that
-    /// waits for its recording does not delay the others.
+    /// maximum number of rows, or the end time. Returns the readers. Each path has its own reader,
+    /// so that a reader that waits for new samples does not delay the others.
     fn follow(
         &mut self,
         request: &RowRequest<'_>,
@@ -292,7 +294,7 @@ impl<'a> RowPrinter<'a> {
         }
     }
 
-    /// Counts payloads that do not fit their schema, and reports the first few of them.
+    /// Counts payloads that do not match their schema, and reports the first few of them.
     fn report_undecodable(&mut self, reader: &SampleReader, error: &DecodeError) -> Result<(), CliError> {
         const REPORTED_MAX: u64 = 10;
         self.outcome = ExitStatus::DataLoss;

@@ -1,4 +1,4 @@
-//! Measures how much fields vary, so that a person sees the most interesting of many columns first.
+//! Measures how much fields vary, so that the output can show the most interesting columns first.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,11 +10,11 @@ use flatcap_query::{
 
 use crate::cli::human;
 
-/// Maximum number of series that are followed. It bounds the memory, however many elements come and
-/// go.
+/// Maximum number of series that are followed. The limit bounds the memory, even if many elements
+/// appear and disappear.
 const SERIES_MAX: usize = 1 << 18;
 
-/// The statistics of the values of one field. If the field is in a list, they belong to one
+/// The statistics of the values of one field. If the field is in a list, the statistics cover one
 /// element.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Movement {
@@ -26,12 +26,12 @@ pub(super) struct Movement {
     pub(super) largest: f64,
 }
 
-/// The number of changes of a string.
+/// Counts how often a string changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct TextChanges {
     samples: u64,
     changes: u64,
-    /// A hash of the last string.
+    /// A hash of the last value of the string.
     last: u64,
 }
 
@@ -68,8 +68,8 @@ impl Movement {
         self.sum / self.samples as f64
     }
 
-    /// Returns the smallest, the mean and the largest value for people. `is_rate` states that
-    /// counters are shown as change per second.
+    /// Returns the smallest, the mean and the largest value in a human-readable form. `is_rate`
+    /// states that counters are shown as change per second.
     pub(super) fn texts(&self, info: &ColumnInfo, is_rate: bool) -> [String; 3] {
         let is_counter = info.has_rate();
         let unit = if is_counter && !is_rate {
@@ -117,12 +117,12 @@ impl Movements {
         Self { rates: is_rate.then(CounterRates::default), ..Self::default() }
     }
 
-    /// Begins a run. Counters of one run are not compared with those of another.
+    /// Begins a run. Counters of one run are not compared with counters of another run.
     pub(super) fn begin_run(&mut self) {
         self.rates.iter_mut().for_each(CounterRates::clear);
     }
 
-    /// Adds the values of a batch.
+    /// Adds the values of a batch to the statistics.
     pub(super) fn add(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         if let Some(rates) = &mut self.rates {
             rates.apply(batch, table, names);
@@ -156,7 +156,7 @@ impl Movements {
     }
 
     /// Returns all series. The series that vary most come first. Among series with equal scores,
-    /// numbers come before strings, and then the order of the schema applies.
+    /// numbers come before strings. After that, the order of the schema applies.
     pub(super) fn ranked(&self) -> Vec<(Series, Option<Movement>)> {
         let numbers =
             self.series.iter().map(|(series, movement)| (*series, Some(*movement), movement.score()));
@@ -170,7 +170,7 @@ impl Movements {
     }
 }
 
-/// Returns the path of a series below its source.
+/// Returns the path of a series without the name of its source.
 pub(super) fn series_path(series: Series, tables: &[TableInfo], names: &ElementNames) -> Option<String> {
     let (table, column, element) = series;
     let table = tables.get(table)?;
@@ -192,9 +192,9 @@ mod tests {
         movement
     }
 
-    // Proves that a string that changes each time has a higher score than a number that swings a
-    // little. Also proves that more changes give a higher score, and that a constant string has no
-    // score.
+    // Proves that a string that changes each time has a higher score than a number that varies
+    // slightly. Also proves that more changes give a higher score, and that a constant string has
+    // no score.
     #[test]
     fn texts_that_change_come_first() {
         let changes = |hashes: &[u64]| {
@@ -209,8 +209,8 @@ mod tests {
         assert!(changes(&[]) == 0.0 && changes(&[1]) == 0.0);
     }
 
-    // Proves that a series that swings has a higher score than one that drifts or changes only one
-    // time, and that a constant series has no score.
+    // Proves that a series that oscillates has a higher score than a series that drifts or changes
+    // only one time, and that a constant series has no score.
     #[test]
     fn what_swings_comes_first() {
         let swings = movement(&[0.0, 90.0, 10.0, 80.0]);

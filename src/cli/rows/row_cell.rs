@@ -17,7 +17,7 @@ pub(crate) enum UnitMode {
     People,
 }
 
-/// How strings from recordings are written in cells of CSV.
+/// Specifies how strings from recordings are written in CSV cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum TextRule {
     /// Strings are printed as recorded, for programs.

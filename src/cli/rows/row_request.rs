@@ -1,4 +1,4 @@
-//! A user's request: which fields and rows are printed, and how.
+//! A user's request: the fields and rows to print, and the format.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;

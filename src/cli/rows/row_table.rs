@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 /// Number of rows that determine the widths of the columns. Most later values are not wider than
-/// these.
+/// the values in these rows.
 const SAMPLE_ROWS: usize = 50;
 /// Number of spaces between two columns.
 const GAP_WIDTH: usize = 2;
@@ -26,7 +26,7 @@ pub(super) struct RowTable<'a> {
 enum TableLine {
     /// The cells of a row. The first cells are its time and its element.
     Cells(Vec<String>),
-    /// A remark between rows.
+    /// A remark that is printed between rows.
     Remark(String),
 }
 
@@ -44,7 +44,8 @@ impl<'a> RowTable<'a> {
         }
     }
 
-    /// Sets the names of the columns. Changed names are printed before the next row.
+    /// Sets the names of the columns. If the names have changed, they are printed before the next
+    /// row.
     pub(super) fn head(&mut self, names: Vec<String>, units: Option<Vec<String>>) -> io::Result<()> {
         if self.heading == names {
             return Ok(());
@@ -69,7 +70,7 @@ impl<'a> RowTable<'a> {
         if self.is_open || self.waiting.len() >= SAMPLE_ROWS { self.print_waiting() } else { Ok(()) }
     }
 
-    /// Prints the lines held back so far.
+    /// Prints the lines that are held back.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if !self.waiting.is_empty() {
             self.print_waiting()?;
@@ -91,7 +92,7 @@ impl<'a> RowTable<'a> {
         Ok(())
     }
 
-    /// Chooses the widths from the rows held back so far, and prints the heading.
+    /// Chooses the widths from the rows that are held back, and prints the heading.
     fn open(&mut self) -> io::Result<()> {
         self.is_open = true;
         self.widths = self.heading.iter().map(|name| name.chars().count()).collect();
@@ -130,7 +131,7 @@ impl<'a> RowTable<'a> {
     }
 }
 
-/// Prints cells. The first one is left-aligned, the others are right-aligned.
+/// Prints cells. The first cell is left-aligned, and the others are right-aligned.
 fn print_line(out: &mut dyn Write, cells: &[String], widths: &[usize]) -> io::Result<()> {
     for (number, (cell, width)) in cells.iter().zip(widths).enumerate() {
         if number == 0 {
@@ -162,7 +163,7 @@ mod tests {
     }
 
     // Proves that columns are as wide as their values, and that rows that do not fit the width are
-    // turned.
+    // transposed.
     #[test]
     fn tables_are_turned_when_they_are_too_wide() {
         let table =

@@ -30,7 +30,7 @@ pub(super) struct RowWriter<'a> {
     has_units: bool,
     has_time: bool, // readable, in CSV and JSON lines
     hosts: RecordedHosts,
-    /// The host of the current run.
+    /// The name of the host of the current run.
     pub(super) host: String,
     pub(super) has_host_column: bool,
     columns: Vec<WrittenColumn>,
@@ -60,7 +60,7 @@ pub(super) enum RowFormat<'a> {
 
 /// A column in the order of the output.
 struct WrittenColumn {
-    /// The position of the column in a row.
+    /// The position of the column in a row of the reader.
     place: usize,
     name: String,
     unit: CommonUnit,
@@ -315,7 +315,7 @@ fn gap_text(gap: &Gap, source: &str) -> String {
     format!("gap: {count} {samples} of {source} lost ({causes})")
 }
 
-/// Prints a line with a JSON object. Its only member has this name.
+/// Prints a JSON object on a line. The only member of the object has the given name.
 fn print_object(out: &mut dyn Write, name: &str, row: &impl Serialize) -> io::Result<()> {
     writeln!(out, "{{\"{name}\":{}}}", to_visible_json(row).map_err(io::Error::from)?)
 }

@@ -1,4 +1,4 @@
-//! Writes whole samples for people, as a table or as lines of name=value.
+//! Writes whole samples in human-readable form, as a table or as lines of name=value.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use flatcap_text::time_printer::TimePrinter;
 /// Minimum width of a table column. Most values fit into this width, so that rows line up.
 const COLUMN_WIDTH_MIN: usize = 10;
 
-/// Lines of whole samples for people.
+/// Writer of human-readable lines for whole samples.
 pub(super) struct SampleLines<'a> {
     out: &'a mut dyn Write,
-    /// Whether all samples have one source, so that they share columns. Otherwise, each value is
-    /// printed with its name.
+    /// Whether all samples have the same source, so that they share columns. Otherwise, each value
+    /// is printed with its name.
     is_table: bool,
     is_rate: bool,
-    /// The source and host of the heading.
+    /// The source and the host that the current heading names.
     shown: Option<(String, String)>,
     /// The columns of each source.
     columns: BTreeMap<String, FlatColumns>,

@@ -1,4 +1,4 @@
-//! Writes whole samples as JSON lines, CSV, or lines for people.
+//! Writes whole samples as JSON lines, CSV, or human-readable lines.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use super::row_cell::print_data;
 use super::row_writer::{RowFormat, RowWriter};
 
 impl RowWriter<'_> {
-    /// Adds the columns of a whole sample to the heading of CSV. Skips a sample that cannot be
+    /// Adds the columns of a whole sample to the CSV heading. Skips a sample that cannot be
     /// decoded.
     pub(super) fn add_columns(&mut self, reader: &SampleReader) -> Result<(), DecodeError> {
         match (reader.walk(&mut self.sample_row), reader.schema()) {
@@ -20,7 +20,7 @@ impl RowWriter<'_> {
         }
     }
 
-    /// Writes the heading of whole samples in CSV.
+    /// Writes the CSV heading of whole samples.
     pub(super) fn begin_samples(&mut self) -> io::Result<()> {
         let RowFormat::Csv { out, line, .. } = &mut self.format else { return Ok(()) };
         let stamps = ["seq", "mono_ns", "wall_ns", "time", "duration_ns", "flags"];

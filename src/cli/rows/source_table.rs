@@ -1,4 +1,4 @@
-//! The table of one source. It has the columns that vary most, as many as fit the width.
+//! The table of one source. It shows as many of the columns that vary most as fit the width.
 
 use std::io::{self, Write};
 
@@ -12,8 +12,8 @@ use crate::cli::error::CliError;
 use crate::cli::terminal::Output;
 use flatcap_text::time_printer::TimePrinter;
 
-/// Maximum number of samples that are used to choose columns. They show which columns vary, and are
-/// few enough to be read in one pass.
+/// Maximum number of samples that are used to choose columns. These samples show which columns
+/// vary, and they are few enough to be read in one pass.
 const SAMPLES_MAX: u64 = 1_000;
 /// Width of the values in a column of strings. Most strings fit.
 const VALUE_WIDTH: usize = 10;
@@ -50,7 +50,7 @@ pub(in crate::cli) fn print(
         if let Some(element) = element.filter(|_| list.is_some()) {
             label_width = label_width.max(names.label(element).chars().count() + 2);
         }
-        // The name of a column that belongs to an element includes the name of the source.
+        // The name of a column of a list element includes the name of the source.
         let prefix = if list.is_none() && element.is_some() { source.chars().count() + 1 } else { 0 };
         let texts = movement.map(|movement| movement.texts(info, request.is_rate));
         let value = texts.iter().flatten().map(|text| text.chars().count()).max();
@@ -68,7 +68,7 @@ pub(in crate::cli) fn print(
         rest.is_some()
     };
     let mut chosen: Vec<_> = columns.iter().take_while(fits).collect();
-    // At least one column is printed, however wide it is.
+    // At least one column is printed, even if it is too wide.
     if chosen.is_empty() {
         chosen.extend(columns.first());
     }
@@ -101,7 +101,7 @@ fn is_only_end(tables: &[TableInfo], path: &str) -> bool {
     !path.is_empty() && columns.filter(|column| has_end(&column.path)).count() == 1
 }
 
-/// Returns how much each series varies in the first samples.
+/// Returns how much each series varies in the first samples of the source.
 fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movements, QueryError> {
     let mut movements = Movements::new(is_rate);
     while let Some(item) = results.next()? {
@@ -119,8 +119,8 @@ fn follow_movements(results: &mut QueryResults, is_rate: bool) -> Result<Movemen
     Ok(movements)
 }
 
-/// Returns the table of a list whose elements become the rows. The elements become the rows if the
-/// list has more fields than the source has outside of lists.
+/// Returns the table of the list whose elements become the rows of the output. A list is used in
+/// this way only if it has more fields than the source has outside of lists.
 fn leading_list(tables: &[TableInfo]) -> Option<usize> {
     let outside = tables.iter().filter(|table| table.list.is_none()).map(|table| table.columns.len()).sum();
     let lists = tables.iter().enumerate().filter(|(_, table)| table.list.is_some());
@@ -154,7 +154,8 @@ mod tests {
         }
     }
 
-    // Proves that the elements of a list become the rows if the list has most fields of the source.
+    // Proves that the elements of a list become the rows if most fields of the source are in the
+    // list.
     #[test]
     fn the_largest_list_makes_the_rows() {
         assert_eq!(leading_list(&[table(None, 17), table(Some("cores[*]"), 11)]), None);
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(leading_list(&[table(None, 3)]), None);
     }
 
-    // Proves that a short name is used only if exactly one field has it.
+    // Proves that a short name is used only if it belongs to exactly one field.
     #[test]
     fn short_names_are_of_one_field() {
         assert!(is_only_end(&[table(Some("b[*]"), 1)], "a"));

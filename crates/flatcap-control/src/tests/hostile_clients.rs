@@ -20,7 +20,7 @@ use crate::request::{Answer, ControlRequest, Refusal, RefusalKind, calls};
 use crate::server::{Server, ServerStop, listen_for_metrics};
 use crate::{Client, ClientError};
 
-/// Maximum wait of a test. It is longer than any time limit of the server.
+/// Maximum time that a test waits. It is longer than any time limit of the server.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server, and a thread that answers requests in place of the daemon.
@@ -103,7 +103,7 @@ impl TestServer {
     /// Sends these bytes and returns the whole answer.
     fn send(&self, bytes: &[u8]) -> String {
         let mut connection = self.connect();
-        // The server may answer and close before it has read everything.
+        // The server may answer and close the connection before it has read all bytes.
         let _cut = connection.write_all(bytes);
         answer_of(&mut connection)
     }
@@ -192,7 +192,7 @@ fn the_network_reads_metrics_alone() {
 
 // Proves that no input breaks the server and that no client stays connected. The inputs are invalid
 // requests, oversized parts, and half a request followed by silence. The server still answers after
-// each of them.
+// each of these inputs.
 #[test]
 fn nonsense_is_refused() {
     let server = TestServer::new(1);
@@ -233,8 +233,9 @@ fn nonsense_is_refused() {
     assert!(server.finish().iter().all(|request| *request == ControlRequest::Rotate));
 }
 
-// Proves that clients that never read or never write are disconnected after a while. Also proves
-// that a later client is answered before that, although there are more such clients than slots.
+// Proves that the server disconnects clients that never read or never write. Also proves that a
+// later client is answered before these clients are disconnected, although they outnumber the
+// slots.
 #[test]
 fn idle_clients_are_disconnected() {
     let server = TestServer::new(400);
@@ -284,9 +285,9 @@ fn constant_requests_are_throttled() {
     assert_eq!(server.finish(), [ControlRequest::Rotate]);
 }
 
-// Proves that clients that send no request, or half of one, do not block others. With all slots
-// taken, the next client is answered before any of them times out. The test is repeated if a slow
-// machine let them time out.
+// Proves that clients that send no request, or only half a request, do not block other clients. If
+// silent clients take all slots, the next client is answered before any silent client times out.
+// The test is repeated if silent clients timed out because the machine is slow.
 #[test]
 fn silent_clients_are_displaced() {
     for _ in 0..10 {
@@ -309,7 +310,7 @@ fn silent_clients_are_displaced() {
 }
 
 // Proves that the end of the server does not wait for idle clients, although their time limits have
-// not passed. The test is repeated if a slow machine let these clients time out.
+// not passed. The test is repeated if these clients timed out because the machine is slow.
 #[test]
 fn the_end_waits_for_no_client() {
     for _ in 0..20 {
@@ -328,8 +329,8 @@ fn the_end_waits_for_no_client() {
     panic!("twenty times the end came after the idle clients timed out");
 }
 
-// Proves that the client executes each command and distinguishes errors. These are no socket, a
-// stale socket, a file that is not a socket, and a socket that never answers.
+// Proves that the client executes each command and distinguishes errors. The errors are a missing
+// socket, a stale socket, a file that is not a socket, and a socket that never answers.
 #[test]
 fn the_client_distinguishes_errors() {
     let server = TestServer::new(1);

@@ -1,5 +1,5 @@
-//! The Block table of a block and the parts of the block. The numbers in the table are checked
-//! against limits. Parts are decompressed on demand.
+//! Reads the Block table and the parts of a block. The numbers in the table are checked against
+//! limits. Parts are decompressed on demand.
 
 use flatbuffers::VerifierOptions;
 use flatcap_stream::ChecksumKind;
@@ -18,7 +18,7 @@ use crate::schema::segment as wire;
 pub const RAW_BYTES_MAX: u64 = 128 << 20;
 /// Maximum number of frames of a block.
 pub(super) const FRAMES_MAX: u32 = 1 << 22;
-/// Maximum number of groups of a block. It is also the maximum number of its parts.
+/// Maximum number of groups of a block. The same maximum applies to the parts of a block.
 const GROUPS_MAX: usize = 1 << 16;
 
 /// A Block table whose numbers are checked against limits.

@@ -48,7 +48,7 @@ const BROTLI_QUALITY_SHORT: u8 = 6;
 #[cfg(not(feature = "brotli"))]
 const NO_BROTLI: &str = "is for Brotli, which this build lacks; the packages of flatcap have it, and \
     cargo build --release --features brotli builds a program that has it";
-/// Minimum length of a part that is compressed, in bytes. Shorter parts are stored as they are,
+/// Minimum length of a part that is compressed, in bytes. Shorter parts are stored uncompressed,
 /// because setting up a codec costs more than the codec can save.
 const COMPRESSED_BYTES_MIN: usize = 32;
 
@@ -300,7 +300,8 @@ impl PartDecompressor {
     ) -> Result<(), BlockError> {
         const BROKEN: BlockError = BlockError::Part("is not valid data of its codec");
         match number {
-            // LZ4, Snappy and Brotli write into a slice, so the vector must have its length first.
+            // LZ4, Snappy and Brotli write into a slice, so the vector must have its final length
+            // first.
             0 | 3 => out.clear(),
             _ => out.resize(raw_bytes, 0),
         }

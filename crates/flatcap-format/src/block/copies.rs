@@ -74,7 +74,7 @@ pub(super) fn encode_copies(bytes: &[u8], copies: &[CopiedRange]) -> (Vec<u8>, V
 }
 
 /// Restores and appends the bytes that [`encode_copies`] split into a list and the remaining bytes.
-/// `bytes` is their number. The caller must have checked `bytes` against a limit.
+/// `bytes` is the number of restored bytes. The caller must have checked `bytes` against a limit.
 pub(super) fn decode_copies(
     mut list: &[u8],
     mut rest: &[u8],
@@ -116,8 +116,8 @@ mod tests {
     #[test]
     fn copied_ranges_come_back() {
         // Proves that ranges of the first block are found at any offset, are stored in a few bytes,
-        // and are restored. Decoding with a wrong list or with another first block returns an error
-        // or other bytes, and never panics.
+        // and are restored. Also proves that decoding with a wrong list or with another first block
+        // returns an error or other bytes, and never panics.
         let noise = |seed: u64| {
             let mut state = seed;
             std::iter::repeat_with(move || {

@@ -20,7 +20,7 @@ impl BlockFeatures {
     /// All features that this program knows.
     pub(crate) const EVERY: Self = Self(Self::ROWS.0 | Self::COLUMNS.0 | Self::ALL.0);
 
-    /// Returns the features that these bits stand for. Bits that this program does not know are
+    /// Returns the features that these bits represent. Bits that this program does not know are
     /// dropped.
     pub(crate) fn from_bits(bits: u64) -> Self {
         Self(bits & Self::EVERY.0)
@@ -36,7 +36,7 @@ impl BlockFeatures {
         other.0 & !self.0 == 0
     }
 
-    /// Returns the features of both sets.
+    /// Returns the union of both sets of features.
     #[must_use]
     pub(crate) fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -24,7 +24,7 @@ pub const CODECS: [Codec; 5] = [Codec::None, Codec::Lz4, Codec::Snappy, Codec::Z
 /// all interfaces return the same frames.
 ///
 /// # Panics
-/// A property is violated.
+/// Panics if a property is violated.
 pub fn decode(payload: &[u8]) {
     let mut decoder = BlockDecoder::default();
     let place = FieldRef { at: 24, bytes: 8, kind: ValueType::Unsigned };
@@ -63,7 +63,7 @@ pub fn decode(payload: &[u8]) {
 /// Derives frames and options from the input, and checks that the frames round-trip byte for byte.
 ///
 /// # Panics
-/// A property is violated.
+/// Panics if a property is violated.
 pub fn encode(data: &[u8]) {
     let Some((&[way, kind], data)) = data.split_first_chunk::<2>() else { return };
     let kinds = ChecksumKind::ALL;
@@ -87,7 +87,7 @@ pub fn compression(number: u8) -> SourceCompression {
 /// bytes with the frames. Also compares the values that scans return with the values in the frames.
 ///
 /// # Panics
-/// A property is violated.
+/// Panics if a property is violated.
 pub fn round_trip(frames: &[u8], checksum: ChecksumKind, compression: &SourceCompression) {
     let mut encoder = BlockEncoder::new(compression.clone());
     if frames.is_empty() {

@@ -1,4 +1,4 @@
-//! FlatBuffer builders, one for each size class. They are reused for all payloads of a group.
+//! FlatBuffer builders, one for each size class. All payloads of a group reuse these builders.
 
 use std::fmt;
 
@@ -39,8 +39,8 @@ impl Builders {
     /// Initial memory of the builders of one group, in bytes.
     pub const BYTES: usize = CLASS_BYTES[0] + CLASS_BYTES[1] + CLASS_BYTES[2];
 
-    /// Returns an empty builder for a payload whose length is about `bytes`. This is the length of
-    /// the source's last payload.
+    /// Returns an empty builder for a payload whose length is about `bytes`. The caller passes the
+    /// length of the source's last payload.
     #[inline]
     pub fn for_size(&mut self, bytes: usize) -> &mut FlatBufferBuilder<'static> {
         let [small, medium, large] = &mut self.classes;

@@ -1,6 +1,7 @@
-//! The bytes before a source's payload. Together with the payload, they are a `TelemetryFrame`
-//! (docs/FORMAT.md, "Telemetry frame"). `schema::envelope` defines the shape of these bytes, and
-//! this module fills them in. A test reads the result with the generated code.
+//! Writes the envelope, which precedes a source's payload in a frame. The envelope and the payload
+//! form a `TelemetryFrame` (docs/FORMAT.md, "Telemetry frame"). `schema::envelope` defines the
+//! layout of the envelope, and this module fills in the values. A test reads the written bytes with
+//! the generated code.
 
 use flatcap_stream::short_bytes::copy;
 
@@ -12,9 +13,9 @@ pub use crate::schema::envelope::ENVELOPE_BYTES;
 /// The time, the sequence number and the completeness of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
-    /// Start of reading on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// Start time of the sample on `CLOCK_MONOTONIC`, in nanoseconds.
     pub mono_ns: u64,
-    /// Start of reading in UTC, in nanoseconds since 1970.
+    /// Start time of the sample in UTC, in nanoseconds since 1970.
     pub wall_ns: i64,
     /// Sequence number of the sample, counted from 0 for each source and run.
     pub seq: u64,
@@ -66,8 +67,8 @@ impl Envelope {
         self.stamp(envelope, stamp);
     }
 
-    /// Returns a frame's payload that lacks only the stamp. Callers copy this payload and patch the
-    /// copy.
+    /// Returns the complete content of a frame except for the stamp. Callers copy this payload and
+    /// patch the copy.
     ///
     /// # Panics
     /// Panics in the same cases as [`write`](Self::write).
@@ -87,16 +88,16 @@ impl Envelope {
     pub fn copy<'f>(frame: &'f mut [u8], prefilled: &[u8]) -> (&'f mut [u8], &'f mut [u8]) {
         let (envelope, payload) = frame.split_at_mut(ENVELOPE_BYTES);
         let (own, template) = prefilled.split_at(ENVELOPE_BYTES);
-        // The copies are separate because the first one has a constant length and the second one is
-        // mostly short.
+        // Envelope and payload are copied separately, because the envelope has a constant length
+        // and the payload is mostly short.
         copy(envelope, own);
         copy(payload, template);
         (envelope, payload)
     }
 
-    /// Writes the stamp into an envelope. The checksum then reads these bytes in pieces of eight
-    /// bytes, so they are also written in pieces of eight bytes. A processor stalls if it reads
-    /// larger pieces than it has just written.
+    /// Writes the stamp into an envelope. The checksum then reads the envelope in words of eight
+    /// bytes, so this function writes it in words of eight bytes. A processor stalls if a load is
+    /// larger than a preceding store to the same bytes.
     #[inline]
     pub fn stamp(&self, envelope: &mut [u8], stamp: &Stamp) {
         put(envelope, HEADER_AT, stamp.mono_ns.to_le_bytes());

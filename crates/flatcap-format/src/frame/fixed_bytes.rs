@@ -1,24 +1,24 @@
-//! The bytes of a template's payload that never change. They are stored in the form that is fastest
-//! to compare with another payload.
+//! Compares the bytes that are the same in all payloads of a template. They are stored in the form
+//! that is fastest to compare with another payload.
 
 use std::ops::Range;
 
 use flatcap_stream::short_bytes::equal;
 
-/// The fixed ranges are compared range by range if their average length is at least this number of
-/// bytes. If the ranges are shorter, one pass over the whole payload with a mask is faster.
+/// Minimum average length of the fixed ranges, in bytes, at which they are compared range by range.
+/// If the ranges are shorter, one pass over the whole payload with a mask is faster.
 const RANGE_BYTES_MIN: usize = 32;
 
-/// Number of bytes that are masked at once.
+/// Number of bytes that are compared under the mask at once.
 const BLOCK_BYTES: usize = 32;
 
-/// The bytes that never change. A mask has 0xFF for each fixed byte and 0 for each byte that
-/// changes.
+/// The bytes that are the same in all payloads of a template. A mask has 0xFF for each fixed byte
+/// and 0 for each byte that changes.
 #[derive(Debug, Clone)]
 pub(super) enum FixedBytes {
     /// All fixed bytes are among the first 16 bytes and the last 8 bytes. Such a payload is a table
-    /// that contains hardly more than a struct. The fixed bytes are its root offset, vtable and
-    /// vtable offset.
+    /// that contains little more than one struct. Its fixed bytes are the root offset, the vtable
+    /// and the vtable offset.
     Short(FixedEnds<2>),
     /// All fixed bytes are among the first 48 bytes and the last 8 bytes, as in a table with up to
     /// a dozen fields.
@@ -78,8 +78,8 @@ impl FixedRanges {
         }
     }
 
-    /// Compares like `FixedBytes::matches`. It is not inlined, because a reader's loop inlines its
-    /// caller and must stay short.
+    /// Compares like `FixedBytes::matches`. The function is not inlined, because its caller is
+    /// inlined into the loop of a reader, which must stay short.
     #[inline(never)]
     fn matches(&self, payload: &[u8], model: &[u8]) -> bool {
         let same = |piece: Range<usize>| {
@@ -128,8 +128,8 @@ fn masked_word_difference(mask: [u8; 8], their: [u8; 8], our: [u8; 8]) -> u64 {
     (u64::from_le_bytes(their) ^ u64::from_le_bytes(our)) & u64::from_le_bytes(mask)
 }
 
-/// The first words and the last word of a model. They contain all fixed bytes of the model.
-/// Comparing these words takes the same few vector instructions for every such model.
+/// The first words and the last word of a model. They contain all fixed bytes of the model. For
+/// every such model, the comparison takes the same few vector instructions.
 #[derive(Debug, Clone)]
 pub(super) struct FixedEnds<const WORDS: usize> {
     front: [[u8; 8]; WORDS],
@@ -139,7 +139,8 @@ pub(super) struct FixedEnds<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> FixedEnds<WORDS> {
-    /// Returns `None` if bytes between these words are also fixed, or if the model is too short.
+    /// Returns `None` if the bytes between the first words and the last word contain fixed bytes,
+    /// or if the model is too short.
     fn of(model: &[u8], mask: &[u8]) -> Option<Self> {
         let between = mask.get(8 * WORDS..mask.len().saturating_sub(8)).unwrap_or_default();
         if between.iter().any(|&byte| byte != 0) {

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// The reasons why a sample is incomplete. Most samples have no such reason. Values that could not
-/// be read are absent in the payload.
+/// The reasons why a sample is incomplete. Most samples are complete and have no reason. The
+/// payload omits values that could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Incomplete(u16);
 
@@ -18,13 +18,13 @@ impl Incomplete {
     pub const UNREADABLE: Self = Self(1 << 2);
     /// A file or a line that existed at an earlier sample no longer exists.
     pub const MISSING: Self = Self(1 << 3);
-    /// There are more items than the source's limit. Items beyond the limit are skipped.
+    /// The number of items exceeds the limit of the source. Items beyond the limit are skipped.
     pub const TOO_MANY: Self = Self(1 << 4);
-    /// The kernel refused access to a part of the data.
+    /// The kernel denied access to a part of the data.
     pub const DENIED: Self = Self(1 << 5);
 
-    /// Bit 0 of a frame's flags. This bit means that the sample is incomplete. The higher bits are
-    /// the reasons.
+    /// Bit 0 of a frame's flags. This bit means that the sample is incomplete. Each higher bit
+    /// stands for one reason.
     const INCOMPLETE: u16 = 1;
 
     const REASONS: [(Self, &'static str); 5] = [
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(Incomplete::CUT.unless(true), Incomplete::NONE);
     }
 
-    // Proves that each reason has its own words.
+    // Proves that each reason has a different description.
     #[test]
     fn reasons_have_words() {
         let words: Vec<String> = Incomplete::REASONS.iter().map(|(one, _)| one.explanation()).collect();

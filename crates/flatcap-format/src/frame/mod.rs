@@ -1,7 +1,9 @@
-//! Frames of samples. The module contains the envelope that comes before a payload, the builders of
-//! payloads, and templates. A payload is copied from a template and patched instead of built.
+//! Frames of samples. The module contains the envelope, which precedes a payload, the builders of
+//! payloads, and templates. If a source has a template, its payload is a patched copy of the
+//! template and is not built again.
 //!
-//! This module never knows what is measured or where a frame goes, and never reads a clock.
+//! This module does not depend on the meaning of the values or on the destination of a frame, and
+//! never reads a clock.
 
 mod builders;
 mod envelope;

@@ -1,4 +1,4 @@
-//! Templates of payloads that all have one shape.
+//! Creates templates of payloads that all have the same shape.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
@@ -54,7 +54,7 @@ mod tests {
         }
     }
 
-    // Proves that a path without a field panics at once.
+    // Proves that a path that names no field causes a panic when the template is created.
     #[test]
     #[should_panic(expected = "fit the payload")]
     fn a_wrong_path_is_noticed() {

@@ -1,9 +1,9 @@
-//! Templates of messages that all have the same shape. A message is built only one time. Later
-//! messages are patched copies.
+//! Patches copies of a template, for messages that all have the same shape. Only the first message
+//! is built. Later messages are patched copies.
 //!
-//! A FlatBuffer in which all fields are present has the same bytes each time it is built, except
-//! for its scalar values. So later messages are copies of the first one, with new values at the
-//! same offsets.
+//! If all fields of a FlatBuffer are present, each build gives the same bytes except for the scalar
+//! values. So each later message is a copy of the first message, with new values at the same
+//! offsets.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,13 +61,13 @@ pub struct FrameTemplate {
     pub(super) fixed: FixedBytes,
     /// The values that may change, in the order of their paths.
     locations: Box<[(Box<str>, FieldLocation)]>,
-    /// A hash of all fields above. Templates with the same fingerprint are equal, and their handles
-    /// are interchangeable.
+    /// A hash of all preceding fields of this struct. Templates with the same fingerprint are
+    /// equal, and their handles are interchangeable.
     pub(super) fingerprint: u64,
 }
 
-/// A handle to a value that changes. It contains the offset of the value in one template, and the
-/// type of the value.
+/// A handle to a value that may change. It contains the type of the value and its offset in one
+/// template.
 pub struct TemplateField<T> {
     at: usize,
     fingerprint: u64,
@@ -115,7 +115,7 @@ impl FrameTemplate {
     /// Returns the handle of a path. The template must have been created with this path.
     ///
     /// # Errors
-    /// Returns `Path` if the template does not have the path, or if its value is not a `T`.
+    /// Returns `Path` if the template was created without this path, or if the value is not a `T`.
     pub fn field<T: Scalar>(&self, path: &str) -> Result<TemplateField<T>, TemplateError> {
         let location = self.location(path)?;
         if !location.holds::<T>() {
@@ -178,7 +178,7 @@ impl FrameTemplate {
         TemplatePatch { template: self, payload }
     }
 
-    /// Returns the range of a field's value.
+    /// Returns the byte range of a field's value in the payload.
     #[inline]
     pub(super) fn value_range<T>(&self, field: TemplateField<T>) -> Range<usize> {
         assert!(field.fingerprint == self.fingerprint, "the field belongs to another template");

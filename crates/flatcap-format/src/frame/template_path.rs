@@ -31,8 +31,8 @@ impl FieldLocation {
     }
 }
 
-/// A type of values in a template. This is a scalar type of FlatBuffers, or `[u8; N]` for a struct.
-/// The generated type of a struct also contains such an array.
+/// A type of value that a template may change. The types are the scalar types of FlatBuffers, and
+/// `[u8; N]` for a struct. The type that flatc generates for a struct wraps such an array.
 pub trait Scalar: Copy + sealed::Sealed {
     /// Writes the value to `output`, which must have the length of the value.
     fn store(self, output: &mut [u8]);
@@ -128,7 +128,7 @@ pub enum TemplateError {
     Path {
         /// The path.
         path: String,
-        /// The problem and what to do about it.
+        /// Describes the problem and its solution.
         reason: String,
     },
 }
@@ -156,8 +156,8 @@ fn path_error(path: &str, reason: impl Into<String>) -> TemplateError {
     TemplateError::Path { path: path.to_owned(), reason: reason.into() }
 }
 
-/// Returns the locations of the values that the paths name. The paths begin at the table with the
-/// name `root`.
+/// Returns the location of the value at each path. The paths begin at the table with the name
+/// `root`.
 pub(super) fn resolve(
     finished: &[u8],
     (schema, root): (&[u8], &str),
@@ -183,7 +183,7 @@ pub(super) fn resolve(
         .collect()
 }
 
-/// The selected elements of a vector or array.
+/// The part of a path that selects elements of a vector or array.
 #[derive(Clone, Copy)]
 enum ElementIndex {
     One(usize),
@@ -239,7 +239,7 @@ impl<'a> PathResolver<'a> {
         Err(self.error("is empty"))
     }
 
-    /// Splits `name`, `name[index]` or `name[]`.
+    /// Splits a path segment of the form `name`, `name[index]` or `name[]`.
     fn split_index<'n>(&self, name: &'n str) -> Result<(&'n str, Option<ElementIndex>), TemplateError> {
         let Some((name, rest)) = name.split_once('[') else { return Ok((name, None)) };
         match rest.strip_suffix(']').map(|index| (index, index.parse())) {
@@ -371,7 +371,7 @@ fn scalar_bytes(kind: BaseType) -> Option<usize> {
     })
 }
 
-/// A finished FlatBuffer. Every read is checked against its bounds.
+/// A finished FlatBuffer. Every read checks the bounds of the buffer.
 #[derive(Clone, Copy)]
 struct CheckedBuffer<'a>(&'a [u8]);
 

@@ -1,5 +1,5 @@
-//! Views of payloads that have a template's shape. The payloads are read in place. This module also
-//! writes frames of templates. Only benches and tests use this module.
+//! Reads payloads that have the same shape as a template. The views read the payloads in place.
+//! This module also writes frames of templates. Only benches and tests use this module.
 //!
 //! A payload has the template's shape if it equals the template everywhere except in the values
 //! that change. Such a payload needs no verification, and its fields have the template's offsets.
@@ -23,7 +23,8 @@ pub(super) fn mask(finished: &[u8], locations: &[FieldLocation]) -> Vec<u8> {
 }
 
 impl FrameTemplate {
-    /// Creates a template like [`with_root`](Self::with_root), for the schema's `root_type`.
+    /// Creates a template in the same way as [`with_root`](Self::with_root), with the schema's
+    /// `root_type` as the root.
     ///
     /// # Errors
     /// Returns the same errors as [`with_root`](Self::with_root). Also returns `Schema` if the
@@ -63,8 +64,9 @@ impl FrameTemplate {
         self.has_shape(payload).then_some(TemplateView { template: self, payload })
     }
 
-    /// Returns a view of a payload without checking its shape. The caller trusts the shape because
-    /// the writer used this template. Checks only the length. Returns `None` if the length differs.
+    /// Returns a view of a payload and does not check its shape. The caller must know that the
+    /// writer used this template. This function checks only the length. Returns `None` if the
+    /// length differs.
     ///
     /// A payload of the same length may have another shape. Its values are then meaningless, as if
     /// a fixed layout were read with the wrong schema. Use this function only for your own streams

@@ -1,4 +1,4 @@
-//! Frames that are held back until all frames with earlier times have been returned.
+//! Holds frames back until all frames with earlier times have been returned.
 
 /// A frame that is held back. Frames are ordered by time, then by arrival, so frames of one source
 /// keep their order.

@@ -33,7 +33,7 @@ pub struct RecordedHosts {
     runs: BTreeMap<u64, usize>, // index in `hosts`, by run
 }
 
-/// The error for a string that names no host, or several hosts.
+/// The error for a string that matches no host or matches several hosts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted}: {why}; they have {}", self.names())]
 pub struct HostError {
@@ -52,8 +52,8 @@ impl HostError {
 }
 
 impl RecordedHosts {
-    /// Returns the hosts of these segments, in the order of their first runs. Skips segments that
-    /// cannot be read. The readers of the segments report the error.
+    /// Returns the hosts of these segments, in the order of the first run of each host. Skips
+    /// segments that cannot be read. The readers of these segments report the errors.
     pub fn of(listings: &[ListedSegment]) -> Self {
         let mut found = Self::default();
         for run in runs(listings) {
@@ -73,7 +73,7 @@ impl RecordedHosts {
         found
     }
 
-    /// Adds a run with its host, if it is new.
+    /// Adds a run and its host. Ignores a run that was added before.
     pub fn add_run(&mut self, header: &SegmentHeader) {
         if self.runs.contains_key(&header.run_id) {
             return;

@@ -11,9 +11,9 @@ use crate::segment::{
 /// The next part of a recording. The bytes of a frame are the same as in the file.
 #[derive(Debug)]
 pub enum ReplayItem<'a> {
-    /// The header that describes the following samples, and the header's frame.
+    /// The header that describes the samples after it, and the frame of the header.
     Header(&'a SegmentHeader, &'a [u8]),
-    /// A source of the same run that was not in the header, and the frame of the source's
+    /// A source that the header of the same run does not contain, and the frame of the source's
     /// descriptor.
     Source(&'a SourceInfo, &'a [u8]),
     /// A sample.
@@ -104,8 +104,9 @@ pub struct WholeSegment {
     pub times: WantedTimes,
     /// The selected range of monotonic time. Nothing outside of the range is selected.
     pub mono_ns: Option<Range<u64>>,
-    /// Samples from this file offset on have times at or after the end of `mono_ns`.
+    /// The file offset from which on all samples have times at or after the end of `mono_ns`.
     pub end_offset: u64,
-    /// Largest step back in time between frames of different sources, in nanoseconds.
+    /// Maximum amount by which a frame is older than a preceding frame of another source, in
+    /// nanoseconds.
     pub window_ns: u64,
 }

@@ -63,8 +63,8 @@ pub struct MergedReader {
     free_buffers: Vec<Vec<u8>>, // buffers for reuse
 }
 
-/// The selected part of a segment ends at the first sample that is at or after both this offset and
-/// this time.
+/// The end of the selected part of a segment, which is the first sample that is at or after both
+/// this offset and this time.
 #[derive(Debug, Clone, Copy)]
 struct WantedEnd {
     mono_ns: u64,
@@ -82,7 +82,7 @@ impl MergedReader {
     /// Opens a reader of all segments in `paths`.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// Returns `Io` if a path is missing or unreadable.
     pub fn open(paths: &[PathBuf], filter: ReplayFilter) -> Result<Self, SegmentError> {
         let mut reader = Self::of_segments(Vec::new(), filter);
         reader.paths = paths.to_vec();
@@ -95,7 +95,7 @@ impl MergedReader {
     /// segment, the reader reads all runs in the file.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// Returns `Io` if a path is missing or unreadable.
     pub fn of_run(
         run_id: u64,
         (paths, segments): (&[PathBuf], Vec<SelectedSegment>),
@@ -112,12 +112,12 @@ impl MergedReader {
         Self { pending_segments: segments.into(), filter, ..Self::default() }
     }
 
-    /// Searches for new segments, to follow a running recorder. A reader reads the segments of all
-    /// directories one after the other. To follow several directories, use one reader for each
-    /// directory.
+    /// Searches for new segments. Callers use this function to follow a running recorder. A reader
+    /// reads the segments of all directories one after the other. To follow several directories,
+    /// use one reader for each directory.
     ///
     /// # Errors
-    /// `Io` for a path that is missing or unreadable.
+    /// Returns `Io` if a path is missing or unreadable.
     pub fn refresh(&mut self) -> Result<(), SegmentError> {
         let is_first = self.refreshes == 0;
         self.refreshes += 1;
@@ -214,8 +214,8 @@ impl MergedReader {
         }
     }
 
-    /// Returns whether the current segment is sealed, belongs to one run, and has not returned a
-    /// frame yet.
+    /// Returns whether the current segment is sealed and belongs to one run, and whether none of
+    /// its frames has been returned yet.
     fn can_be_taken(&self) -> bool {
         let is_taken = self.reads == 0 && !self.is_live && self.current_run == RunSelection::Wanted;
         let Some(reader) = self.current.as_ref().filter(|_| is_taken) else { return false };
@@ -288,7 +288,7 @@ impl MergedReader {
                 self.later_run_since = None;
                 match at.kind {
                     FrameKind::Trailer => self.has_ended = true,
-                    // The file is a stream of several runs, which a replay writes.
+                    // The file is the output of a replay, which may contain several runs.
                     FrameKind::Header if at.offset > 0 => {
                         let mut frame = Vec::new();
                         reader.copy_frame(at, &mut frame);
@@ -379,8 +379,8 @@ impl MergedReader {
                 frame
             }
             Ok(Some(Advance::Damage(damage))) => {
-                // The reader uses the footer's copy instead of the damaged header. Framing this
-                // copy gives the same bytes that were written.
+                // If the header is damaged, the reader uses the copy of the header in the footer.
+                // The frame of this copy has the same bytes as the original frame.
                 self.start(reader, is_live, header.clone(), framed(header.checksum, &header.encode()));
                 return self.damaged(damage);
             }
@@ -423,8 +423,8 @@ impl MergedReader {
         }
     }
 
-    /// Queues the descriptors of the sources that are in this header but not in the run's first
-    /// header.
+    /// Queues the descriptors of all sources that this header contains and the first header of the
+    /// run does not.
     fn queue_new_sources(&mut self, header: &SegmentHeader) {
         let run = self.next_run.as_mut().or(self.header.as_mut());
         let Some((known, _)) = run.filter(|(known, _)| known.run_id == header.run_id) else { return };
@@ -468,7 +468,7 @@ impl MergedReader {
             && reader.sample(at).is_some_and(|sample| sample.mono_ns >= end.mono_ns)
     }
 
-    /// Returns whether a time in the current segment is selected according to both clocks.
+    /// Returns whether the filter selects these times of the current segment on both clocks.
     fn wants_time(&self, wall_ns: i64, mono_ns: u64) -> bool {
         self.times.as_ref().is_none_or(|times| times.contains(wall_ns, mono_ns))
     }
@@ -525,7 +525,7 @@ impl MergedReader {
     }
 }
 
-/// Encodes this payload of a header or a descriptor as a frame, and returns the frame.
+/// Returns a frame with this payload, which is an encoded header or descriptor.
 fn framed(checksum: ChecksumKind, payload: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(checksum.frame_bytes(payload.len()));
     // A header read from a file is far shorter than 4 GiB, and writing to a vector cannot fail.

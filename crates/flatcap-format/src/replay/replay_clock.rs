@@ -1,5 +1,5 @@
-//! Computes when a replayed frame is due. The functions do not read a clock, because the time is an
-//! argument.
+//! Computes when a replayed frame is due. No function reads a clock, because the caller passes the
+//! current time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,8 +13,8 @@ pub enum Speed {
     Max,
 }
 
-/// Lowest and highest factor. At the lowest factor, the replay of one second takes 11.6 days. At
-/// the highest factor, the replay of 11.6 days takes one second.
+/// Minimum and maximum of the factor of a replay's speed. At the lowest factor, the replay of one
+/// second takes 11.6 days. At the highest factor, the replay of 11.6 days takes one second.
 const TIMES_RANGE: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 impl FromStr for Speed {

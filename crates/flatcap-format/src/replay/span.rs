@@ -14,7 +14,7 @@ use crate::segment::{
 /// Returns the first sample that a filter selects, or `None` if it selects no sample.
 ///
 /// # Errors
-/// A segment cannot be read.
+/// Fails if a segment cannot be read.
 pub fn first_sample(paths: &[PathBuf], filter: ReplayFilter) -> Result<Option<RecordingStart>, SegmentError> {
     let mut reader = MergedReader::open(paths, filter)?;
     let mut run = None;
@@ -32,12 +32,12 @@ pub fn first_sample(paths: &[PathBuf], filter: ReplayFilter) -> Result<Option<Re
     Ok(None)
 }
 
-/// Returns the wall times of the first and the last sample of one host, or of all hosts, in
-/// nanoseconds. Returns `None` if there are no samples. Reads an unsealed segment in full. Skips
-/// segments that cannot be read.
+/// Returns the wall times of the first and the last sample in nanoseconds, for one host or for all
+/// hosts. Returns `None` if there are no samples. Reads an unsealed segment in full. Skips segments
+/// that cannot be read.
 ///
 /// # Errors
-/// `Io` for a path that is missing or unreadable.
+/// Returns `Io` if a path is missing or unreadable.
 pub fn recording_span(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,
@@ -52,12 +52,12 @@ pub fn recording_span(
     Ok(spans.reduce(|one, next| *one.start().min(next.start())..=*one.end().max(next.end())))
 }
 
-/// Returns the wall time at which recordings end, in nanoseconds. This is `now_ns` while a recorder
-/// writes one of them, otherwise the time of the last sample. Returns `None` if there are no
-/// samples.
+/// Returns the wall time at which recordings end, in nanoseconds. The result is `now_ns` if a
+/// recorder is still writing one of the recordings, otherwise the time of the last sample. Returns
+/// `None` if there are no samples.
 ///
 /// # Errors
-/// The same errors as [`recording_span`].
+/// Returns the same errors as [`recording_span`].
 pub(super) fn recording_end(
     paths: &[PathBuf],
     host: Option<&HostIdentity>,
@@ -83,7 +83,7 @@ pub(super) fn recording_end(
 /// unsealed segment in full.
 ///
 /// # Errors
-/// `Io` for a path that is missing or unreadable.
+/// Returns `Io` if a path is missing or unreadable.
 pub fn run_ends(paths: &[PathBuf], host: Option<&HostIdentity>) -> Result<BTreeMap<u64, i64>, SegmentError> {
     let listings = list(paths)?;
     let has_ended = |run: &&[ListedSegment]| !run.iter().any(|listing| listing.live);
@@ -119,7 +119,8 @@ fn run_span(listing: &ListedSegment, host: Option<&HostIdentity>) -> Option<(u64
         let last = spans().max_by_key(|span| span.last_mono_ns)?.last_wall_ns;
         return Some((run_id, first..=last));
     }
-    // The monotonic and the wall time of the earliest and of the latest sample.
+    // The monotonic time and the wall time, first of the earliest sample, then of the latest
+    // sample.
     let mut span: Option<[(u64, i64); 2]> = None;
     while let Ok(Some(advance)) = reader.advance() {
         let Advance::Frame(at) = advance else { continue };

@@ -7,10 +7,11 @@ use jiff::{Timestamp, ToSpan, Zoned};
 use crate::duration::parse_duration;
 
 /// A bare number with at least this many digits is a time in nanoseconds. The outputs print
-/// `wall_ns` in this form. A larger number of seconds would exceed the range of times.
+/// `wall_ns` in this form. If such a number were in seconds, it would exceed the range of
+/// representable times.
 const NANOSECOND_DIGITS_MIN: usize = 16;
-/// A bare number needs at least this many digits to be a time in seconds. A shorter number is
-/// refused, because a number such as `20261122` is a misspelt date, not a second of 1970.
+/// Minimum number of digits of a bare number that is a time in seconds. A shorter number is
+/// rejected, because a number such as `20261122` is a misspelt date, not a second in 1970.
 const SECOND_DIGITS_MIN: usize = 9;
 
 /// A point in time, absolute or relative to the recording.
@@ -18,7 +19,7 @@ const SECOND_DIGITS_MIN: usize = 9;
 pub enum TimeSpec {
     /// Wall time, in nanoseconds since 1970, UTC.
     Wall(i64),
-    /// Nanoseconds after the recording's first sample.
+    /// Time since the recording's first sample, in nanoseconds.
     FromStart(u64),
     /// Nanoseconds before the recording's end.
     BeforeEnd(u64),
@@ -43,7 +44,7 @@ impl TimeSpec {
     /// do not state a time zone.
     ///
     /// # Errors
-    /// The string is not a point in time. The error lists every valid form.
+    /// Fails if the string is not a point in time. The error lists every valid form.
     pub fn parse(text: &str, now_ns: i64, zone: &TimeZone) -> Result<Self, TimeError> {
         let text = text.trim();
         let parsed = if let Some(seconds) = text.strip_prefix('@') {
@@ -112,7 +113,8 @@ fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// Parses seconds with up to nine decimals. The result is exact, because no floating point is used.
+/// Parses a number of seconds since 1970, with up to nine decimals. The result is exact, because no
+/// floating point is used.
 fn epoch_ns(text: &str) -> Option<i64> {
     let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -227,8 +229,8 @@ mod tests {
         assert!(["+5m", "now", "2023-11-14"].iter().all(|text| !parse(text).unwrap().depends_on_end()));
     }
 
-    // Proves that strings close to a valid one are rejected, and that the error names the value and
-    // the valid forms.
+    // Proves that strings that are similar to a valid one are rejected, and that the error contains
+    // the value and the valid forms.
     #[test]
     fn near_misses_are_refused() {
         for text in [

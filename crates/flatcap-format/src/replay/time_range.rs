@@ -1,5 +1,5 @@
-//! Points in time of a recording, parsed from strings that people write, and the range between two
-//! such points.
+//! Parses points in time of a recording from strings that users write, and forms the range between
+//! two such points.
 
 use std::path::PathBuf;
 
@@ -10,12 +10,12 @@ use super::span::{first_sample, recording_end};
 use super::time::{TimeError, TimeSpec};
 use crate::segment::{Elapsed, SegmentError};
 
-/// A point in time according to one of the clocks.
+/// A point in time on the wall clock or on the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimePoint {
     /// Wall time, in nanoseconds since 1970, UTC.
     Wall(i64),
-    /// Monotonic nanoseconds after the first sample.
+    /// Time after the first sample on the monotonic clock, in nanoseconds.
     Elapsed(u64),
 }
 
@@ -49,8 +49,8 @@ impl TimePoint {
     /// time zone of times that do not state a time zone.
     ///
     /// # Errors
-    /// The string is not a point in time (the error lists every valid form); `Segment` for a path
-    /// that is missing or unreadable.
+    /// Returns `Text` if the string is not a point in time (the error lists every valid form), and
+    /// `Segment` for a path that is missing or unreadable.
     pub fn parse(
         text: &str,
         paths: &[PathBuf],
@@ -70,7 +70,7 @@ impl TimePoint {
     /// sample if there are no samples.
     ///
     /// # Errors
-    /// A segment cannot be read.
+    /// Fails if a segment cannot be read.
     pub fn wall_ns(
         self,
         paths: &[PathBuf],
@@ -104,7 +104,7 @@ impl TimeRange {
         Self { since: Some(since), until: Some(until) }
     }
 
-    /// Returns whether the range contains no time. Points of different clocks are not compared.
+    /// Returns whether the range contains no time. Two points on different clocks are not compared.
     pub fn is_empty(&self) -> bool {
         match (self.since, self.until) {
             (Some(TimePoint::Wall(since)), Some(TimePoint::Wall(until))) => since >= until,
@@ -121,7 +121,7 @@ impl TimeRange {
     /// Returns `filter`, limited to the range, for the recordings at these paths.
     ///
     /// # Errors
-    /// A segment cannot be read.
+    /// Fails if a segment cannot be read.
     pub fn limit(&self, filter: ReplayFilter, paths: &[PathBuf]) -> Result<ReplayFilter, SegmentError> {
         let mut filter = filter;
         let after_ns = self.since.and_then(elapsed_ns);

@@ -1,10 +1,10 @@
-//! Bounds-checked reads of a payload's offsets, lengths and vtables.
+//! Reads the offsets, lengths and vtables of a payload with bounds checks.
 
 use std::fmt;
 
 use super::error::{DecodeError, DecodeFault};
 
-/// Length in bytes of an offset, and of the length field of a list.
+/// Length in bytes of an offset, which is also the length of a list's length field.
 // Offsets of 64 bits do not occur, because `compile` rejects schemas that have such offsets.
 pub(super) const UOFFSET_BYTES: usize = 4;
 
@@ -20,7 +20,7 @@ pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N
 #[inline]
 pub(super) fn follow(payload: &[u8], at: usize) -> Result<usize, BoxedDecodeError> {
     let offset = read_length(payload, at)?;
-    // Offsets are unsigned and only lead forward, so a chain of tables cannot be circular.
+    // Offsets are unsigned and lead only forward, so a chain of tables cannot contain a cycle.
     at.checked_add(offset).ok_or_else(|| out_of_bounds(at))
 }
 
@@ -38,8 +38,8 @@ pub(super) fn read_length(payload: &[u8], at: usize) -> Result<usize, BoxedDecod
 #[inline]
 pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeError> {
     let back = bytes_at(payload, at).map(i32::from_le_bytes).ok_or_else(|| out_of_bounds(at))?;
-    // The offset is signed and is subtracted, because a shared vtable may be on either side of a
-    // table. `unsigned_abs` does not overflow for `i32::MIN`.
+    // The offset to a vtable is signed and is subtracted, because a shared vtable may be before or
+    // after a table. `unsigned_abs` does not overflow for `i32::MIN`.
     let distance = usize::try_from(back.unsigned_abs()).unwrap_or(usize::MAX);
     let start = if back < 0 { at.checked_add(distance) } else { at.checked_sub(distance) };
     let found = start.and_then(|start| {
@@ -57,12 +57,12 @@ pub(super) fn vtable(payload: &[u8], at: usize) -> Result<&[u8], BoxedDecodeErro
 /// present, so it may have no slot for later fields.
 #[inline]
 pub(super) fn field_offset(vtable: &[u8], at: u16) -> usize {
-    // A slot after the end of the vtable means an omitted field and not damage, because writers
-    // trim the vtable.
+    // If a slot is after the end of the vtable, the field is omitted. This is not damage, because
+    // writers trim the vtable.
     bytes_at(vtable, at.into()).map_or(0, u16::from_le_bytes).into()
 }
 
-/// A boxed decode error. The error takes only one machine word, so that checking for success is one
+/// A boxed decode error. The box takes only one machine word, so that the check for success is one
 /// comparison.
 #[derive(Debug)]
 pub(super) struct BoxedDecodeError(pub(super) Box<DecodeError>);

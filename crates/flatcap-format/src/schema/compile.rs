@@ -20,8 +20,8 @@ pub(crate) const OBJECTS_MAX: usize = 1024;
 pub(crate) const FIELDS_MAX: usize = 16_384;
 /// Maximum number of values in all enums that fields use.
 pub(crate) const ENUM_VALUES_MAX: usize = 65_536;
-/// Maximum number of paths from the root to a field. A table counts again at each use, because
-/// every use expands the table.
+/// Maximum number of paths from the root to a field. If several fields have the same table as their
+/// type, the paths into this table count once for each of these fields.
 pub(crate) const PATHS_MAX: usize = 65_536;
 /// Maximum length of a unit, or of the name of an object, a field or an enum value, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -39,8 +39,8 @@ const VERIFIER: VerifierOptions = VerifierOptions {
     ignore_missing_null_terminator: false,
 };
 
-/// The first slot of a vtable. The length of the vtable and the length of the table come before
-/// this slot.
+/// The slot of the first field in a vtable. The length of the vtable and the length of the table
+/// precede this slot.
 const FIRST_SLOT: u16 = 4;
 
 /// Verifies a binary schema and checks the number of its objects.
@@ -55,8 +55,8 @@ pub(super) fn open(bfbs: &[u8]) -> Result<Schema<'_>, SchemaError> {
     }
     let schema = flatbuffers::root_with_opts::<Schema<'_>>(&VERIFIER, bfbs)
         .map_err(|error| SchemaError::Damaged { error })?;
-    // The number of objects is limited here, because indices of objects are searched linearly
-    // below.
+    // The number of objects is limited here, because `position_or_push` searches the indices of
+    // objects linearly.
     at_most(schema.objects().len(), OBJECTS_MAX, "tables and structs")?;
     Ok(schema)
 }
@@ -73,8 +73,9 @@ impl CompiledSchema {
     pub fn compile(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         let schema = open(bfbs)?;
         let objects = schema.objects();
-        // This is not a binary search, because the verifier does not prove that a forged schema is
-        // sorted by name. A struct cannot be a root, because the root has a vtable.
+        // This search is linear, because the verifier does not check that a schema is sorted by
+        // name. A forged schema may be unsorted. A struct cannot be the root of a payload, because
+        // a root has a vtable.
         let found = (0..objects.len()).find(|index| {
             let object = objects.get(*index);
             object.name() == root && !object.is_struct()
@@ -95,9 +96,9 @@ impl CompiledSchema {
         while let Some(index) = compiler.reached.get(compiled_objects.len()) {
             compiled_objects.push(compiler.object(objects.get(*index))?);
         }
-        // If each table of a chain uses the next table several times, the number of paths
-        // multiplies. So limits on objects and fields do not bound the number of paths. Counting
-        // paths needs all objects, so paths are checked last.
+        // If each table of a chain has several fields of the next table's type, the number of paths
+        // grows exponentially. So limits on objects and fields do not bound the number of paths.
+        // The paths can be counted only after all objects are compiled, so this check is the last.
         let mut paths_left = PATHS_MAX;
         check_paths(&compiled_objects, 0, &mut Vec::new(), &mut paths_left)?;
         Ok(Self { objects: compiled_objects, enums: compiler.enums, root: 0, is_opaque: false })
@@ -108,8 +109,8 @@ type OffsetVector<'b, T> = Vector<'b, ForwardsUOffset<T>>;
 
 struct SchemaCompiler<'b> {
     schema: Schema<'b>,
-    /// The indices, in the schema, of the objects that the root reaches. The position of an object
-    /// in this list is its index in the compiled schema.
+    /// The schema indices of all objects that the root refers to, directly or indirectly. The
+    /// position of an object in this list is its index in the compiled schema.
     reached: Vec<usize>,
     enums: Vec<EnumNames>,
     /// The indices, in the schema, of the enums in `enums`.
@@ -154,8 +155,8 @@ impl<'b> SchemaCompiler<'b> {
         let struct_bytes = struct_bytes(object)?;
         let fields = object.fields();
         self.fields = self.fields.saturating_add(fields.len());
-        // The number is checked before the fields are collected, because collecting takes memory
-        // for each field.
+        // The number of fields is checked before the fields are collected, because collecting them
+        // allocates memory for each field.
         at_most(self.fields, FIELDS_MAX, "fields")?;
         // The schema sorts fields by name, but the compiled fields must be in the order of their
         // ids.
@@ -165,8 +166,8 @@ impl<'b> SchemaCompiler<'b> {
         if by_id.iter().zip(by_id.iter().skip(1)).any(|(left, right)| left.id() == right.id()) {
             return Err(context.invalid("two fields with one id"));
         }
-        // Names must be unique because paths and JSON keys must be unique. A forged schema may be
-        // unsorted, so the names are sorted here.
+        // Names must be unique because paths and JSON keys must be unique. The names are sorted
+        // here, because a forged schema may be unsorted.
         let mut names: Vec<_> = by_id.iter().map(reflection::Field::name).collect();
         names.sort_unstable();
         if names.iter().zip(names.iter().skip(1)).any(|(left, right)| left == right) {
@@ -207,7 +208,7 @@ impl<'b> SchemaCompiler<'b> {
             }
             _ => {}
         }
-        // In a list, attributes apply to each element.
+        // The attributes of a list apply to each element.
         let scalar = match resolved.kind {
             FieldType::Scalar(scalar)
             | FieldType::Vector(ElementType::Scalar(scalar))
@@ -291,8 +292,8 @@ impl<'b> SchemaCompiler<'b> {
         }
     }
 
-    /// Resolves the type of one value. Returns the type, its length in bytes and its name. For an
-    /// enum, also returns the index of the list of value names.
+    /// Resolves the type of a single value or list element. Returns the type, its length in bytes
+    /// and its name. For an enum, also returns the index of the list of value names.
     fn resolve_element(
         &mut self,
         base: BaseType,
@@ -327,8 +328,8 @@ impl<'b> SchemaCompiler<'b> {
                 Ok((element, bytes.unwrap_or(OFFSET_BYTES), name.to_owned(), None))
             }
             BaseType::String => Err(context.invalid("a string inside a struct")),
-            // The type field of a union determines how the bytes of the value field are read. So
-            // neither field can be decoded alone.
+            // The type field of a union determines how the value field is decoded. So neither of
+            // the two fields can be decoded alone.
             BaseType::UType | BaseType::Union => Err(context.unsupported("a union")),
             BaseType::Vector64 => Err(context.unsupported("a vector with a length of 64 bits")),
             _ => Err(context.unsupported("its type")),
@@ -360,12 +361,13 @@ impl<'b> SchemaCompiler<'b> {
             return Ok((Some(name), None));
         }
         let position = position_or_push(&mut self.enums_reached, index);
-        // Both lists grow together, so a position at the end of `enums` belongs to a new enum.
+        // `enums_reached` and `enums` grow together, so a position at the end of `enums` belongs to
+        // a new enum.
         if position == self.enums.len() {
             let values = found.values();
             self.enum_values = self.enum_values.saturating_add(values.len());
             at_most(self.enum_values, ENUM_VALUES_MAX, "values of enums")?;
-            // The number of values is limited before memory is allocated for the names.
+            // The number of values is checked before memory is allocated for their names.
             let mut entries = Vec::with_capacity(values.len());
             for value in values {
                 entries.push((value.value(), checked_name(value.name(), name)?.into()));
@@ -417,7 +419,7 @@ fn check_paths(
     Ok(())
 }
 
-/// Returns the position of the index in the list. Appends the index if it is new.
+/// Returns the position of `index` in the list. Appends `index` if the list does not contain it.
 fn position_or_push(reached: &mut Vec<usize>, index: usize) -> usize {
     // The search is linear because there are few types. A forged schema causes at most one search
     // per field.
@@ -432,8 +434,8 @@ fn struct_bytes(object: reflection::Object<'_>) -> Result<Option<usize>, SchemaE
     if !object.is_struct() {
         return Ok(None);
     }
-    // The size is the distance between list elements. If the size were 0, a list of any length
-    // would fit into a payload.
+    // The size of a struct is the distance between list elements. If the size were 0, a list of any
+    // length would fit into a payload.
     match usize::try_from(object.bytesize()) {
         Ok(bytes) if (1..=STRUCT_BYTES_MAX).contains(&bytes) => Ok(Some(bytes)),
         _ => Err(SchemaError::Invalid {
@@ -464,7 +466,7 @@ fn scalar(base: BaseType) -> Option<ScalarType> {
 /// Returns the value that a field has if its table omits the field. flatc 25.12.19 writes 0 for
 /// unsigned defaults above `i64::MAX`, so a schema should not have such defaults.
 fn default(field: reflection::Field<'_>, kind: FieldType) -> FieldValue<'static> {
-    // An omitted object, list or string is absent. Only scalars have defaults.
+    // If an object, list or string is omitted, its value is absent. Only scalars have defaults.
     let FieldType::Scalar(scalar) = kind else {
         return FieldValue::Absent;
     };
@@ -590,7 +592,8 @@ mod tests {
 
     #[test]
     fn attributes_and_comments_are_compiled() {
-        // Proves that names, types, units, metric kinds, usages and comments are compiled.
+        // Proves that a compiled schema has the names, types, units, metric kinds, usages and
+        // comments of the fields.
         let plan = marked();
         let leaves: Vec<_> = plan.fields().collect();
         let paths: Vec<_> = leaves.iter().map(|leaf| leaf.path.as_str()).collect();
@@ -745,8 +748,9 @@ mod tests {
 
     #[test]
     fn any_damage_to_a_schema_is_an_error_or_another_schema() {
-        // Proves that no damage causes a panic. Every bit is flipped, and every truncation is
-        // tested. Each schema that still compiles decodes a payload.
+        // Proves that no damage of a schema causes a panic. Every bit is flipped, and every
+        // truncation is tested. Each damaged schema that still compiles is used to decode a
+        // payload.
         let cases = [(SHAPES, "flatcap.test.Shapes"), (MARKED, "flatcap.test.Marked")];
         for (schema, root) in cases {
             let check = |bytes: &[u8]| {
@@ -772,7 +776,7 @@ mod tests {
     #[test]
     fn all_bits_of_flags_count() {
         // Proves that all bits of 64-bit flags are significant, so that exports keep the flags
-        // unsigned. Proves that a number of 64 bits and flags of 32 bits are plain numbers.
+        // unsigned. Proves that 64-bit numbers and 32-bit flags are treated as plain numbers.
         for (base, index, uses_all_bits) in
             [(BaseType::ULong, 0, true), (BaseType::ULong, -1, false), (BaseType::UInt, 0, false)]
         {

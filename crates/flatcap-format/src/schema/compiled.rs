@@ -1,4 +1,4 @@
-//! Compiled schemas. A binary schema is resolved only one time, so that decoding a payload needs no
+//! Compiled schemas. A binary schema is resolved only once, so that decoding a payload needs no
 //! lookups.
 
 use super::error::SchemaError;
@@ -45,9 +45,9 @@ const PAYLOAD_FIELD: &str = "payload";
 
 impl CompiledSchema {
     /// Iterates over the fields that contain values, in the order of the schema. Each field has a
-    /// path that [`select`](Self::select) accepts. If a table is nested in a table of the same
-    /// type, it is one field and is not expanded. Fields with a name that no path can contain are
-    /// left out (see [`unnamed_fields`](Self::unnamed_fields)).
+    /// path that [`select`](Self::select) accepts. A table within a table of the same type is one
+    /// field and is not expanded. Fields with a name that no path can contain are left out (see
+    /// [`unnamed_fields`](Self::unnamed_fields)).
     pub fn fields(&self) -> impl Iterator<Item = LeafField<'_>> {
         let fields = LeafFields {
             schema: self,
@@ -70,13 +70,13 @@ impl CompiledSchema {
         fields.map(|field| &*field.name).filter(|name| !is_plain_field_name(name))
     }
 
-    /// Returns the compiled schema of a source that has this binary schema and this root table. An
-    /// opaque source has neither a schema nor a root. Its payload is one field named `payload`,
-    /// which contains the payload as a string. A payload that is not UTF-8 is escaped, like every
-    /// other string that is not UTF-8.
+    /// Returns the compiled schema for a source with this binary schema and this root table. An
+    /// opaque source has neither a schema nor a root. The payload of an opaque source is one string
+    /// field named `payload`. A payload that is not UTF-8 is escaped, like every other string that
+    /// is not UTF-8.
     ///
     /// # Errors
-    /// The same errors as [`compile`](Self::compile).
+    /// Returns the same errors as [`compile`](Self::compile).
     pub fn of_source(bfbs: &[u8], root: &str) -> Result<Self, SchemaError> {
         if bfbs.is_empty() && root.is_empty() { Ok(Self::opaque()) } else { Self::compile(bfbs, root) }
     }
@@ -122,8 +122,8 @@ impl CompiledSchema {
         &self.object(self.root).name
     }
 
-    /// Returns which samples leave out elements of a list of the root table, or `None` if no sample
-    /// leaves out any.
+    /// Returns the samples that leave out elements of a list of the root table, or `None` if every
+    /// sample contains all elements.
     pub fn sparse(&self, list: &str) -> Option<&Sparse> {
         self.object(self.root).fields.iter().find(|field| *field.name == *list)?.sparse.as_ref()
     }
@@ -144,8 +144,8 @@ impl CompiledSchema {
         &self.objects[index]
     }
 
-    /// Converts a raw value according to the attributes of its field. The result is the absent
-    /// value, an enum value's name, or the unchanged value.
+    /// Converts a raw value according to the attributes of its field. The result is absence, the
+    /// name of an enum value, or the unchanged value.
     #[inline]
     pub(super) fn interpret(&self, field: &Field, raw: FieldValue<'static>) -> FieldValue<'_> {
         interpret(&self.enums, field.absent, field.enumeration, raw)
@@ -161,8 +161,8 @@ pub(super) fn interpret<'n>(
     enumeration: Option<usize>,
     raw: FieldValue<'static>,
 ) -> FieldValue<'n> {
-    // This also applies to defaults. If the default equals the value for absence, an omitted field
-    // is absent. Absence has priority over a name.
+    // The value for absence is compared with defaults, too. If the default represents absence, an
+    // omitted field is absent. Absence has priority over the name of an enum value.
     if absent.is_some() && absent == Some(raw) {
         return FieldValue::Absent;
     }
@@ -184,13 +184,12 @@ pub(super) struct CompiledObject {
     pub(super) fields: Box<[Field]>,
 }
 
-/// One field of a table or struct, with its name, its attributes, and the way in which it is
-/// decoded.
+/// One field of a table or struct, with its name, its attributes and the information to decode it.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "attributes, each of which a field has or not")]
 pub struct Field {
     pub(super) value_type: FieldType,
-    /// In a table, the field's slot in the vtable. In a struct, the field's offset.
+    /// In a table, the field's slot in the vtable. In a struct, the offset of the field's value.
     pub(super) at: u16,
     /// Whether the field consists of bytes that contain a text. The text ends at the first NUL.
     pub(super) is_text: bool,
@@ -206,7 +205,7 @@ pub struct Field {
     pub(super) is_identity: bool,
     /// Whether the field is a list that repeats another list in more detail.
     pub(super) is_detail: bool,
-    /// Whether a table is invalid if it does not have the field.
+    /// Whether a table without the field is invalid.
     pub(super) is_required: bool,
     /// Whether all bits of the field's 64-bit values are significant.
     pub(super) uses_all_bits: bool,
@@ -215,7 +214,8 @@ pub struct Field {
     /// The name of another field of the same object. That field contains the value at which the
     /// counter wraps to 0.
     pub(super) wraps_at: Option<Box<str>>,
-    /// Whether a table without the field is invalid. `None` if no sample leaves out elements.
+    /// The samples that leave out elements of the list. `None` if every sample contains all
+    /// elements.
     pub(super) sparse: Option<Sparse>,
     pub(super) name: Box<str>,
     pub(super) type_name: Box<str>,
@@ -248,8 +248,8 @@ impl Field {
     }
 
     /// Returns whether all bits of the field's values of type `ulong` are significant, as in an
-    /// address, a hash or a set of flags. This is so if the field has the attribute `bits` or is an
-    /// enum with `bit_flags`.
+    /// address, a hash or a set of flags. This is true if the field has the attribute `bits` or its
+    /// type is an enum with `bit_flags`.
     pub fn uses_all_bits(&self) -> bool {
         self.uses_all_bits
     }
@@ -276,7 +276,7 @@ impl Field {
         &self.documentation
     }
 
-    /// Returns the position of the field in its object, from 0, counting only selected fields.
+    /// Returns the position of the field, from 0, among the selected fields of its object.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -311,7 +311,8 @@ impl Field {
         matches!(self.value_type, FieldType::Vector(_) | FieldType::Array(..))
     }
 
-    /// Returns the index of the object that the field or its elements contain.
+    /// Returns the index of the field's object type or element type, or `None` if the field
+    /// contains no objects.
     pub(super) fn nested(&self) -> Option<usize> {
         match self.value_type {
             FieldType::Object(object)
@@ -368,11 +369,11 @@ impl MetricKind {
     }
 }
 
-/// The relation of a field's values to the use of a resource. Only the ranking of suspects needs
-/// the usage.
+/// Specifies how a field's values relate to the use of a resource. Only the ranking of suspects
+/// uses this information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
-    /// The part of a resource that is used. Fields without another usage also have this value.
+    /// The part of a resource that is used. This is the default for fields that declare no usage.
     Use,
     /// Time that was spent waiting. This time grows if others use the resource more.
     Wait,
@@ -387,7 +388,8 @@ pub enum Usage {
     Release,
 }
 
-/// States which samples leave out existing elements of a list. The attribute `sparse` states this.
+/// Specifies the samples that leave out existing elements of a list. The attribute `sparse` states
+/// this.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sparse {
     /// Any sample.
@@ -399,8 +401,8 @@ pub enum Sparse {
 /// The names of an enum's values.
 #[derive(Debug, Clone)]
 pub(super) struct EnumNames {
-    /// The entries are sorted by value, and each value has one entry. Unsigned 64-bit values are
-    /// stored as signed values with the same bits, as in the schema.
+    /// The entries in the order of their values, with one entry for each value. Unsigned 64-bit
+    /// values are stored as signed values with the same bits, as in the schema.
     pub(super) entries: Box<[(i64, Box<str>)]>,
 }
 
@@ -419,13 +421,13 @@ impl EnumNames {
 /// A selected field that contains values.
 #[derive(Debug, Clone)]
 pub struct LeafField<'p> {
-    /// Dotted path from the root.
+    /// Path from the root, with field names joined by dots.
     pub path: String,
     /// The field at the end of the path.
     pub field: &'p Field,
     /// Lengths of all prefixes of the path that lead to a list, in bytes, shortest first.
     pub lists: Vec<usize>,
-    /// The position of each field of the path in its object.
+    /// The position of each field on the path within the object that contains the field.
     pub positions: Vec<usize>,
     /// Whether the field is in a list with the attribute `detail`, which repeats another list in
     /// more detail.
@@ -483,8 +485,8 @@ impl<'p> Iterator for LeafFields<'p> {
                 self.path.push('.');
             }
             self.path.push_str(&field.name);
-            // A table inside itself would expand without end, so it is not opened. `PATHS_MAX`
-            // bounds everything else.
+            // A table within a table of the same type is not opened, because it would expand
+            // without end. `PATHS_MAX` bounds the number of all other fields.
             match field.nested() {
                 Some(object) if self.open.iter().all(|open| open.object != object) => {
                     let (path_length, is_list) = (self.path.len(), field.is_list());

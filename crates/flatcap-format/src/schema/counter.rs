@@ -4,14 +4,14 @@
 use super::compiled::MetricKind;
 use super::value::{ColumnType, FieldValue};
 
-/// Divisor of a counter's value. The quotient is the largest fall that is a correction. If a
-/// counter falls by at most this quotient, it was corrected and not reset. For example, the
+/// Divisor of a counter's value. The quotient is the maximum fall that is treated as a correction.
+/// A counter that falls by at most this quotient was corrected and not reset. For example, the
 /// kernel's idle and iowait times sometimes fall by a tick.
 const CORRECTED_PART: u32 = 100;
 
-/// The time in which a counter wraps at most one time, in nanoseconds. For example, the energy
-/// counter of a processor package wraps every 60 s at its highest power (Intel SDM, volume 3,
-/// section 16.10).
+/// Maximum time between two samples in which a counter is assumed to wrap at most once, in
+/// nanoseconds. For example, the energy counter of a processor package wraps every 60 s at its
+/// highest power (Intel SDM, volume 3, section 16.10).
 const WRAP_NS: u64 = 60_000_000_000;
 
 /// Returns whether a field has a rate per second. Counters of any numeric type have a rate.
@@ -47,9 +47,10 @@ impl Growth {
     /// An unknown change.
     pub const UNKNOWN: Self = Self { amount: 0.0, elapsed_ns: 0 };
 
-    /// Returns the change between two samples with their times. `wraps_at` is the value at which
-    /// the counter wraps to 0, if that is known. If the samples are more than a minute apart, a
-    /// counter that wraps may have wrapped unnoticed, so the change is unknown.
+    /// Returns the change from a sample to a later sample, each given as its time and value.
+    /// `wraps_at` is the value at which the counter wraps to 0, if that is known. If the samples
+    /// are more than a minute apart, a counter that wraps may have wrapped unnoticed, so the change
+    /// is unknown.
     pub fn between(
         before: (u64, CountedValue),
         now: (u64, CountedValue),
@@ -62,8 +63,8 @@ impl Growth {
         now.1.change_since(before.1, wraps_at).map_or(Self::UNKNOWN, |amount| Self { amount, elapsed_ns })
     }
 
-    /// Returns the sum of two changes, in which both the amounts and the times are summed. A change
-    /// that is not known adds nothing to the sums.
+    /// Returns the sum of two changes. Both the amounts and the times are added. An unknown change
+    /// adds nothing.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         if !other.is_known() {
@@ -99,9 +100,9 @@ impl CountedValue {
         }
     }
 
-    /// Returns the growth of the counter, which may have wrapped one time. If the counter was
-    /// corrected, returns the correction, which is negative. Returns `None` if the counter was
-    /// reset, because then its growth is not known.
+    /// Returns the growth of the counter since `before`. The counter may have wrapped once. If the
+    /// counter was corrected, returns the correction, which is negative. Returns `None` if the
+    /// counter was reset, because then its growth is not known.
     #[allow(clippy::cast_precision_loss, reason = "a difference: 53 bits are plenty")]
     pub(crate) fn change_since(self, before: Self, wraps_at: Option<Self>) -> Option<f64> {
         let change = match (self, before) {

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use super::counter::{CountedValue, Growth};
 
 /// Number of additional elements that the history may hold before it removes ended elements. The
-/// history removes ended elements when it holds more than twice the elements that remained after
-/// the last removal, plus this number.
+/// history removes ended elements when the number of its elements exceeds this number plus twice
+/// the number of elements that remained after the last removal.
 const ENDED_MAX: usize = 1 << 10;
-/// Maximum number of elements whose values are kept. A query has the same limit.
+/// Maximum number of elements whose values are kept. The number of elements in a query has the same
+/// limit.
 const ELEMENTS_MAX: usize = 1 << 17;
 
-/// Compares the counters of the elements of one list with their values in earlier samples.
+/// Computes the growth of the counters of one list's elements between samples.
 ///
 /// An element has ended if a complete sample does not contain it. A later element with the same
 /// identity is a new element. If two elements of one sample have the same identity, they cannot be
@@ -23,7 +24,7 @@ pub struct CounterHistory {
     leaves_out: bool,
     /// The number of the last complete sample before the current one, or 0.
     complete_before: u64,
-    /// The index of each element, by identity.
+    /// The index of each element in `elements`, by the identity of the element.
     places: HashMap<u64, usize>,
     elements: Vec<ElementCounters>,
     /// The number of elements at which ended elements are removed next.
@@ -47,7 +48,7 @@ struct ElementCounters {
     /// The number of the last sample that contains the element.
     seen: u64,
     row: ElementPresence,
-    /// The last time and value of each column.
+    /// The time and the value that were last added to each column.
     last: Vec<Option<(u64, CountedValue)>>,
 }
 
@@ -89,24 +90,24 @@ impl CounterHistory {
         place
     }
 
-    /// Classifies an element of the sample. Call this function after all elements were added. An
-    /// element without an index is ambiguous.
+    /// Classifies an element of the sample. Call this function after all elements of the sample
+    /// were added. If no element has this index, the result is ambiguous.
     pub fn row(&self, place: usize) -> ElementPresence {
         self.elements.get(place).map_or(ElementPresence::Ambiguous, |own| own.row)
     }
 
-    /// Returns whether an element of an earlier sample is missing in a later complete sample. The
-    /// current sample counts too if it is complete. An element that was never added counts as
-    /// ended.
+    /// Returns whether a complete sample lacks the element, although an earlier sample contains it.
+    /// This includes the current sample if it is complete. An element that was never added is
+    /// treated as ended.
     pub fn has_ended(&self, key: u64) -> bool {
         let complete = if self.leaves_out { self.complete_before } else { self.sample };
         let own = self.places.get(&key).and_then(|place| self.elements.get(*place));
         own.is_none_or(|own| own.seen < complete)
     }
 
-    /// Adds the value of a column of an element, and returns the growth since the last value. If
-    /// several values have the same time, only the first one is kept. The growth of the later
-    /// values is included in the next growth.
+    /// Adds the current value of an element's column, and returns the growth since the last value.
+    /// Of several values with the same time, only the first is kept. The growth of the later values
+    /// is included in the next growth.
     pub fn growth(
         &mut self,
         place: usize,
@@ -145,7 +146,7 @@ impl CounterHistory {
 mod tests {
     use super::*;
 
-    /// Adds a sample of elements with one counter. Returns the growths of the elements.
+    /// Adds a sample whose elements have one counter each. Returns the growths of the elements.
     fn add(
         history: &mut CounterHistory,
         leaves_out: bool,
@@ -182,8 +183,8 @@ mod tests {
         assert_eq!(add(&mut history, true, 9, &[(1, 16), (2, 99)]), [grown(1.0, 2), Growth::UNKNOWN]);
     }
 
-    // Proves that two elements with the same identity have no growth, and that an element that
-    // remains has no growth in the next sample.
+    // Proves that two elements with the same identity have no growth, and that if one of them
+    // remains, it has no growth in the next sample.
     #[test]
     fn two_elements_of_one_identity_have_no_growth() {
         let mut history = CounterHistory::default();
@@ -205,8 +206,8 @@ mod tests {
         assert_eq!(growths, [unknown, grown(10.0, 1), unknown, unknown, grown(20.0, 1), grown(10.0, 1)]);
     }
 
-    // Proves that memory is bounded for any number of elements that come and go, and that elements
-    // that remain keep their values.
+    // Proves that memory is bounded for any number of short-lived elements, and that elements that
+    // remain keep their values.
     #[test]
     fn ended_elements_are_removed() {
         for leaves_out in [false, true] {

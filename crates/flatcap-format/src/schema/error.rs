@@ -1,19 +1,20 @@
-//! Errors of compiling a schema and of decoding a payload.
+//! Errors that occur when a schema is compiled or a payload is decoded.
 
 use std::fmt;
 
 use flatbuffers::InvalidFlatbuffer;
 
-/// A binary schema that cannot be compiled, or a path that the schema does not have.
+/// The error for a binary schema that cannot be compiled, or for a path that the schema does not
+/// contain.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaError {
-    /// The schema is too long. Split or shrink the schema of the source.
+    /// The schema is too long. The user should split or shrink the schema of the source.
     #[error("the schema has {bytes} bytes, the limit is {limit}")]
     TooLarge {
         /// Length of the schema in bytes.
         bytes: usize,
-        /// The limit in bytes.
+        /// Maximum length of a schema in bytes.
         limit: usize,
     },
     /// The bytes are not a binary schema. The output of `flatc --binary --schema` has the
@@ -27,7 +28,7 @@ pub enum SchemaError {
         #[source]
         error: InvalidFlatbuffer,
     },
-    /// The descriptor names a root table that its schema does not have.
+    /// The descriptor of the source names a root table that the schema does not contain.
     #[error("the schema has no table {root}")]
     NoRoot {
         /// The name of the root table.
@@ -44,7 +45,7 @@ pub enum SchemaError {
     /// Objects or a path are nested deeper than the limit for payloads.
     #[error("{object} is nested deeper than {limit} objects")]
     TooDeep {
-        /// The innermost object, or the path.
+        /// The innermost object, or the path that is too deep.
         object: String,
         /// The limit on nesting.
         limit: usize,
@@ -59,7 +60,8 @@ pub enum SchemaError {
         /// The contradiction.
         what: &'static str,
     },
-    /// A type that cannot be decoded. Remove it from the schema of the source.
+    /// The schema contains a type that cannot be decoded. The user should remove the type from the
+    /// schema of the source.
     #[error("{object}, field {field:?}: {what} is not supported")]
     Unsupported {
         /// Full name of the table or struct.
@@ -108,20 +110,20 @@ impl fmt::Display for NameHint<'_> {
     }
 }
 
-/// A payload that does not fit its schema, because it is damaged or was written with another
-/// schema.
+/// The error for a payload that does not match its schema, because it is damaged or was written
+/// with another schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("payload, at byte {offset}, {path:?}: {fault}")]
 pub struct DecodeError {
     /// Dotted path of the field, with the indices of list elements. Empty at the root.
     pub path: String,
-    /// Offset in the payload.
+    /// Offset of the error in the payload.
     pub offset: usize,
-    /// The error in the payload at that offset.
+    /// The kind of the error at this offset.
     pub fault: DecodeFault,
 }
 
-/// Errors of a payload.
+/// The kind of an error in a payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeFault {

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Returns the bytes as a string. If the bytes are not UTF-8, they are escaped. Each byte that
-/// belongs to no character becomes an escape such as `\xc3`, and a backslash becomes `\\`. So two
-/// different strings that are not UTF-8 never have the same printed form.
+/// Returns the bytes as a string. If the bytes are not UTF-8, the string is escaped. In an escaped
+/// string, each byte that is not part of a character becomes an escape such as `\xc3`, and a
+/// backslash becomes `\\`. So two different strings that are not UTF-8 never have the same printed
+/// form.
 pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);

@@ -13,13 +13,13 @@ use super::visitor::{PathStep, Visitor};
 /// ([`DecodeFault::TooManyColumns`]).
 pub const COLUMNS_MAX: usize = 1 << 16;
 
-/// One payload as a row of cells, in the order of the schema. The row is the visitor of a walk.
-/// Each walk replaces the cells and reuses the buffers. If a walk failed, the cells have no
-/// meaning.
+/// One payload as a row of cells, in the order of the schema. The row implements the visitor that
+/// receives the values of a walk. Each walk replaces the cells and reuses the buffers. If a walk
+/// failed, the cells have no meaning.
 ///
-/// Use a row only with the compiled schema with which the payload was walked. The key of a cell is
-/// its path, which consists of field positions and element indices. So keys sort in the order of
-/// the schema, for example `a.2.x` before `a.10.x`.
+/// Use a row only together with the compiled schema that was used to walk the payload. The key of a
+/// cell is its path, which consists of field positions and element indices. So keys sort in the
+/// order of the schema, for example `a.2.x` before `a.10.x`.
 #[derive(Debug, Default)]
 pub struct FlatRow {
     /// Path to the current value.
@@ -85,8 +85,8 @@ impl Visitor for FlatRow {
     }
 
     fn end_object(&mut self) {
-        // The root pushed no step. At its end, `pop` is called on an empty path, which has no
-        // effect.
+        // The root pushed no step onto the path. When the root ends, `pop` is called on an empty
+        // path, which has no effect.
         self.path.pop();
     }
 
@@ -111,8 +111,8 @@ impl Visitor for FlatRow {
         let start = self.keys.len();
         self.keys.extend_from_slice(&self.path);
         self.path.pop();
-        // Building each variant again turns the borrowed type into a `'static` type. Strings are
-        // copied to one shared buffer, so that a reused row does not allocate.
+        // Constructing each variant again converts the borrowed type to a `'static` type. Strings
+        // are copied to one shared buffer, so that a reused row does not allocate.
         let value = match value {
             FieldValue::Text(text) => {
                 let start = self.texts.len();
@@ -157,8 +157,8 @@ impl FlatColumn {
             if !path.is_empty() {
                 path.push('.');
             }
-            // A step is a field while an object is open. Otherwise it is an index. Only a list of
-            // objects opens an object again.
+            // If an object is open, the step is the position of a field. Otherwise the step is an
+            // index. After an index, an object is open only in a list of objects.
             if let Some(field) = object.and_then(|object| schema.object(object).fields.get(*step)) {
                 path.push_str(field.name());
                 object = if field.is_list() { None } else { field.nested() };
@@ -174,8 +174,9 @@ impl FlatColumn {
 
 /// The union of the columns of several rows, in the order of the schema.
 ///
-/// If the lists of the rows differ in length, two passes are necessary. The first pass calls
-/// [`add`](Self::add) for each row, and the second pass calls [`align`](Self::align) for each row.
+/// If the lists of different rows differ in length, the rows must be processed in two passes. The
+/// first pass calls [`add`](Self::add) for each row, and the second pass calls
+/// [`align`](Self::align) for each row.
 #[derive(Debug, Clone, Default)]
 pub struct FlatColumns {
     /// The columns in ascending order of their keys, without duplicates.
@@ -188,13 +189,13 @@ impl FlatColumns {
         &self.columns
     }
 
-    /// Adds those columns of a row that the table does not have yet. Allocates only if a column is
-    /// missing. The schema must be the one by which the row's payload was walked, and must be the
-    /// same for all rows.
+    /// Adds the columns of a row that do not exist yet. Allocates only if a column is missing. The
+    /// schema must be the schema that was used to walk the row's payload, and must be the same for
+    /// all rows.
     ///
     /// # Errors
-    /// `TooManyColumns` if there would be more than [`COLUMNS_MAX`] columns. If there is an error,
-    /// the columns are unchanged.
+    /// Returns `TooManyColumns` if there would be more than [`COLUMNS_MAX`] columns. If there is an
+    /// error, the columns are unchanged.
     pub fn add(&mut self, schema: &CompiledSchema, row: &FlatRow) -> Result<(), DecodeError> {
         // The missing columns are counted before any column is built. So a row with too many
         // columns takes no memory and changes nothing.
@@ -212,8 +213,8 @@ impl FlatColumns {
         Ok(())
     }
 
-    /// Iterates over the row's value for each column. The value is absent if the row does not
-    /// contain the column.
+    /// Iterates over all columns and returns the row's value for each. The value is absent if the
+    /// row does not contain the column.
     pub fn align<'r>(&'r self, row: &'r FlatRow) -> impl Iterator<Item = FieldValue<'r>> {
         // Cells and columns are both in ascending order of their keys, so one pass over each of
         // them suffices.
@@ -296,8 +297,8 @@ mod tests {
 
     #[test]
     fn columns_are_those_of_the_widest_rows_in_the_order_of_elements() {
-        // Proves that columns of later, wider rows are inserted in order, for example 10 after 9.
-        // The rows grow, shrink and change their strings.
+        // Proves that the new columns of later rows with longer lists are inserted in order, for
+        // example 10 after 9. From row to row, the lists grow and shrink, and the strings change.
         let plan = shapes().select(&["numbers", "words", "last"]).unwrap();
         let payloads =
             [lists(&[], &["a"]), lists(&[5; 11], &[]), lists(&[6, 7], &["b", "c"]), lists(&[], &[])];

@@ -21,13 +21,14 @@ const RECORDED_MAX: usize = 20_000;
 /// Number of bytes of the field that contains the length of the schema.
 const SCHEMA_LENGTH_BYTES: usize = 2;
 
-/// Compiles the schema in `data`. Tries every way of decoding the payload that follows the schema.
+/// Compiles the schema in `data`. Decodes the payload, which follows the schema in `data`, in every
+/// possible way.
 ///
 /// `data` consists of the length of the root's name (one byte), the name, the length of the binary
 /// schema (two bytes, little-endian), the schema, and the payload.
 ///
 /// # Panics
-/// The schema module violates a guarantee.
+/// Panics if the schema module violates a guarantee.
 pub fn reflect(data: &[u8]) {
     let Some((root, schema, payload)) = parts(data) else { return };
     match CompiledSchema::compile(schema, root) {
@@ -44,7 +45,7 @@ fn parts(data: &[u8]) -> Option<(&str, &[u8], &[u8])> {
     Some((str::from_utf8(root).ok()?, schema, payload))
 }
 
-/// Checks that all ways of decoding one payload agree.
+/// Checks that all ways of decoding a payload give the same result.
 pub(super) fn decode(plan: &CompiledSchema, payload: &[u8]) {
     let mut checker = NestingChecker::default();
     let walked = plan.walk(payload, &mut checker);
@@ -67,7 +68,8 @@ pub(super) fn decode(plan: &CompiledSchema, payload: &[u8]) {
     selections(plan, payload);
 }
 
-/// Checks that a schema with some selected fields gives the same values as the complete schema.
+/// Checks that decoding with selected fields gives the same values for these fields as decoding
+/// with the complete schema.
 fn selections(plan: &CompiledSchema, payload: &[u8]) {
     let paths: Vec<String> = plan.fields().take(COMPARED_MAX).map(|leaf| leaf.path).collect();
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
@@ -89,7 +91,7 @@ fn selections(plan: &CompiledSchema, payload: &[u8]) {
 struct RecordingVisitor<'r> {
     paths: &'r [&'r str],
     values: Vec<String>,
-    /// The names of the current path. `None` for an element.
+    /// The names of the current path. `None` for an element of a list.
     path: Vec<Option<String>>,
     calls: usize,
 }
@@ -232,7 +234,7 @@ mod tests {
     #[test]
     fn the_corpus_holds() {
         // Proves that the module keeps its guarantees on the corpus, and that the corpus contains
-        // payloads that fit their schemas.
+        // payloads that match their schemas.
         let files = corpus();
         for file in &files {
             reflect(file);
@@ -282,8 +284,8 @@ mod tests {
             cores in prop::collection::vec(counts(), 0..4),
             changed in mutations(4),
         ) {
-            // Proves that all ways of decoding agree, also on errors. The inputs are unchanged and
-            // mutated samples of `cpu` with absent values and few cores.
+            // Proves that all ways of decoding give the same result, including errors. The inputs
+            // are samples of `cpu` with absent values and few cores, both unchanged and mutated.
             let mut builder = FlatBufferBuilder::new();
             let cores: Vec<_> = (0..).zip(cores).map(|(core, counts)| CoreTimes::new(core, &times(counts))).collect();
             let cores = Some(builder.create_vector(&cores));
@@ -304,8 +306,8 @@ mod tests {
 
         #[test]
         fn what_is_left_out_is_left_out_for_all(slots in any::<u16>(), changed in mutations(3)) {
-            // Proves that all ways of decoding agree on omitted fields. The fields are omitted by
-            // zeroed slots in the vtables of payloads that flatc wrote.
+            // Proves that all ways of decoding give the same result for omitted fields. The test
+            // omits fields by zeroing their slots in the vtables of payloads that flatc wrote.
             for (plan, payload) in [(shapes(), SHAPES_PAYLOAD), (marked(), MARKED_PAYLOAD)] {
                 let mut payload = payload.to_vec();
                 let word = |at: usize| u32::from_le_bytes(payload[at..at + 4].try_into().unwrap()) as usize;

@@ -13,7 +13,7 @@ impl CompiledSchema {
     /// Appends one payload as a JSON object. If there is an error, the output is unchanged.
     ///
     /// # Errors
-    /// The same errors as [`walk`](Self::walk).
+    /// Returns the same errors as [`walk`](Self::walk).
     pub fn append_json(&self, payload: &[u8], output: &mut Vec<u8>) -> Result<(), DecodeError> {
         let length = output.len();
         let walked = self.walk(payload, &mut JsonWriter::new(output));
@@ -43,8 +43,9 @@ impl<'o> JsonWriter<'o> {
         match step {
             PathStep::Root | PathStep::Element(_, 0) => {}
             PathStep::Field(field) => {
-                // No comma follows the opening brace of an object. A string that ends with a brace
-                // is not mistaken for an opening brace, because its last byte is the closing quote.
+                // No comma follows the opening brace of an object. If a string ends with a brace,
+                // the last byte is the closing quote, so the brace is not mistaken for an opening
+                // brace.
                 if self.output.last() != Some(&b'{') {
                     self.output.push(b',');
                 }
@@ -136,8 +137,8 @@ mod tests {
 
     #[test]
     fn every_shape_reads_as_flatc_reads_it() {
-        // Proves that all types are decoded as flatc decodes them. The test compares the output
-        // with flatc's JSON of the same payload.
+        // Proves that values of all types are decoded in the same way as by flatc. The test
+        // compares the output with flatc's JSON of the same payload.
         let ours: Tree = serde_json::from_str(&json(&shapes(), SHAPES_PAYLOAD)).unwrap();
         let expected: Tree = serde_json::from_str(SHAPES_FLATC_JSON).unwrap();
         assert_eq!(without_nulls(ours), without_nulls(expected));
@@ -145,7 +146,8 @@ mod tests {
 
     #[test]
     fn the_installed_flatc_agrees() {
-        // Proves that the installed flatc, if any, agrees on a payload with changed numbers.
+        // Proves that the installed flatc, if any, gives the same result for a payload with changed
+        // numbers.
         let mut payload = SHAPES_PAYLOAD.to_vec();
         for (old, new) in [(0.3_f32, 1.5_f32), (0.1, -7.25)] {
             let at = payload.windows(4).position(|window| window == old.to_le_bytes()).unwrap();

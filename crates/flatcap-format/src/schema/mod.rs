@@ -1,17 +1,17 @@
 //! Schemas of payloads. The module contains bindings that are generated from schemas/, and decodes
 //! payloads with the binary schema in a file.
 //!
-//! This module never reads or writes files and does not know any source. It trusts neither a
-//! payload nor a schema from a file.
+//! This module never reads or writes files and has no knowledge of particular sources. It trusts
+//! neither a payload nor a schema from a file.
 
-/// The telemetry frame (schemas/frame.fbs).
+/// Bindings of the telemetry frame (schemas/frame.fbs).
 pub mod frame {
     pub use super::generated::frame::flatcap::frame::*;
 }
 
 pub mod envelope;
 
-/// The frames of a segment (schemas/segment.fbs).
+/// Bindings of the frames of a segment (schemas/segment.fbs).
 pub mod segment {
     pub use super::generated::segment::flatcap::segment::*;
 }

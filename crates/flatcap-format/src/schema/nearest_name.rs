@@ -8,11 +8,11 @@ const SIMILARITY_MIN: f64 = 0.8;
 /// cost of a comparison grows with the product of both lengths.
 const NAME_CHARS_MAX: usize = 60;
 
-/// Similarity of a name that consists of a prefix, a dot and the wanted name, such as file.app for
-/// app.
+/// Similarity of a known name that ends with a dot and the wanted name, such as file.app for app.
 const END_SIMILARITY: f64 = 0.99;
 
-/// Returns the most similar of the known names, if it is similar enough. Ignores case.
+/// Returns the known name that is most similar to `name`, or `None` if no known name is similar
+/// enough. Ignores case.
 pub fn nearest_name<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if name.chars().count() > NAME_CHARS_MAX {
         return None;

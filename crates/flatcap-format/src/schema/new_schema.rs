@@ -90,8 +90,8 @@ pub fn slot_of(position: usize) -> u16 {
 /// Returns the binary schema (.bfbs) of these tables, as flatc would write it.
 ///
 /// # Errors
-/// The errors of [`CompiledSchema::compile`], for example an invalid or duplicate name, too many
-/// fields, or a missing table.
+/// Returns the errors of [`CompiledSchema::compile`], for example for an invalid or duplicate name,
+/// for too many fields, or for a missing table.
 pub fn binary_schema(tables: &[NewTable], root: &str) -> Result<Vec<u8>, SchemaError> {
     // Readers search objects and fields by name, so these must be sorted by name.
     let mut sorted: Vec<&NewTable> = tables.iter().collect();
@@ -257,8 +257,8 @@ mod tests {
         vec![root, device]
     }
 
-    // Proves that a new schema compiles with all attributes of its fields, in the order of the
-    // fields. Proves that its payloads can be read, and that omitted values are absent.
+    // Proves that a new schema compiles, and that its fields keep their attributes and their order.
+    // Proves that payloads of the new schema can be read, and that omitted values are absent.
     #[test]
     fn new_schemas_are_read() {
         let bytes = binary_schema(&tables(), "flatcap.test.All").unwrap();
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(read, expected);
     }
 
-    // Proves that invalid names, duplicate names and a list of a missing table are refused.
+    // Proves that invalid names, duplicate names and a list of a missing table are rejected.
     #[test]
     fn wrong_tables_are_refused() {
         let with = |field: NewField| {

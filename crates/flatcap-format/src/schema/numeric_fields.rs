@@ -51,8 +51,8 @@ impl CompiledSchema {
     pub(crate) fn numeric_fields(&self, payload: &[u8]) -> Option<Vec<NumericField>> {
         let mut finder = NumericFieldFinder { schema: self, count: 0, payload, found: Vec::new() };
         let root = self.object(self.root);
-        // The error is dropped, because a payload that does not fit its schema is compressed
-        // nevertheless.
+        // The error is dropped, because a payload that does not match its schema is still
+        // compressed.
         follow(payload, 0).and_then(|at| finder.object(root, at, 0)).ok()?;
         Some(finder.found)
     }
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn numbers_are_found_where_a_walk_reads() {
-        // Proves that numbers are found with their kinds, in structs, tables and lists. A change of
-        // the found bytes must change the value that a walk reads.
+        // Proves that the locations and kinds of numbers in structs, tables and lists are found. If
+        // the bytes at a location change, the value that a walk reads must change.
         let cases = [
             (marked(), MARKED_PAYLOAD, "/total/user", NumericKind::Unsigned),
             (marked(), MARKED_PAYLOAD, "/cores/0/times/user", NumericKind::Unsigned),
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_has_none() {
-        // Proves that bytes that do not fit the schema cause no panic. The payloads are truncated
-        // or belong to another schema.
+        // Proves that payloads that do not match the schema cause no panic. The payloads are
+        // truncated or belong to another schema.
         for length in 0..SHAPES_PAYLOAD.len() {
             if let Some(spots) = shapes().numeric_fields(&SHAPES_PAYLOAD[..length]) {
                 assert!(spots.len() <= NUMERIC_FIELDS_MAX);

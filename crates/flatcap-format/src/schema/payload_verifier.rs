@@ -1,10 +1,10 @@
-//! Verifies whole payloads by their schema. The checks are the same as in the verifier that flatc
+//! Verifies whole payloads with their schema. The checks are the same as in the verifier that flatc
 //! generates.
 //!
-//! Tables of the same kind mostly share a vtable. So the fields are checked only for the first
-//! table that uses a vtable. The check finds out which fields the table has, and whether they are
-//! aligned and within the table. For all later tables with this vtable, only the references to
-//! strings, lists and tables are checked.
+//! Most tables of the same type share a vtable. So the fields are checked only for the first table
+//! that uses a vtable. This check determines which fields a table has, and whether they are aligned
+//! and within the table. For all later tables with this vtable, only the references to strings,
+//! lists and tables are checked.
 
 use flatbuffers::VerifierOptions;
 
@@ -14,14 +14,14 @@ use super::value::ScalarType;
 
 /// Number of bytes of an entry of a vtable.
 const SLOT_BYTES: usize = 2;
-/// Maximum alignment of a field. If the locations of two tables are congruent modulo this number,
-/// both tables have the same alignment.
+/// Maximum alignment of a field, in bytes. If the locations of two tables are congruent modulo this
+/// number, both tables have the same alignment.
 const ALIGNMENT_MAX: usize = 8;
 
 /// A verifier of the payloads of one source. It accepts exactly the bytes that
 /// `flatbuffers::root_with_opts` accepts with the code that flatc generates for the schema. The
-/// verifier needs no generated code. It checks each vtable only one time, not again for each table
-/// that uses it.
+/// verifier needs no generated code. It checks each vtable only once, not again for each table that
+/// uses the vtable.
 ///
 /// A payload that the verifier accepts is safe to read with `flatbuffers::root_unchecked`. The
 /// readers of this crate need no verification, because they check each offset that they follow.
@@ -53,7 +53,7 @@ pub struct PayloadVerifier {
     payload_number: u64,       // of the payload being verified; only its vtables are known
 }
 
-/// The fields of one kind of table.
+/// The fields of one type of table.
 #[derive(Debug, Clone, Default)]
 struct TableFields {
     fields: Box<[VerifiedField]>, // in the order of their slots
@@ -100,8 +100,8 @@ struct KnownVtable {
 }
 
 impl CompiledSchema {
-    /// Returns a verifier of payloads with this schema. The verifier checks only the fields that
-    /// are [selected](Self::select). Without a selection, it checks all fields.
+    /// Returns a verifier of payloads with this schema. If fields are [selected](Self::select), the
+    /// verifier checks only these fields. Otherwise it checks all fields.
     pub fn verifier(&self, options: VerifierOptions) -> PayloadVerifier {
         let tables = self.objects.iter().map(|object| {
             let field = |field: &super::compiled::Field| VerifiedField {
@@ -156,18 +156,18 @@ impl KnownVtable {
 }
 
 impl PayloadVerifier {
-    /// Sets the limit of the apparent size, in bytes. In the apparent size, shared bytes count at
-    /// each use. The time to verify a payload is proportional to its apparent size.
+    /// Sets the limit of the apparent size, in bytes. The apparent size counts shared bytes at each
+    /// use. The time to verify a payload is proportional to its apparent size.
     pub fn set_max_apparent_size(&mut self, bytes: usize) {
         self.options.max_apparent_size = bytes;
     }
 
     /// Returns whether a payload is valid. In a valid payload, all offsets lead to complete and
-    /// aligned values within the payload. Each string is UTF-8 with a zero byte after it. Required
-    /// fields are present, and the payload is within the limits of the options. The time is
-    /// proportional to the apparent size of the payload and does not depend on the schema.
-    /// Allocates only for a vtable that has more references than any earlier vtable, and for tables
-    /// within tables of the same kind.
+    /// aligned values within the payload. Each string is UTF-8 and ends with a zero byte. All
+    /// required fields are present, and the payload does not exceed the limits in the options. The
+    /// time is proportional to the apparent size of the payload and does not depend on the schema.
+    /// Allocates memory only for a vtable that has more references than any earlier vtable, and for
+    /// tables within tables of the same type.
     pub fn accepts(&mut self, payload: &[u8]) -> bool {
         let mut walk = self.walk(payload);
         walk.root().is_some()
@@ -237,9 +237,10 @@ impl VerifierWalk<'_> {
         if known.references.is_empty() {
             self.visit(visited)?;
         } else {
-            // A table of the same kind below this table may have another vtable. If that vtable
-            // replaced the vtable of this table, each reference would cause a new check of this
-            // vtable. The time would then be quadratic in the length of the vtable.
+            // A table of the same type that is nested in this table may have another vtable. If the
+            // nested table's vtable replaced this table's vtable, the check of this table's vtable
+            // would be repeated after each reference. The time would then be quadratic in the
+            // length of the vtable.
             let own = std::mem::replace(known, KnownVtable::none());
             self.visit(visited)?;
             for (place, target) in &own.references {
@@ -263,7 +264,7 @@ impl VerifierWalk<'_> {
         self.learned += bytes;
         let known = self.known.get_mut(kind)?;
         known.references.clear();
-        // The offset to the vtable is the first field of each table.
+        // The first field of each table is the offset to the vtable.
         let (mut end, mut visited) = (UOFFSET_BYTES, UOFFSET_BYTES + SLOT_BYTES + bytes);
         let table = self.tables.get(kind)?;
         if table.required_end > bytes {
@@ -312,7 +313,7 @@ impl VerifierWalk<'_> {
         }
     }
 
-    /// Checks a vector of offsets and their targets.
+    /// Checks a vector of offsets and the values to which they lead.
     fn each(&mut self, at: usize, mut check: impl FnMut(&mut Self, usize) -> Option<()>) -> Option<()> {
         let (start, bytes) = self.vector(at, UOFFSET_BYTES, UOFFSET_BYTES)?;
         for element in (start..start + bytes).step_by(UOFFSET_BYTES) {
@@ -377,8 +378,8 @@ mod tests {
     use crate::schema::frame::TelemetryFrame;
     use crate::schema::segment as wire;
 
-    /// The reference implementation, which consists of the verifier of flatbuffers and of the code
-    /// that flatc generates.
+    /// The type of a reference verifier, which uses the verifier of flatbuffers and the code that
+    /// flatc generates.
     type Judge = fn(&VerifierOptions, &[u8]) -> bool;
 
     /// A schema with its root, its reference verifier, and a valid payload.
@@ -409,8 +410,8 @@ mod tests {
 
     type Offsets<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 
-    /// Builds a tree whose nodes have four vtables, so that nodes of the same kind have alternating
-    /// vtables.
+    /// Builds a tree whose nodes have four different vtables, so that nodes of the same type
+    /// alternate between vtables.
     fn tree(builder: &mut FlatBufferBuilder<'static>, depth: i32) -> WIPOffset<Branch<'static>> {
         let left = (depth > 0).then(|| tree(builder, depth - 1));
         let right = (depth > 1).then(|| tree(builder, depth - 2));
@@ -538,7 +539,7 @@ mod tests {
         }
     }
 
-    /// Builds a table with `count` fields. All fields refer to one other table of the same kind,
+    /// Builds a table with `count` fields. All fields refer to one other table of the same type,
     /// which has no fields.
     fn fan(count: u16) -> (PayloadVerifier, Vec<u8>) {
         let name = |id: u16| -> &'static str { format!("field{id}").leak() };
@@ -565,7 +566,7 @@ mod tests {
 
     // Proves that the number of checked vtable bytes never exceeds the apparent size, so that the
     // limit of the apparent size bounds the time. The test uses a table with many references to
-    // tables of the same kind.
+    // tables of the same type.
     #[test]
     fn vtables_are_checked_in_proportion_to_the_apparent_size() {
         for count in [2, 30, 8_000] {
@@ -577,8 +578,9 @@ mod tests {
         }
     }
 
-    // Proves that intact payloads are accepted, and that payloads shortened by one byte are
-    // refused. Proves that each limit of the options has exactly the same effect as in flatbuffers.
+    // Proves that intact payloads are accepted, and that payloads that lack their last byte are
+    // rejected. Proves that each limit of the options has exactly the same effect as in
+    // flatbuffers.
     #[test]
     fn limits_are_those_of_flatbuffers() {
         for JudgedSchema { mut verifier, judge, payload } in judged_schemas() {
@@ -603,8 +605,8 @@ mod tests {
 
     proptest! {
         // Proves that the verifier accepts exactly the payloads that flatbuffers accepts, with any
-        // damage and any limits. Proves that one payload does not affect the check of the next
-        // payload.
+        // damage and any limits. Proves that the check of a payload does not affect the check of
+        // the next payload.
         #[test]
         fn agrees_with_flatbuffers(
             damages in prop::collection::vec((any::<u8>(), any::<u16>(), any::<u32>()), 0..6),

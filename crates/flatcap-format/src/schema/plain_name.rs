@@ -1,10 +1,10 @@
-//! Names that need no quotes in paths of fields.
+//! Checks whether names need quotes in paths of fields.
 
 /// The rule that [`is_plain_source_name`] checks, as text for error messages.
 pub const PLAIN_NAME_RULE: &str = "parts separated by dots, each with a character that is not a digit, without spaces at its ends, \
      control or invisible characters, and without any of []\"=,!~<>*(){};\\'`; the first one without - at its begin";
 
-/// Characters with a meaning in paths, conditions and lists of names.
+/// Characters that have a special meaning in paths, conditions and lists of names.
 const SPECIAL: [char; 18] =
     ['[', ']', '"', '=', ',', '!', '~', '<', '>', '*', '(', ')', '{', '}', ';', '\\', '\'', '`'];
 
@@ -15,8 +15,8 @@ pub fn is_plain_source_name(name: &str) -> bool {
     !name.starts_with('-') && name.split('.').all(is_plain_field_name)
 }
 
-/// Returns whether a path can contain this field name without quotes. Such a name has the form of
-/// one part of a source's name.
+/// Returns whether a path can contain this field name without quotes. Such a name follows the rule
+/// for one part of a source's name.
 pub fn is_plain_field_name(name: &str) -> bool {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return false;

@@ -1,5 +1,6 @@
-//! Converts payloads of a schema with arrays of fixed length to tables. Every reader of FlatBuffers
-//! supports these tables, but many readers, such as Foxglove, do not support such arrays.
+//! Converts payloads that contain arrays of fixed length to tables without such arrays. Every
+//! reader of FlatBuffers supports these tables, but many readers, such as Foxglove, do not support
+//! such arrays.
 //!
 //! Structs become tables, arrays of bytes with text become strings, other arrays become vectors,
 //! and enum values become their names. The names and the order of the fields do not change. An
@@ -16,7 +17,7 @@ use super::new_schema::{NewContent, NewField, NewTable, binary_schema, slot_of};
 use super::value::{ColumnType, FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// A converter of the payloads of a schema to tables.
+/// Converts the payloads of one schema to tables.
 #[derive(Debug)]
 pub struct PlainTables {
     compiled: CompiledSchema,
@@ -29,7 +30,7 @@ impl PlainTables {
     /// length.
     ///
     /// # Errors
-    /// The errors of [`binary_schema`].
+    /// Returns the errors of [`binary_schema`].
     pub fn of(schema: &CompiledSchema) -> Result<Option<Self>, SchemaError> {
         let mut fields = schema.objects.iter().flat_map(|object| &object.fields);
         if !fields.any(|field| matches!(field.value_type, FieldType::Array(..))) {
@@ -47,16 +48,16 @@ impl PlainTables {
         Ok(Some(Self { compiled: schema.clone(), schema: bytes, writer: PlainWriter::default() }))
     }
 
-    /// Returns the binary schema of the tables. The name of the root table is the same as in the
-    /// original schema.
+    /// Returns the binary schema of the converted payloads. The name of the root table is the same
+    /// as in the original schema.
     pub fn schema(&self) -> &[u8] {
         &self.schema
     }
 
-    /// Converts a payload to tables and returns them.
+    /// Converts a payload to tables and returns the new payload.
     ///
     /// # Errors
-    /// The payload does not fit its schema.
+    /// Fails if the payload does not match its schema.
     pub fn convert(&mut self, payload: &[u8]) -> Result<&[u8], DecodeError> {
         self.writer.builder.reset();
         self.writer.open.clear();

@@ -11,7 +11,7 @@ pub fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Shortens a string to a width. Three dots replace the end that is cut off.
+/// Shortens a string to a width. Three dots replace the part that is cut off at the end.
 pub fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -33,13 +33,14 @@ pub fn shortened_element(name: &str, width: usize) -> String {
     shortened(text, place) + number
 }
 
-/// The characters that replace the end that is cut off.
+/// The characters that replace the part that is cut off.
 const ELLIPSIS: &str = "...";
-/// Minimum number of characters of a name. Fewer characters have no meaning for a reader.
+/// Minimum number of characters that remain of a shortened name. A reader cannot recognize a name
+/// of which fewer characters are left.
 const NAME_CHARS_MIN: usize = 2;
 
 /// Breaks a line at spaces where it exceeds the width, and indents the following lines. A word that
-/// is longer than the width, such as a path, stays whole. Color codes take no width.
+/// is longer than the width, such as a path, is not broken. Color codes take no width.
 pub fn wrapped(line: &str, width: Option<usize>, indent: usize) -> String {
     let Some(width) = width.filter(|width| shown_width(line) > *width) else { return line.to_owned() };
     let (mut text, mut used) = (String::new(), 0);
@@ -64,7 +65,7 @@ pub fn wrapped(line: &str, width: Option<usize>, indent: usize) -> String {
     text
 }
 
-/// Returns the number of characters that a terminal shows. Color codes are not counted.
+/// Returns the number of characters that a terminal shows. Does not count color codes.
 fn shown_width(text: &str) -> usize {
     let mut parts = text.split('\x1b');
     let first = parts.next().map_or(0, |part| part.chars().count());

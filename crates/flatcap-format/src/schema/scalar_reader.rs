@@ -1,11 +1,11 @@
-//! Reads a value from its bits. Columns contain only the bits of values, without the surrounding
-//! payload.
+//! Converts the bits of a scalar to a value. Columns contain only these bits, without the
+//! surrounding payload.
 
 use super::compiled::{CompiledSchema, ElementType, Field, FieldType, interpret};
 use super::numeric_fields::NumericKind;
 use super::value::{ColumnType, FieldValue, ScalarType};
 
-/// The conversion of the bits of a scalar to a value.
+/// Converts the bits of scalars of one type to values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalarReader {
     scalar: ScalarType,
@@ -65,7 +65,7 @@ impl ScalarReader {
         64 - 8 * u32::try_from(self.scalar.size()).unwrap_or(8)
     }
 
-    /// Extends the sign of a signed value.
+    /// Converts the bits of a signed integer to a 64-bit integer by sign extension.
     #[inline]
     pub fn signed(&self, bits: u64) -> i64 {
         let unused = self.unused_bits();

@@ -11,8 +11,8 @@ impl CompiledSchema {
     /// selected are not read.
     ///
     /// # Errors
-    /// `NoField` for a path that does not exist. `TooDeep` for a path of more than [`DEPTH_MAX`]
-    /// segments.
+    /// Returns `NoField` for a path that does not exist. Returns `TooDeep` for a path of more than
+    /// [`DEPTH_MAX`] segments.
     pub fn select(&self, paths: &[&str]) -> Result<Self, SchemaError> {
         for path in paths {
             // A table may contain itself, so only the length of the path bounds the recursion of
@@ -65,9 +65,9 @@ pub(super) fn no_field(path: &str, segment: &str, object: &str, fields: &[Field]
     }
 }
 
-/// Appends a copy of the object with only the selected fields and returns its index. Each selected
-/// path gets its own copy of an object, because other paths may reach the same type and select
-/// other fields. Recurses as deep as the longest path.
+/// Appends a copy of the object that contains only the selected fields. Returns the index of the
+/// copy. Each selected path gets its own copy of an object, because other paths may reach the same
+/// type and select other fields. The recursion is as deep as the longest path.
 fn narrow(
     schema: &mut CompiledSchema,
     object: usize,
@@ -96,8 +96,8 @@ fn narrow(
             continue;
         }
         let mut selected_field = Field { index: fields.len(), ..field.clone() };
-        // Longer paths are followed even if the whole field is selected, so that errors in these
-        // paths are reported.
+        // The rest of a longer path is followed even if the whole field is selected, so that errors
+        // in this path are reported.
         if let Some(first) = below.first() {
             let nested = field.nested().ok_or_else(|| first.not_in(&field.type_name, &[]))?;
             let narrowed = narrow(schema, nested, &below)?;
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn paths_keep_their_fields_in_the_order_of_the_schema() {
-        // Proves that only the named fields remain, in the order of the schema. This also applies
-        // to lists and subtrees.
+        // Proves that only the named fields remain, in the order of the schema. Proves the same for
+        // lists and subtrees.
         let plan = marked().select(&["unit.heat", "total", "cores.times.user", "unit.name"]).unwrap();
         let paths: Vec<_> = plan.fields().map(|leaf| leaf.path).collect();
         let expected = ["total.user", "total.system", "cores.times.user", "unit.name", "unit.heat"];
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn a_path_narrows_a_type_only_at_its_own_position() {
-        // Proves that a path narrows a type only where the path leads, not where the type is used
-        // elsewhere.
+        // Proves that a path narrows a type only along this path, and not at other uses of the
+        // type.
         let plan = shapes().select(&["point.x", "points.y", "scalars.u8", "untouched.i8"]).unwrap();
         let expected = r#"{"scalars":{"u8":255},"untouched":{"i8":-100},"point":{"x":-5},"points":[{"y":4.0},{"y":6.0}]}"#;
         assert_eq!(json(&plan, SHAPES_PAYLOAD), expected);

@@ -7,37 +7,38 @@ use super::scalar_reader::ScalarReader;
 /// A list of structs that contain only numbers and arrays of bytes with text.
 #[derive(Debug, Clone)]
 pub struct StructList {
-    /// The position of each field of the path to the list. Each position is the field's position in
-    /// the object that contains it.
+    /// The positions of the fields on the path to the list. Each position is the position of a
+    /// field in the object that contains the field.
     pub positions: Vec<usize>,
     /// The fields of the struct.
     pub fields: Vec<StructField>,
 }
 
 impl StructField {
-    /// Returns the bytes of the field in the bytes of a struct. The result is empty if the struct
-    /// is cut off.
+    /// Returns the bytes of this field from the bytes of a struct. The result is empty if the
+    /// struct is truncated.
     #[inline]
     pub fn bytes_of<'b>(&self, element: &'b [u8]) -> &'b [u8] {
         element.get(self.at..self.at + self.bytes).unwrap_or_default()
     }
 }
 
-/// A field of a struct.
+/// A field of the structs in the list.
 #[derive(Debug, Clone)]
 pub struct StructField {
-    /// Position in the struct, counting only selected fields.
+    /// Position of the field among the selected fields of the struct.
     pub index: usize,
-    /// Offset in the struct.
+    /// Offset of the field in the struct, in bytes.
     pub at: usize,
     /// Length in bytes.
     pub bytes: usize,
-    /// The reader of a number. `None` for a text, which ends at the first zero byte.
+    /// The reader of the field if the field is a number. `None` for a text, which ends at the first
+    /// zero byte.
     pub reader: Option<ScalarReader>,
 }
 
 impl CompiledSchema {
-    /// Returns the lists of such structs that are not in another list.
+    /// Returns all lists of such structs, except lists within other lists.
     pub fn struct_lists(&self) -> Vec<StructList> {
         let mut found = Vec::new();
         // A table may contain itself, so only the first levels are searched.
@@ -60,7 +61,8 @@ impl CompiledSchema {
     }
 }
 
-/// Maximum depth of a list that is returned. Deeper lists are read value by value.
+/// Maximum nesting depth of a list that `struct_lists` returns. Deeper lists are read value by
+/// value.
 const LEVELS_MAX: usize = 4;
 
 impl CompiledObject {

@@ -44,7 +44,7 @@ impl CompiledSchema {
                 Some(bytes) => SlotContent::Struct { bytes },
                 None => SlotContent::Table,
             },
-            // Only structs have arrays. The lists of a table are vectors.
+            // Only structs can contain arrays. A list in a table is a vector.
             FieldType::Vector(element) | FieldType::Array(element, _) => match element {
                 ElementType::Scalar(scalar) => SlotContent::Values { stride: scalar.size() },
                 ElementType::String => SlotContent::Texts,

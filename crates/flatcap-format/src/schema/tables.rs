@@ -1,4 +1,4 @@
-//! The tables of a binary schema.
+//! Lists the tables of a binary schema.
 
 use super::compile;
 use super::error::SchemaError;
@@ -16,7 +16,7 @@ impl SchemaTables {
     /// Reads a binary schema (.bfbs).
     ///
     /// # Errors
-    /// `TooLarge`, `NotSchema`, `Damaged`, `TooMany`.
+    /// Returns `TooLarge`, `NotSchema`, `Damaged` or `TooMany`.
     pub fn read(bfbs: &[u8]) -> Result<Self, SchemaError> {
         let schema = compile::open(bfbs)?;
         // A payload begins with the offset of a table, so a struct cannot be its root.
@@ -32,7 +32,8 @@ impl SchemaTables {
 mod tests {
     use super::*;
 
-    // Proves that tables are listed, that structs are not listed, and that a text is rejected.
+    // Proves that tables are listed, that structs are not listed, and that bytes that are not a
+    // schema are rejected.
     #[test]
     fn tables_are_listed() {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();

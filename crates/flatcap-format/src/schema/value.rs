@@ -138,12 +138,12 @@ impl ScalarType {
         }
     }
 
-    /// Reads the value at an offset. Returns `None` if the value would extend past the end of the
-    /// bytes.
+    /// Reads a value of this type at an offset. Returns `None` if the value would extend past the
+    /// end of the bytes.
     #[inline]
     pub(super) fn read(self, bytes: &[u8], at: usize) -> Option<FieldValue<'static>> {
-        // Values are copied, so they need no alignment. Nothing has verified their alignment. A
-        // bool is compared with 0, because a damaged byte may have any value.
+        // Values are copied, so they need no alignment. The alignment of values has not been
+        // verified. A bool is compared with 0, because a damaged byte may have any value.
         Some(match self {
             Self::Bool => FieldValue::Bool(bytes_at::<1>(bytes, at)? != [0]),
             Self::U8 => FieldValue::Unsigned(u8::from_le_bytes(bytes_at(bytes, at)?).into()),

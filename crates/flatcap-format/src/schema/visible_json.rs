@@ -11,7 +11,7 @@ use super::plain_name::is_invisible;
 /// Returns a value as JSON in one line.
 ///
 /// # Errors
-/// The value cannot be serialized, or a map has keys that are not strings.
+/// Fails if the value cannot be serialized, or if a map has keys that are not strings.
 pub fn to_visible_json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
     serde_json::to_string(value).map(visible_json)
 }
@@ -19,7 +19,7 @@ pub fn to_visible_json<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<S
 /// Returns a value as indented JSON, for people.
 ///
 /// # Errors
-/// The same errors as [`to_visible_json`].
+/// Returns the same errors as [`to_visible_json`].
 pub fn to_visible_json_lines<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(visible_json)
 }

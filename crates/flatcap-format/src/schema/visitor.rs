@@ -29,16 +29,16 @@ impl<'p> PathStep<'p> {
 
 /// Receives the values of a payload, in the order of the field ids.
 ///
-/// Each object or list that begins also ends, unless the walk fails. The values before a failure
-/// are incomplete.
+/// Each object or list that begins also ends, unless the walk fails. The values that were received
+/// before an error are incomplete.
 pub trait Visitor {
-    /// A table or struct begins. Its fields follow.
+    /// Called when a table or struct begins. Its fields follow.
     fn begin_object(&mut self, step: PathStep<'_>);
-    /// The current object ends.
+    /// Called when the current object ends.
     fn end_object(&mut self);
-    /// A vector or array begins. Exactly `length` elements follow.
+    /// Called when a vector or array begins. Exactly `length` elements follow.
     fn begin_list(&mut self, step: PathStep<'_>, length: usize);
-    /// The current list ends.
+    /// Called when the current list ends.
     fn end_list(&mut self);
     /// Receives one value, or the absence of an object, a list or a string.
     fn value(&mut self, step: PathStep<'_>, value: FieldValue<'_>);

@@ -1,4 +1,4 @@
-//! Walks one payload by its compiled schema. Every offset is checked.
+//! Walks a payload according to its compiled schema. The walk checks every offset.
 
 use super::bytes::{
     BoxedDecodeError, UOFFSET_BYTES, decode_error, field_offset, follow, out_of_bounds, read_length, vtable,
@@ -9,9 +9,9 @@ use super::escaped_text::text_of;
 use super::value::{FieldValue, ScalarType};
 use super::visitor::{PathStep, Visitor};
 
-/// Maximum number of values, objects and lists in one payload. For a payload whose length in bytes
-/// exceeds this limit, the limit is one value per byte. The limit is needed because several offsets
-/// may refer to the same bytes, so a short payload can expand to any size.
+/// Maximum number of values, objects and lists in one payload. If a payload has more bytes than
+/// this number, the limit is the length of the payload in bytes. The limit is needed because
+/// several offsets may refer to the same bytes, so a short payload can expand to any size.
 pub const VALUES_MAX: usize = 1 << 20;
 
 /// Maximum number of bytes of text in one payload, counting shared text at each use. For a payload
@@ -23,8 +23,8 @@ impl CompiledSchema {
     /// error.
     ///
     /// # Errors
-    /// The first place at which the payload does not fit the schema or exceeds a limit. Any bytes
-    /// are safe.
+    /// Returns the first location at which the payload does not match the schema or exceeds a
+    /// limit. No bytes can cause a panic.
     pub fn walk<V: Visitor>(&self, payload: &[u8], visitor: &mut V) -> Result<(), DecodeError> {
         let mut walker = PayloadWalker {
             schema: self,
@@ -252,8 +252,8 @@ impl<'w, V: Visitor> PayloadWalker<'w, V> {
     /// Passes text to the visitor.
     fn text(&mut self, step: PathStep<'_>, field: &Field, bytes: &[u8], at: usize) -> DecodeResult {
         self.count(at, 1)?;
-        // The limit is in bytes because offsets may be shared. So each use of one long text costs
-        // the length of the text again.
+        // The limit counts bytes, because several offsets may refer to the same text. Each use of a
+        // long text then costs the full length of the text.
         self.text_left = self
             .text_left
             .checked_sub(bytes.len())
@@ -348,9 +348,9 @@ mod tests {
 
     #[test]
     fn any_damage_to_a_payload_is_an_error_or_other_values() {
-        // Proves that no bytes cause a panic, and that begins and ends match if the walk succeeds.
-        // Every bit is flipped, every truncation is tested, and every 4 bytes are set to extreme
-        // values.
+        // Proves that no bytes cause a panic, and that each begin call has a matching end call if
+        // the walk succeeds. The test flips every bit, tries every truncation, and sets every 4
+        // bytes to extreme values.
         for (plan, payload) in [(shapes(), SHAPES_PAYLOAD), (marked(), MARKED_PAYLOAD)] {
             let check = |bytes: &[u8]| {
                 let mut tally = CountingVisitor::default();
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_payload_is_refused_before_the_list_begins() {
-        // Proves that a length is checked before the visitor receives the list.
+        // Proves that the length of a list is checked before the visitor receives the list.
         let mut builder = FlatBufferBuilder::new();
         let numbers = builder.create_vector(&[1_u64, 2]);
         let start = builder.start_table();
@@ -391,8 +391,8 @@ mod tests {
         builder.finish(root, None);
         let mut bytes = builder.finished_data().to_vec();
         let length = bytes.windows(4).rposition(|window| window == 2_u32.to_le_bytes()).unwrap();
-        // The length is directly before the two numbers. The second number is 2 as well, so the
-        // search is repeated.
+        // The length of the list is directly before the two numbers. The second number is also 2,
+        // so the search continues before it.
         let length = bytes[..length].windows(4).rposition(|window| window == 2_u32.to_le_bytes()).unwrap();
         bytes[length..length + 4].fill(0xff);
         let mut tally = CountingVisitor::default();
@@ -421,8 +421,8 @@ mod tests {
 
     #[test]
     fn a_table_inside_itself_ends_at_the_depth_limit() {
-        // Proves that recursion is bounded, for chains of tables whose length is near the limit.
-        // Offsets only lead forward, so a chain cannot be circular.
+        // Proves that recursion is bounded. The test uses chains of tables whose length is near the
+        // limit. Offsets lead only forward, so a chain cannot contain a cycle.
         let plan = recursive();
         let chain = |length: usize| {
             let mut builder = FlatBufferBuilder::new();

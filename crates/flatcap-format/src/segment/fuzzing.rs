@@ -21,7 +21,7 @@ use crate::testing::memory::MemoryStorage;
 /// batches or single frames.
 ///
 /// # Panics
-/// A property of the reader or the verifier is violated.
+/// Panics if the reader or the verifier violates a property.
 pub fn segment(data: &[u8]) {
     let file: Arc<dyn ReadAt> = Arc::new(data.to_vec());
     let path = Path::new("fuzz.bin");
@@ -89,7 +89,7 @@ pub fn segment(data: &[u8]) {
 /// and complete. The recovery must save all bytes that are not in this segment to side files.
 ///
 /// # Panics
-/// A property of the recovery is violated.
+/// Panics if the recovery violates a property.
 pub fn complete(data: &[u8]) {
     let name = SegmentName { number: 3, created_s: 1_700_000_000, run_id: 5, state: SealState::Active };
     let storage = MemoryStorage::default();
@@ -117,11 +117,11 @@ pub fn complete(data: &[u8]) {
     assert_eq!(verdict.frames, recovered.frames, "the recovery reports the right number of samples");
 }
 
-/// Reads `data` as a file name. If `data` is a valid name, formatting the parsed name must produce
-/// `data` again.
+/// Parses `data` as the file name of a segment. If `data` is a valid name, formatting the parsed
+/// name must produce `data` again.
 ///
 /// # Panics
-/// A property of the parser is violated.
+/// Panics if the parser violates a property.
 pub fn name(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Some(name) = SegmentName::parse(text) {
@@ -244,7 +244,7 @@ mod tests {
         run("../../tests/corpus", complete);
     }
 
-    // Proves that names close to a valid one are accepted only if they are valid.
+    // Proves that names that are similar to a valid name are accepted only if they are valid.
     #[test]
     fn names_hold_near_their_corpus() {
         run("../../fuzz/corpus/name", name);

@@ -1,9 +1,9 @@
 //! The segment file. A segment contains a header, samples and gaps. A sealed segment also contains
 //! a footer and a trailer. Every byte belongs to a frame (docs/FORMAT.md).
 //!
-//! This module never decides when to write, rotate, sync or delete. It does not use slabs, and does
-//! not interpret the payloads of samples. No thread outlives a call, because a verification ends
-//! its worker threads before it returns. Readers never write.
+//! This module does not decide when to write, rotate, sync or delete a segment. It does not use
+//! slabs, and does not interpret the payloads of samples. No thread outlives a call, because a
+//! verification ends its worker threads before it returns. Readers never write.
 
 mod compressed;
 mod format;

@@ -26,30 +26,30 @@ pub const LOCK_NAME: &str = "flatcap.lock";
 
 /// A directory to which segments are written.
 pub trait Storage: Debug + Send + Sync {
-    /// Creates a file for appending. The file must not exist yet.
+    /// Creates a file and opens it for appending. Fails if the file exists.
     ///
     /// # Errors
-    /// `AlreadyExists`, or any error of the underlying system call.
+    /// Returns `AlreadyExists`, or any error of the underlying system call.
     fn create(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Opens an existing file for reading, appending and truncating.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Renames a file. Fails if a file with the new name exists.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Exchanges the names of two files in one atomic step. Both names always exist, and each name
     /// always refers to one of the two complete files.
     ///
     /// # Errors
-    /// `NotFound` if either file is missing; `Unsupported` if the file system cannot exchange
-    /// names; or any error of the underlying system call.
+    /// Returns `NotFound` if either file is missing, `Unsupported` if the file system cannot
+    /// exchange names, or any error of the underlying system call.
     fn exchange(&self, one: &str, other: &str) -> io::Result<()>;
 
     /// Renames a file. Removes another file that has the new name. Use this method only in a
@@ -57,39 +57,39 @@ pub trait Storage: Debug + Send + Sync {
     /// process has removed. In contrast, [`exchange`](Self::exchange) never replaces a file.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn replace(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Syncs the directory's entries to disk.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn sync_directory(&self) -> io::Result<()>;
 
     /// Returns the files in the directory, in no particular order. Skips names that are not UTF-8,
-    /// because this project does not create such files.
+    /// because flatcap does not create files with such names.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn entries(&self) -> io::Result<Vec<FileEntry>>;
 
     /// Returns the total and the available disk space.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn space(&self) -> io::Result<DiskSpace>;
 
-    /// Returns whether `name` in the directory's path still refers to an open file. Returns false
-    /// if the directory or the file was removed, renamed or replaced.
+    /// Returns whether `name`, in the directory that is now at the path, still refers to `file`.
+    /// Returns false if the directory or the file was removed, renamed or replaced.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn is_name_of(&self, _name: &str, _file: &dyn StorageFile) -> io::Result<bool> {
         Ok(true)
     }
@@ -98,7 +98,8 @@ pub trait Storage: Debug + Send + Sync {
     /// Returns whether the directory has changed.
     ///
     /// # Errors
-    /// The new directory cannot be created, opened or locked. After an error, nothing has changed.
+    /// Fails if the new directory cannot be created, opened or locked. After an error, the open
+    /// directory is still in use.
     fn reopen_if_moved(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -115,16 +116,16 @@ pub trait Storage: Debug + Send + Sync {
 pub struct FileEntry {
     /// The file's name.
     pub name: String,
-    /// Allocated space on disk, in bytes. It includes preallocated space after the end of the file,
-    /// and excludes sparse ranges.
+    /// Disk space that is allocated for the file, in bytes. It includes preallocated space after
+    /// the end of the file, and excludes sparse ranges.
     pub allocated: u64,
     /// Inode number. The number identifies the file even after a rename.
     pub identity: u64,
 }
 
 impl FileEntry {
-    /// The identity that is used for a file that could not be queried. This identity matches no
-    /// other file.
+    /// The identity of a file whose status could not be read. This identity is not equal to the
+    /// identity of any file.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 
@@ -152,17 +153,17 @@ pub struct FileAttributes {
 
 /// A file that can be read at any offset.
 pub trait ReadAt: Debug + Send + Sync {
-    /// Reads bytes from `offset` on into the buffer. Returns the number of bytes read, which may be
+    /// Reads the bytes at `offset` into the buffer. Returns the number of bytes read, which may be
     /// less than the length of the buffer. Returns 0 at the end of the file.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Returns the current length of the file, in bytes.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn length(&self) -> io::Result<u64>;
 
     /// Returns the offset of the next byte at or after `offset` that takes disk space. All bytes
@@ -171,7 +172,7 @@ pub trait ReadAt: Debug + Send + Sync {
     /// disk space, or if the file system does not provide this information.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn next_stored(&self, offset: u64) -> io::Result<u64> {
         Ok(offset)
     }
@@ -180,7 +181,7 @@ pub trait ReadAt: Debug + Send + Sync {
     /// read.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn read_all_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while let Some(free) = buffer.get_mut(filled..).filter(|free| !free.is_empty()) {
@@ -197,18 +198,19 @@ pub trait ReadAt: Debug + Send + Sync {
 
 /// A file to which one thread appends, and which another thread syncs.
 pub trait StorageFile: ReadAt {
-    /// Appends the slices. May write only a part of the bytes. Returns the number of bytes written.
+    /// Appends the slices. May write fewer bytes than requested. Returns the number of bytes
+    /// written.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn append(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Appends all bytes of the slices, and continues after short writes. The slices are changed,
     /// and the caller must not use them afterwards.
     ///
     /// # Errors
-    /// `WriteZero` if a write accepts no more bytes, or any error of the underlying system call.
-    /// After an error, a part of the bytes may have been written.
+    /// Returns `WriteZero` if a write accepts no more bytes, or any error of the underlying system
+    /// call. After an error, a part of the bytes may have been written.
     fn append_all(&self, mut slices: &mut [IoSlice<'_>]) -> io::Result<()> {
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
@@ -225,39 +227,40 @@ pub trait StorageFile: ReadAt {
     /// Preallocates disk space up to `end` without changing the file's length.
     ///
     /// # Errors
-    /// `Unsupported` if the file system cannot preallocate, or any error of the underlying system
-    /// call.
+    /// Returns `Unsupported` if the file system cannot preallocate, or any error of the underlying
+    /// system call.
     fn preallocate(&self, end: u64) -> io::Result<()>;
 
     /// Truncates the file to `length` and frees the preallocated space after `length`.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn truncate(&self, length: u64) -> io::Result<()>;
 
     /// Returns the allocated disk space, in bytes.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn allocated(&self) -> io::Result<u64>;
 
     /// Returns the owner, the group, the mode and the times of the file.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn attributes(&self) -> io::Result<FileAttributes>;
 
-    /// Sets the owner, the group, the mode and the times to the values of another file.
+    /// Sets the owner, the group, the mode and the times of the file to these values, which are
+    /// from another file.
     ///
     /// # Errors
-    /// `PermissionDenied` if the owner differs and this process may not change owners, or any error
-    /// of the underlying system call.
+    /// Returns `PermissionDenied` if the owner differs and this process may not change owners, or
+    /// any error of the underlying system call.
     fn set_attributes(&self, attributes: &FileAttributes) -> io::Result<()>;
 
     /// Returns the device number and the inode number.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     fn identity(&self) -> io::Result<(u64, u64)> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -265,8 +268,8 @@ pub trait StorageFile: ReadAt {
     /// Syncs the file's content to disk (fdatasync).
     ///
     /// # Errors
-    /// Any error of the underlying system call. After an error, data of earlier writes may be lost,
-    /// so the caller must not sync the file again.
+    /// Returns any error of the underlying system call. After an error, data of earlier writes may
+    /// be lost, so the caller must not sync the file again.
     fn sync(&self) -> io::Result<()>;
 }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 /// # Errors
 /// The file is of another kind, or any error of the underlying system call.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Checks the kind before opening the file, because opening a FIFO would wait for a writer of
-    // the FIFO.
+    // The kind is checked before the file is opened, because opening a FIFO would wait for a
+    // writer.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "is not a regular file"));
     }
@@ -18,10 +18,10 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Returns the names of the files in a directory, in no particular order. Skips names that are not
-/// UTF-8, because this project does not create such files.
+/// UTF-8, because flatcap does not create files with such names.
 ///
 /// # Errors
-/// Any error of the underlying system call.
+/// Returns any error of the underlying system call.
 pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(directory)? {

@@ -7,9 +7,9 @@ pub fn of<T>(quick: T, full: T) -> T {
     if std::env::var_os("FLATCAP_FULL").is_some() { full } else { quick }
 }
 
-/// Returns the number of random cases. This is `full` if `FLATCAP_FULL` is set, otherwise `quick`.
-/// If `FLATCAP_BRIEF` is set and `FLATCAP_FULL` is not, this is a fifth of `quick`. `FLATCAP_BRIEF`
-/// is for emulated processors, which take twenty times as long.
+/// Returns the number of random cases for a test. This is `full` if `FLATCAP_FULL` is set,
+/// otherwise `quick`. If `FLATCAP_BRIEF` is set and `FLATCAP_FULL` is not, this is a fifth of
+/// `quick`. `FLATCAP_BRIEF` is for emulated processors, on which tests take twenty times as long.
 pub fn cases(quick: u32, full: u32) -> u32 {
     let is_brief = std::env::var_os("FLATCAP_BRIEF").is_some();
     of(if is_brief { quick.div_ceil(5) } else { quick }, full)

@@ -1,8 +1,9 @@
-//! Faults of a simulated storage: failing operations, and crashes of the process or the host.
+//! Defines faults of a simulated storage: failures of operations, and crashes of the process or the
+//! host.
 
 use std::io;
 
-/// The extent of a crash.
+/// The kind of a crash, which determines the changes that are lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashKind {
     /// Only the process is killed. All changes that the kernel has accepted are kept.
@@ -11,7 +12,7 @@ pub enum CrashKind {
     PowerCut,
 }
 
-/// The point of an operation at which the crash happens.
+/// The moment of the crash relative to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashPoint {
     /// The crash happens before the operation has any effect.
@@ -19,11 +20,12 @@ pub enum CrashPoint {
     /// The crash happens within the operation. The operation may have had an effect, and an append
     /// may have written a part of its bytes. The caller gets no result.
     Within,
-    /// The crash happens after the operation has taken effect and its caller has the result.
+    /// The crash happens after the operation has taken effect and has returned its result to the
+    /// caller.
     After,
 }
 
-/// The error of a failing operation.
+/// The error with which an operation fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFailure {
     Kind(io::ErrorKind),

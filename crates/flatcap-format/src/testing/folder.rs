@@ -1,5 +1,5 @@
-//! A directory without a lock, quotas or special rights. Such a directory is sufficient for writing
-//! segments anywhere.
+//! A directory without a lock, quotas or special rights. Such a directory is sufficient to write
+//! segments on any system.
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{self, ErrorKind, IoSlice, Write};
@@ -51,8 +51,8 @@ impl Storage for Folder {
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        // Windows cannot sync a directory. Its file systems keep the order of the changes of names
-        // themselves.
+        // Windows cannot sync a directory. The file systems of Windows keep the order in which
+        // names change, without a sync.
         if cfg!(unix) { File::open(&self.0)?.sync_all() } else { Ok(()) }
     }
 

@@ -1,4 +1,4 @@
-//! Writes segments of given samples.
+//! Writes segments that contain the given samples.
 
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};

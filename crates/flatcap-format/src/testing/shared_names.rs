@@ -17,8 +17,8 @@ use crate::segment::{
 };
 use crate::testing::Folder;
 
-/// The names of the sources of each run, by id. The label `thread` of each source is the source's
-/// id.
+/// The names of the sources in each run, in the order of their ids. The value of each source's
+/// label `thread` is the id of the source.
 pub const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 /// Wall time between two samples of a recording, in nanoseconds.
 pub const STEP_NS: i64 = 10_000_000;
@@ -35,7 +35,7 @@ pub struct KnownSample {
     pub mono_ns: u64,
     /// The wall time of the sample. No other sample of the recording has the same wall time.
     pub wall_ns: i64,
-    /// A number that no other sample has.
+    /// A number that is unique among all samples.
     pub level: u64,
     pub devices: Vec<KnownDevice>,
 }
@@ -68,7 +68,7 @@ impl KnownDevice {
         }
     }
 
-    /// Returns the start of the device's label.
+    /// Returns the text with which the label of the device starts.
     pub fn label(&self) -> String {
         let (name, pid) = (self.printed_name(), self.pid);
         if name.is_empty() { pid.to_string() } else { format!("{name}[{pid}]") }
@@ -76,8 +76,8 @@ impl KnownDevice {
 }
 
 /// Writes a recording of one to three runs, and returns the samples of the recording in the order
-/// of time. Sources and elements begin, pause and end, and elements are also renamed. The unit of
-/// the elements' counter differs between runs.
+/// of time. Sources and elements begin, pause and end. Elements are also renamed. The unit of the
+/// elements' counter differs between runs.
 pub fn write_recording(folder: &Path, seed: u64) -> Vec<KnownSample> {
     let mut random = SimulationRandom::new(seed);
     let mut samples = Vec::new();
@@ -91,7 +91,7 @@ pub fn write_recording(folder: &Path, seed: u64) -> Vec<KnownSample> {
     samples
 }
 
-/// Returns the samples of a run; `before` is the number of samples in earlier runs.
+/// Returns the samples of a run. `before` is the number of samples in all earlier runs.
 fn random_run(random: &mut SimulationRandom, run_id: u64, before: u64) -> Vec<KnownSample> {
     let mut samples: Vec<KnownSample> = Vec::new();
     let mut next_seqs = [0; NAMES.len()];

@@ -74,7 +74,7 @@ impl SimulatedInode {
         bytes
     }
 
-    /// Reads from an offset on. Returns the number of bytes read.
+    /// Reads the bytes at `offset` into the buffer. Returns the number of bytes read.
     pub(super) fn read(&self, buffer: &mut [u8], offset: usize) -> usize {
         let count = self.length().saturating_sub(offset).min(buffer.len());
         let stored = self.content.get(offset..).unwrap_or_default();
@@ -119,8 +119,8 @@ impl SimulatedInode {
         self.dropped.clear();
     }
 
-    /// Drops some dirty sectors. This simulates the kernel, which reports a failed sync only one
-    /// time, and may forget data that it could not write.
+    /// Drops some dirty sectors. This simulates the kernel, which reports a failed sync only once,
+    /// and may forget data that it could not write.
     pub(super) fn fail_sync(&mut self, random: &mut SimulationRandom) {
         let (_, dirty) = self.changed(self.unsynced.len(), 0);
         self.dropped.extend(dirty.into_iter().filter(|_| random.below(2) == 1));
@@ -220,7 +220,7 @@ impl SimulatedDirectory {
     /// free before another file gets it.
     pub(super) fn after_power_cut(&self, random: &mut SimulationRandom) -> BTreeMap<String, usize> {
         let mut names = self.synced.clone();
-        // Files whose remaining changes do not persist.
+        // Files whose remaining changes do not reach the disk.
         let mut stalled: BTreeSet<usize> = BTreeSet::new();
         let odds = random.below(5);
         for EntryChange { inode, from, to, displaced: goes } in &self.unsynced {

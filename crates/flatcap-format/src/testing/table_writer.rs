@@ -1,4 +1,5 @@
-//! Writes FlatBuffers whose tables have known fields. Each table is written in one piece.
+//! Writes FlatBuffers whose tables have known fields. Each table is written as one sequence of
+//! bytes.
 //!
 //! The builder of the FlatBuffers library collects the fields of each table, sorts them, and
 //! searches for an equal vtable. This module does not repeat these steps for each table. All tables
@@ -39,11 +40,11 @@ pub struct TableField {
     content: SlotContent,
 }
 
-/// The location of a table in a [`TableWriter`].
+/// The position of a table in the buffer of a [`TableWriter`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TablePosition(usize);
 
-/// The tables of a list, in a [`TableWriter`].
+/// The positions of a list's tables in the buffer of a [`TableWriter`].
 #[derive(Debug, Clone, Copy)]
 pub struct TableList {
     first: usize,
@@ -60,12 +61,13 @@ impl TableList {
 }
 
 impl TableLayout {
-    /// Creates the layout of a table that has the fields with these names. Other fields are
-    /// omitted, and readers get their defaults. `schema` is a schema whose root is the table.
-    /// [`CompiledSchema::compile`] accepts the name of any table as the root.
+    /// Creates the layout of tables that have the fields with these names. Tables omit all other
+    /// fields, and readers get the default values of these fields. `schema` is a compiled schema
+    /// that has this table as its root. Any table can be the root, because
+    /// [`CompiledSchema::compile`] accepts the name of any table.
     ///
     /// # Errors
-    /// `Path` if the table lacks one of the fields.
+    /// Returns `Path` if the table in the schema lacks one of the fields.
     pub fn new(schema: &CompiledSchema, names: &[&str]) -> Result<Self, TemplateError> {
         let slots: Vec<TableSlot<'_>> = schema.root_slots().collect();
         let mut chosen = Vec::with_capacity(names.len());
@@ -104,7 +106,7 @@ impl TableLayout {
     /// Returns the handle of a field of the layout.
     ///
     /// # Errors
-    /// `Path` if the layout does not contain the field.
+    /// Returns `Path` if the layout does not contain the field.
     pub fn field(&self, name: &str) -> Result<TableField, TemplateError> {
         let known = || self.fields.iter().map(|(known, _)| &**known);
         let field = self.fields.iter().find(|(known, _)| **known == *name);
@@ -127,8 +129,8 @@ fn size_and_alignment(content: SlotContent) -> (usize, usize) {
     }
 }
 
-/// Stores a 16-bit value in a vtable. All values are below 64 KiB, because a schema has at most
-/// that many bytes of fields per table.
+/// Stores a 16-bit value in a vtable. All values are less than 64 KiB, because a table of a schema
+/// has at most 64 KiB of fields.
 fn store_short(vtable: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or(u16::MAX);
     if let Some(slot) = vtable.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
@@ -204,7 +206,7 @@ impl TableWriter {
     /// Sets a number, a bool, or the bytes of a struct.
     ///
     /// # Panics
-    /// The length of the field differs from the length of the value.
+    /// Panics if the length of the field differs from the length of the value.
     #[inline]
     pub fn set<T: Scalar>(&mut self, table: TablePosition, field: TableField, value: T) {
         let bytes = match field.content {
@@ -221,7 +223,7 @@ impl TableWriter {
     /// Writes a string.
     ///
     /// # Panics
-    /// The field is not a string.
+    /// Panics if the field is not a string.
     #[inline]
     pub fn text(&mut self, table: TablePosition, field: TableField, text: &str) {
         assert_eq!(field.content, SlotContent::Text, "the type of the field");
@@ -232,7 +234,7 @@ impl TableWriter {
     /// Writes a list of strings.
     ///
     /// # Panics
-    /// The field is not a list of strings.
+    /// Panics if the field is not a list of strings.
     pub fn texts(&mut self, table: TablePosition, field: TableField, texts: &[&str]) {
         assert_eq!(field.content, SlotContent::Texts, "the type of the field");
         let at = self.append_length(texts.len(), OFFSET_BYTES);
@@ -248,7 +250,7 @@ impl TableWriter {
     /// Writes a list of numbers, of bools, or of structs. A struct is passed as its bytes.
     ///
     /// # Panics
-    /// The field is not a list of elements of this length.
+    /// Panics if the field is not a list whose elements have this length.
     pub fn values<T: Scalar>(&mut self, table: TablePosition, field: TableField, values: &[T]) {
         let stride = size_of::<T>();
         let (expected, alignment) = match field.content {
@@ -268,7 +270,7 @@ impl TableWriter {
     /// Writes a child table of another table. The fields of the child are zero until they are set.
     ///
     /// # Panics
-    /// The field is not a table.
+    /// Panics if the field is not a table.
     pub fn table(&mut self, table: TablePosition, field: TableField, layout: &TableLayout) -> TablePosition {
         assert_eq!(field.content, SlotContent::Table, "the type of the field");
         let at = self.append_tables(layout, 1);
@@ -279,7 +281,7 @@ impl TableWriter {
     /// Writes a list of tables. The fields of the tables are zero until they are set.
     ///
     /// # Panics
-    /// The field is not a list of tables.
+    /// Panics if the field is not a list of tables.
     pub fn tables(
         &mut self,
         table: TablePosition,
@@ -299,8 +301,8 @@ impl TableWriter {
         list
     }
 
-    /// Appends tables one after the other. If their vtable is new, appends it before the tables.
-    /// Returns the offset of the first table.
+    /// Appends consecutive tables. If their vtable is new, appends it before the tables. Returns
+    /// the offset of the first table.
     fn append_tables(&mut self, layout: &TableLayout, count: usize) -> usize {
         let known =
             self.vtables.iter().find(|(start, end)| self.bytes.get(*start..*end) == Some(&layout.vtable));
@@ -317,7 +319,7 @@ impl TableWriter {
         for index in 0..count {
             let table = first + layout.bytes * index;
             // The offset leads from the table back to its vtable. If the buffer is too long for
-            // this offset, `finished` refuses the buffer.
+            // this offset, `finished` returns `None`.
             self.store(table, u32::try_from(table - vtable).unwrap_or_default());
         }
         first
@@ -342,7 +344,8 @@ impl TableWriter {
         at
     }
 
-    /// Appends zeros until the offset `distance` bytes after the end is aligned.
+    /// Appends zeros until the offset that is `distance` bytes after the end of the buffer is
+    /// aligned.
     #[inline]
     fn align(&mut self, alignment: usize, distance: usize) {
         let end = self.bytes.len() + distance;
@@ -394,8 +397,8 @@ mod tests {
         String::from_utf8(json).unwrap()
     }
 
-    // Proves that flatbuffers accepts and reads each type of field. Method: a writer that was used
-    // before writes the fields.
+    // Proves that flatbuffers accepts and reads each type of field. Method: write the fields with a
+    // writer that has already been used.
     #[test]
     fn every_type_is_written() {
         let shapes = layout(

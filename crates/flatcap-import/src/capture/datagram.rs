@@ -6,8 +6,8 @@ use etherparse::{
 
 /// `LINKTYPE_ETHERNET`.
 const ETHERNET: u32 = 1;
-/// `LINKTYPE_RAW`, and the other values that some systems use for it. The packet is an IP packet,
-/// v4 or v6 according to its version field.
+/// `LINKTYPE_RAW`, and two other values that some systems use with the same meaning. The packet is
+/// an IP packet, v4 or v6 according to its version field.
 const RAW: [u32; 3] = [101, 12, 14];
 /// `LINKTYPE_LINUX_SLL`, whose header replaces the link header if Linux captures on several
 /// interfaces.
@@ -18,11 +18,11 @@ const LINUX_COOKED_2_BYTES: usize = 20;
 /// `LINKTYPE_IPV4` and `LINKTYPE_IPV6`.
 const IP: [u32; 2] = [228, 229];
 
-/// The reason why a packet is not a datagram, as counted in reports.
+/// The reason why a packet contains no UDP datagram. Reports count packets by reason.
 pub type SkipReason = &'static str;
 
-/// Returns the payload of the UDP datagram in a packet of this link type, as far as it was
-/// captured.
+/// Returns the payload of the UDP datagram in a packet with the link type `link`. If the packet is
+/// truncated, returns only the captured part of the payload.
 ///
 /// # Errors
 /// The packet does not contain a UDP datagram, or contains only a fragment of one.

@@ -1,5 +1,5 @@
-//! Reads network captures, that is, packets with their times from pcap and pcapng files, and the
-//! datagrams in the packets.
+//! Reads network captures in the formats pcap and pcapng, that is, packets with their capture
+//! times. Also extracts the UDP datagrams from the packets.
 //!
 //! The module never guesses a format from a file's name, never skips damage without reporting it,
 //! and does not interpret the datagrams' payloads.
@@ -49,7 +49,7 @@ pub struct Packet<'c> {
     pub follows_damage: bool,
 }
 
-/// A packet without its bytes.
+/// The offset of a packet's record, and the location of the packet's bytes.
 struct LocatedPacket {
     offset: u64,
     location: PacketLocation,
@@ -182,8 +182,8 @@ impl Capture {
         let offset = self.window.offset();
         self.window.consume(1);
         loop {
-            // Whether a packet starts here can be decided only if the whole packet and the header
-            // of the next packet are in the window.
+            // The parser can decide whether a packet starts here only if the whole packet and the
+            // header of the next packet are in the window.
             self.window.fill(SEARCH_BYTES)?;
             let (bytes, is_end) = (self.window.unconsumed(), self.window.has_ended());
             let candidates =

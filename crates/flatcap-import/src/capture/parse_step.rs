@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-/// Number of bytes in the window during the search for a packet. This is enough for the longest
-/// packet or block and the header of its successor.
+/// Number of bytes in the window during the search for a packet. This number is enough for the
+/// longest packet or block and the header of its successor.
 pub(super) const SEARCH_BYTES: usize = 512 << 10;
 
 /// The result of parsing a capture at one offset.
 #[derive(Debug)]
 pub(super) enum ParseStep {
-    /// At least this many bytes are needed.
+    /// The parser needs at least this many bytes to continue.
     Need(usize),
-    /// A part of this length that contains no packet.
+    /// A part of the file that contains no packet, with its length in bytes.
     Skip(u64),
     /// A packet.
     Packet(PacketLocation),

@@ -1,4 +1,4 @@
-//! The format pcap, which has a file header and then a sequence of packets
+//! Parses the format pcap, in which a file header is followed by a sequence of packets
 //! (draft-ietf-opsawg-pcap).
 
 use flatcap_os::clock::NS_PER_S;
@@ -10,14 +10,14 @@ use super::parse_step::{PacketLocation, ParseStep};
 const HEADER_BYTES: usize = 24;
 /// Length of the header before each packet, in bytes.
 const RECORD_HEADER_BYTES: usize = 16;
-/// Maximum packet length in bytes, which is libpcap's limit (`MAXIMUM_SNAPLEN`). A longer packet
-/// counts as damage.
+/// Maximum packet length in bytes, which is libpcap's limit (`MAXIMUM_SNAPLEN`). A longer packet is
+/// treated as damage.
 pub(super) const PACKET_BYTES_MAX: u32 = 262_144;
-/// Maximum original length of a truncated packet, in bytes. The limit is above the longest packet
-/// that the kernel passes to a network card for segmentation.
+/// Maximum original length of a truncated packet, in bytes. The limit exceeds the length of the
+/// longest packet that the kernel passes to a network card for segmentation.
 const ORIGINAL_BYTES_MAX: u32 = 16 << 20;
 
-/// The format of a file's packets.
+/// The properties of a pcap file that determine how its packets are parsed.
 #[derive(Debug)]
 pub(super) struct Pcap {
     is_big_endian: bool,
@@ -29,7 +29,8 @@ impl Pcap {
     /// Parses a file header. Also returns the length of the header.
     pub(super) fn parse_header(bytes: &[u8]) -> Option<(Self, usize)> {
         let (_, header) = pcap_parser::parse_pcap_header(bytes).ok()?;
-        // The modified format of a kernel of the 1990s has record headers of another length.
+        // The modified pcap format of a Linux kernel of the 1990s has record headers of a different
+        // length.
         (!header.is_modified_format()).then(|| (Self::new(&header), HEADER_BYTES))
     }
 
@@ -37,7 +38,7 @@ impl Pcap {
         Self {
             is_big_endian: header.is_bigendian(),
             units_per_second: if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 },
-            // The upper half may hold the length of the link's checksum.
+            // The upper 16 bits may contain the length of the frame check sequence of the link.
             link: header.network.0.cast_unsigned() & 0xFFFF,
         }
     }
@@ -80,8 +81,8 @@ impl Pcap {
 
     #[inline]
     fn record(&self, bytes: &[u8]) -> Option<PcapRecord> {
-        // The library's function is not used, because it returns no lengths before the whole packet
-        // is present. The lengths must be checked earlier.
+        // The function of pcap-parser is not used, because it returns the lengths only if the whole
+        // packet is present. The lengths must be checked before the whole packet is present.
         let (words, _) = bytes.get(..RECORD_HEADER_BYTES)?.as_chunks::<4>();
         let &[seconds, fraction, captured, original] = words else { return None };
         let number = |word| {

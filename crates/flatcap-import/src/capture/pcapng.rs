@@ -1,4 +1,4 @@
-//! The format pcapng, which consists of blocks, some of which contain packets
+//! Parses the format pcapng. It consists of blocks, some of which contain packets
 //! (draft-ietf-opsawg-pcapng).
 
 use flatcap_os::clock::NS_PER_S;
@@ -20,17 +20,18 @@ const BYTE_ORDER: [u8; 4] = [0x4D, 0x3C, 0x2B, 0x1A];
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const ENHANCED_PACKET: u32 = 6;
-/// Custom Block. All other types in use fit into 16 bits. In types for local use, the highest of
-/// the 32 bits is set as well.
+/// Custom Block. All other block types in use fit into 16 bits. Block types for local use also have
+/// the most significant of their 32 bits set.
 const CUSTOM: u32 = 0x4000_0BAD;
-/// Maximum length of a block with a packet or an interface, in bytes. A longer block counts as
-/// damage.
+/// Maximum length of a block that contains a packet or describes an interface, in bytes. A longer
+/// block is treated as damage.
 const BLOCK_BYTES_MAX: u32 = 300 << 10;
-/// Maximum length of a block that is skipped, in bytes. A longer block counts as damage.
+/// Maximum length of a block that is skipped, in bytes. A longer block is treated as damage.
 const OTHER_BYTES_MAX: u32 = 64 << 20;
 /// Length of a block without a body, in bytes.
 const EMPTY_BYTES: u32 = 12;
-/// Maximum number of interfaces in a section. Packets of further interfaces cannot be read.
+/// Maximum number of interfaces in a section. Packets of interfaces beyond this limit cannot be
+/// read.
 const INTERFACES_MAX: usize = 4096;
 
 const _: () = assert!(BLOCK_BYTES_MAX as usize + 8 <= SEARCH_BYTES);
@@ -77,7 +78,8 @@ impl Pcapng {
             return ParseStep::Damaged("a block's length exceeds 300 KiB, or 64 MiB for one without packets");
         }
         if !is_read && (kind & 0x7FFF_0000 != 0 && kind != CUSTOM || kind == 0) {
-            // No other types are in use. Skipping blocks of other types could hide foreign bytes.
+            // No other block types are in use. If blocks of unknown types were skipped, bytes that
+            // do not belong to the capture could be skipped unnoticed.
             return ParseStep::Damaged("a block of no known type");
         }
         if !is_read {
@@ -85,8 +87,8 @@ impl Pcapng {
         }
         let end = length as usize;
         let Some(block) = bytes.get(..end) else { return ParseStep::Need(end) };
-        // The two lengths are compared as bytes, because both are in the same byte order, and a
-        // section header may have changed this order.
+        // The two lengths of the block are compared as bytes. Both have the same byte order, which
+        // may differ from the byte order of the previous section.
         if block.get(end - 4..) != block.get(4..8) {
             return ParseStep::Damaged("a block's two lengths differ");
         }
@@ -154,8 +156,8 @@ impl Pcapng {
             return ParseStep::Unreadable { end, what: "a section with more than 4,096 interfaces" };
         }
         let Some(interface) = CaptureInterface::new(&description, self.is_big_endian) else {
-            // The placeholder keeps the numbers of later interfaces correct. Because its resolution
-            // is unknown, its packets have no time.
+            // The placeholder keeps the numbers of later interfaces correct. Because the resolution
+            // of the interface is unknown, its packets have no time.
             self.interfaces.push(CaptureInterface { link: u32::MAX, units_per_second: 1, offset_s: 0 });
             return ParseStep::Unreadable { end, what: "an interface's time resolution exceeds 64 bits" };
         };
@@ -167,7 +169,8 @@ impl Pcapng {
         let end = block.len();
         let parse =
             if self.is_big_endian { parse_enhancedpacketblock_be } else { parse_enhancedpacketblock_le };
-        // The library subtracts the minimum length of this block type without a check.
+        // pcap-parser subtracts the minimum length of this block type without checking for
+        // underflow.
         let parsed = if end < 32 { None } else { parse(block).ok() };
         let Some((_, packet)) = parsed else {
             return ParseStep::Unreadable { end, what: "a packet's block cannot be read" };
@@ -205,8 +208,8 @@ impl Pcapng {
 
 impl CaptureInterface {
     fn new(description: &InterfaceDescriptionBlock<'_>, is_big_endian: bool) -> Option<Self> {
-        // The library is not used, because it treats every power of two as exceeding 64 bits
-        // (pcap-parser 0.17).
+        // The function of pcap-parser 0.17 is not used, because it treats every power of two as
+        // exceeding 64 bits.
         let exponent = u32::from(description.if_tsresol & 0x7F);
         let base = if description.if_tsresol & 0x80 == 0 { 10_u64 } else { 2 };
         let units_per_second = base.checked_pow(exponent)?;
@@ -214,7 +217,7 @@ impl CaptureInterface {
         let offset = options.find(|option| option.code == OptionCode::IfTsoffset);
         let offset =
             offset.and_then(|option| option.value.first_chunk().copied()).map_or(0, i64::from_le_bytes);
-        // The library reads the offset as little-endian, whatever the section's byte order is.
+        // pcap-parser reads the offset as little-endian, whatever the byte order of the section is.
         let offset_s = if is_big_endian { offset.swap_bytes() } else { offset };
         let link = description.linktype.0.cast_unsigned() & 0xFFFF;
         Some(Self { link, units_per_second, offset_s })

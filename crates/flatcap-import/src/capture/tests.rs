@@ -66,8 +66,8 @@ fn all_files_and_links_are_read_alike() {
     }
 }
 
-// Proves that a truncated capture yields its complete packets and reports where it ends. Truncates
-// at every byte.
+// Proves that a truncated capture yields its complete packets and reports where it ends. The test
+// truncates the capture at every byte.
 #[test]
 fn every_truncation_gives_complete_packets() {
     let packets = packets(30);
@@ -95,8 +95,9 @@ fn every_truncation_gives_complete_packets() {
     }
 }
 
-// Proves that reading continues after damage and that structural damage is reported. A flipped bit
-// costs its packet and at most two neighbours, and garbage of any length costs at most one packet.
+// Proves that reading continues after damage and that structural damage is reported. After a
+// flipped bit, at most the damaged packet and two neighbours are lost. After garbage of any length,
+// at most one packet is lost.
 #[test]
 fn reading_continues_after_damage() {
     let packets = packets(30);
@@ -127,8 +128,8 @@ fn reading_continues_after_damage() {
     }
 }
 
-// Proves that packets without a datagram are counted by reason, and that other files are rejected
-// by their content.
+// Proves that packets without a datagram are counted by reason, and that files of other formats are
+// rejected because of their content.
 #[test]
 fn other_packets_have_a_reason() {
     let datagram = generator::wrap(b"payload", Wrapping::default());
@@ -197,7 +198,8 @@ fn other_links_are_read() {
 
 const LINUX_COOKED_2_HEAD: usize = 20;
 
-// Proves that times follow the interface's resolution and offset, exact to the nanosecond.
+// Proves that times are computed from the resolution and the offset of the interface, exactly to
+// the nanosecond.
 #[test]
 fn times_are_those_of_the_interface() {
     let with = |options: &[u8], high: u32, low: u32| {

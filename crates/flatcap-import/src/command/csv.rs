@@ -158,8 +158,8 @@ fn stated_type(text: &str) -> Result<(Option<String>, CsvType), String> {
     Ok((column.map(str::to_owned), csv_type))
 }
 
-/// Returns an error message if the options state the type of one column twice, or that of all other
-/// columns twice.
+/// Returns an error message if the options state the type of one column twice, or the type of all
+/// other columns twice.
 fn stated_twice(types: &[(Option<String>, CsvType)]) -> Option<String> {
     let twice = types.iter().enumerate().find_map(|(at, (column, csv_type))| {
         let (_, before) = types.iter().take(at).find(|(other, _)| other == column)?;
@@ -183,7 +183,8 @@ fn delimiter(text: &str) -> Result<u8, String> {
 mod tests {
     use super::*;
 
-    // Proves that arguments are parsed, and that errors show the expected form.
+    // Proves that arguments are parsed, and that error messages show the expected form of an
+    // argument.
     #[test]
     fn arguments_are_parsed() {
         assert_eq!(pair("a=b=KiB"), Ok(("a=b".to_owned(), "KiB".to_owned())));

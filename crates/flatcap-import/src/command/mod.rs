@@ -1,8 +1,8 @@
-//! The command line of the importers: arguments, progress, and the report. There is one file per
-//! format.
+//! The command line of the importers: arguments, progress, and the report. Each input format has
+//! its own source file.
 //!
-//! The program `flatcap-convert` runs it. flatcap makes its manual pages and completions from the
-//! same arguments.
+//! The program `flatcap-convert` runs this command line. The manual pages and completions of
+//! flatcap are generated from the same arguments.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -26,12 +26,12 @@ mod lobster;
 mod sar;
 mod stream;
 
-/// Size at which a segment is sealed, in bytes. This is the recorder's default.
+/// Size at which a segment is sealed, in bytes. The recorder has the same default.
 const SEGMENT_BYTES: u64 = 256 << 20;
-/// Size of the largest frame, in bytes. This is the recorder's default.
+/// Size of the largest frame, in bytes. The recorder has the same default.
 const FRAME_BYTES_MAX: u32 = 16 << 20;
-/// Maximum number of findings, and of flaws, that are printed as lines. The JSON output has the
-/// whole report.
+/// Maximum number of findings that are printed as lines. The same limit applies to flaws. The JSON
+/// output contains the whole report.
 const FLAWS_PRINTED_MAX: usize = 20;
 
 /// Import recordings from other formats.

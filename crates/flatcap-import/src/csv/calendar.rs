@@ -16,15 +16,15 @@ pub enum DateOrder {
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-/// Two-digit years up to this maximum mean 2000 to 2068. Larger two-digit years mean 1969 to 1999,
-/// as in strptime(3).
+/// Largest two-digit year that belongs to the years 2000 to 2068. Larger two-digit years belong to
+/// 1969 to 1999, as in strptime(3).
 const SHORT_YEAR_MAX: i16 = 68;
 const FRACTION_DIGITS: usize = 9;
 
 /// Parses a date and an optional time of day (midnight by default). Also returns the rest of the
 /// text, such as a zone name.
 pub(super) fn calendar_time(text: &str, order: DateOrder) -> Option<(DateTime, &str)> {
-    // The T of OCT is not the end of a date.
+    // The letter T in the month OCT does not end the date.
     let mut ends = text.match_indices([' ', 'T', ',']).map(|(at, _)| at);
     let is_after_digit = |at: &usize| text.get(..*at).is_some_and(ends_with_digit);
     let date_end = ends.find(is_after_digit).unwrap_or(text.len());
@@ -62,7 +62,7 @@ pub(super) fn compact_time(text: &str) -> Option<Time> {
     Time::new(hour.parse().ok()?, minute.parse().ok()?, second.parse().ok()?, 0).ok()
 }
 
-/// Splits `len` digits into a first part and two parts of two digits each.
+/// Splits a text of `len` digits into a first part and two parts of two digits each.
 fn compact_parts(text: &str, len: usize) -> Option<(&str, &str, &str)> {
     let is_compact = text.len() == len && text.bytes().all(|byte| byte.is_ascii_digit());
     let (first, rest) = text.split_at_checked(len - 4).filter(|_| is_compact)?;
@@ -106,13 +106,13 @@ fn date_of(text: &str, order: DateOrder) -> Option<Date> {
     let [first, second, third] = parts[..] else { return None };
     let (year, month, day) = match order {
         DateOrder::Ymd if first.len() == 4 => (first, second, third),
-        // Spark and log4j write dates such as 24/10/27. In a date with points the day is first.
+        // Spark and log4j write dates such as 24/10/27. In a date with points, the day is first.
         DateOrder::Ymd if first.len() == 2 && separator != '.' && third.len() == 2 && is_short(second) => {
             (first, second, third)
         }
         DateOrder::Dmy => (third, second, first),
-        // In a date with points the month is never first. Months written as words are accepted only
-        // in the other orders (27-Oct-2024).
+        // In a date with points, the month is never first. Months written as words are accepted
+        // only in the other orders (27-Oct-2024).
         DateOrder::Mdy if separator != '.' => (third, first, second),
         DateOrder::Ymd | DateOrder::Mdy => return None,
     };

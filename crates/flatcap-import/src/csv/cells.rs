@@ -20,7 +20,7 @@ impl Cells {
         self.bytes.get(start..end)
     }
 
-    /// Returns a cell as text without surrounding spaces. A cell that does not exist counts as
+    /// Returns a cell as text without surrounding spaces. A cell that does not exist is treated as
     /// empty.
     pub(super) fn text(&self, position: usize) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.get(position).unwrap_or_default().trim_ascii())
@@ -52,10 +52,10 @@ enum SplitState {
     CellStart,
     Plain,
     Quoted,
-    /// After a quote in a quoted cell. This quote closes the cell, or it is the first quote of an
-    /// escaped pair.
+    /// The splitter is after a quote within a quoted cell. This quote closes the cell, or it is the
+    /// first quote of an escaped pair.
     QuoteInQuotes,
-    /// After a closing quote and spaces.
+    /// The splitter is after a closing quote and the spaces that follow it.
     Closed,
 }
 
@@ -72,15 +72,15 @@ impl Splitter {
         Self { delimiter, state: SplitState::CellStart, has_text_after_quote: false }
     }
 
-    /// Returns whether a closing quote was followed by more text of the same cell. In this case a
+    /// Returns whether a closing quote was followed by more text of the same cell. In this case, a
     /// quote within the cell was not escaped, so the positions of all later cells are uncertain.
     pub(super) fn has_text_after_quote(&self) -> bool {
         self.has_text_after_quote
     }
 
     /// Adds a line. Returns false if a quote is open at the end of the line. The record then
-    /// continues in the next line. The caller adds the line ending with `add`, and then the next
-    /// line.
+    /// continues in the next line. The caller must add the line ending with `add` before it adds
+    /// the next line.
     pub(super) fn add_line(&mut self, line: &[u8], cells: &mut Cells) -> bool {
         self.add(line, cells);
         if self.state == SplitState::Quoted {
@@ -91,7 +91,7 @@ impl Splitter {
         true
     }
 
-    /// Adds bytes of a record.
+    /// Splits the next bytes of a record into cells.
     pub(super) fn add(&mut self, bytes: &[u8], cells: &mut Cells) {
         for byte in bytes {
             self.state = match (self.state, *byte) {
@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that text after a closing quote is detected, and that spaces and escaped quotes do not
-    // count as such text.
+    // Proves that text after a closing quote is detected, and that spaces and escaped quotes are
+    // not treated as such text.
     #[test]
     fn text_after_a_closing_quote_is_noticed() {
         for (line, expected) in [

@@ -33,11 +33,11 @@ const ABSENT_WORDS: [&str; 21] = [
     "no data",
     "k.a.",
 ];
-/// Maximum number of different words for missing values in a column. Further words count as
+/// Maximum number of different words for missing values in a column. Further words are treated as
 /// ordinary cells.
 const WORDS_MAX: usize = 8;
-/// Minimum ratio of numbers to other cells in a numeric column. A few other cells are then errors
-/// that do not change the type. The same ratio applies to columns of bools.
+/// Minimum ratio of numbers to other cells in a numeric column. Up to this ratio, other cells are
+/// errors that do not change the type. The same ratio applies to columns of bools.
 const NUMBERS_PER_OTHER: u64 = 8;
 /// Prefixes of units for thousands and more. Programs that write 1.2k for 1,200 write 900 without a
 /// prefix, so a column may have numbers with and without a prefix.
@@ -72,7 +72,8 @@ impl Sort {
 struct NumberCensus {
     mark: DecimalMark,
     numbers: u64,
-    /// For each of the types unsigned, integer and float, whether it can represent all numbers.
+    /// For each of the types unsigned, integer and float: whether this type can represent all
+    /// numbers.
     holds: [bool; 3],
     uses_all_bits: bool,
     codes: Sort,
@@ -80,7 +81,7 @@ struct NumberCensus {
     others: Sort,
     /// The unit of the first number that has one.
     unit: Option<String>,
-    /// Numbers with another unit than `unit`.
+    /// Numbers whose unit differs from `unit`.
     other_units: Sort,
     /// Numbers without a unit that are not zero.
     bare: Sort,
@@ -133,7 +134,7 @@ impl NumberCensus {
         Self { mark, holds: [true; 3], ..Self::default() }
     }
 
-    /// Adds a cell. Returns whether the cell counts as a number.
+    /// Adds a cell. Returns whether the cell is treated as a number.
     fn add(&mut self, cell: &str, line: u64) -> bool {
         let found = numeral(cell, self.mark);
         let Some(found) = found else {
@@ -328,8 +329,8 @@ impl ColumnCensus {
     }
 }
 
-/// Returns the option that keeps a column's type, and the option for another type with a
-/// description of its effect.
+/// Returns the option that keeps a column's type. Also returns the option that sets another type,
+/// with a description of its effect.
 fn type_options(title: &str, csv_type: CsvType, other: &str, effect: &str) -> String {
     let own = option_with("--type", &format!("{title}={}", csv_type.as_str()));
     format!("{own}, or {} {effect}", shell_word(&format!("{title}={other}")))
@@ -384,7 +385,7 @@ mod tests {
     }
 
     // Proves that a numeric column stays numeric if one cell is not a number, or if any number of
-    // cells have words for missing values. Both are reported with their line.
+    // cells have words for missing values. The bad cell and the words are reported with their line.
     #[test]
     fn one_cell_decides_for_no_other() {
         let mut cells = vec!["1.5"; 20];
@@ -401,7 +402,8 @@ mod tests {
         let (reading, found) = read(&["1", "2", "x"]);
         assert_eq!((reading.csv_type, found.len(), found[0].0), (CsvType::Text, 1, 4), "{found:?}");
         assert!(read(&["a", "b", "1"]).1.is_empty(), "mostly texts");
-        // The column has a code, or a number that no type can represent together with the others.
+        // The column has a code, or a number that no type can represent together with the other
+        // numbers.
         for (cells, line) in [
             (&["1", "2", "3", "007"][..], 5),
             (&["9007199254740993", "nan", "9007199254740995"], 3),

@@ -50,7 +50,7 @@ pub(super) struct CsvHeader {
     pub(super) time_unit_ns: Option<i64>,
     /// Positions of the key columns, if an option states them.
     pub(super) keys: Option<Vec<usize>>,
-    /// Positions of columns with other times, any of which could be the time column.
+    /// Positions of further columns with times, each of which could be the time column.
     pub(super) other_times: Vec<usize>,
     /// Positions of the stated key columns or, without them, of the columns whose titles are usual
     /// for key columns.
@@ -101,7 +101,7 @@ impl CsvHeader {
     /// columns from time-of-day columns.
     ///
     /// # Errors
-    /// A message about the header or the options, without the file name.
+    /// The error is a message about the header or the options, without the file name.
     #[allow(clippy::too_many_lines, reason = "one option after the other")]
     pub(super) fn new(titles: Vec<String>, stated: &CsvColumns, rows: &[Cells]) -> Result<Self, String> {
         if titles.len() > COLUMNS_MAX {
@@ -216,12 +216,13 @@ impl CsvHeader {
     }
 
     /// Returns whether a record is the header of another table. In such a record, the cell in the
-    /// time column is that column's title. If every cell of the record looks like a title, any
-    /// title that suggests a time is enough there.
+    /// time column is that column's title. If every cell of the record looks like a title, the cell
+    /// in the time column may be any title that suggests a time.
     pub(super) fn is_other(&self, cells: &Cells) -> bool {
         let place = self.time.first().copied().unwrap_or(0);
         let in_place = cells.get(place).unwrap_or_default();
-        // All times have digits, so a row is not examined any further.
+        // Every time contains a digit. A record with a digit in the time column is therefore a row
+        // and is not examined further.
         if cells.len() < 2 || in_place.is_empty() || in_place.iter().any(u8::is_ascii_digit) {
             return false;
         }
@@ -253,7 +254,7 @@ impl CsvHeader {
         self.time.iter().copied().chain(self.zone).collect()
     }
 
-    /// Returns the columns whose type is not stated.
+    /// Returns the titles of the first columns whose type no option states, at most `NAMED_MAX`.
     pub(super) fn untyped(&self) -> Vec<&str> {
         let untyped = self.columns.iter().filter(|column| column.stated.is_none());
         untyped.map(|column| column.title.as_str()).take(NAMED_MAX).collect()
@@ -317,8 +318,8 @@ pub(super) fn has_row_names(titles: &[String], rows: &[Cells]) -> bool {
     !rows.is_empty() && rows.iter().all(is_shifted)
 }
 
-/// Returns whether a text is a date, with or without a time of day. A number does not count,
-/// because it may have any meaning.
+/// Returns whether a text is a date, with or without a time of day. A number is not treated as a
+/// date, because it may have any meaning.
 fn is_calendar(text: &str) -> bool {
     TimeForm::candidates(text).first().is_some_and(|form| !matches!(form, TimeForm::SinceEpoch(_)))
 }
@@ -403,8 +404,9 @@ fn recognized_time(titles: &[String], rows: &[Cells]) -> Result<(Vec<usize>, boo
     }
 }
 
-/// Returns the columns that could be the time column instead of the recognized one. Their titles
-/// suggest times, and the times in their cells differ from those in the recognized column.
+/// Returns the columns that could be the time column instead of the recognized one. The titles of
+/// these columns suggest times, and the times in their cells differ from the times in the
+/// recognized column.
 fn other_full_times(titles: &[String], rows: &[Cells], time: &[usize]) -> Vec<usize> {
     let [own] = time else { return Vec::new() };
     let instant = |cells: &Cells, at: usize| {
@@ -511,7 +513,7 @@ mod tests {
     }
 
     // Proves that empty extra cells at the end of a row are ignored, and that other differences in
-    // width are not.
+    // width are not ignored.
     #[test]
     fn empty_ends_of_rows_are_no_cells() {
         let cells = |line: &str| super::super::cells::split_line(line.as_bytes(), b',').unwrap();

@@ -1,4 +1,4 @@
-//! The types of columns, which options state or which are derived from the cells.
+//! The types of columns. A type is stated by an option or derived from the cells.
 
 use std::str::FromStr;
 
@@ -37,7 +37,7 @@ impl FromStr for CsvType {
 }
 
 impl CsvType {
-    /// Returns whether values are numbers.
+    /// Returns whether values of this type are numbers.
     pub(super) fn is_number(self) -> bool {
         matches!(self, Self::Unsigned | Self::Signed | Self::Float)
     }
@@ -64,7 +64,7 @@ impl CsvType {
         }
     }
 
-    /// Returns the value of a cell, or `None` if the cell has another type or another unit than its
+    /// Returns the value of a cell, or `None` if the type or the unit of the cell differs from its
     /// column.
     pub(super) fn value<'c>(
         self,

@@ -1,5 +1,5 @@
-//! The interpretation of a file. The first pass decides the interpretation, and the second pass
-//! applies it.
+//! The interpretation of a file, such as its time format and the types of its columns. The first
+//! pass decides the interpretation, and the second pass applies it.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::local_clock::LocalZone;
 use crate::payload::PayloadValue;
 use crate::row_times::{LongStep, RowOrder, RowTimes};
 
-/// The interpretation of a file.
+/// The properties of a file that determine how its rows are parsed.
 #[derive(Debug)]
 pub(super) struct Interpretation {
     pub(super) encoding: TextEncoding,
@@ -25,11 +25,11 @@ pub(super) struct Interpretation {
     /// The interpretation of each column in the header.
     pub(super) readings: Vec<ColumnReading>,
     pub(super) time_form: TimeForm,
-    /// Whether the unit of numeric times was derived from their number of digits. If so, times with
-    /// another number of digits are not read.
+    /// Whether the unit of numeric times was derived from their number of digits. If this field is
+    /// true, times with another number of digits are not read.
     pub(super) by_digits: bool,
     pub(super) zone: LocalZone,
-    /// Whether any time is local, so that the zone matters.
+    /// Whether any time is local, so that the zone affects the result.
     pub(super) uses_zone: bool,
     pub(super) order: RowOrder,
     /// Whether the newest row is first in the file. The rows may nevertheless be imported in order
@@ -68,7 +68,7 @@ pub struct CsvCheck {
     pub skipped_rows: u64,
 }
 
-/// The time of a file.
+/// The time columns of a file, with a summary of the times in its rows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TimeCheck {
     /// Titles of the time columns.
@@ -110,11 +110,11 @@ pub struct ColumnCheck {
     pub csv_type: &'static str,
     /// The column's unit.
     pub unit: Option<String>,
-    /// Whether it is a counter.
+    /// Whether the column is a counter.
     pub counter: bool,
-    /// Words for missing values in the file.
+    /// Words for missing values that occur in the column.
     pub absent: Vec<String>,
-    /// Number of cells with a value of the type.
+    /// Number of cells whose value has the type of the column.
     pub values: u64,
 }
 
@@ -127,7 +127,7 @@ impl Interpretation {
     /// Returns the value of a cell, or `None` if it is missing.
     ///
     /// # Errors
-    /// The cell has another type than its column, or is not UTF-8.
+    /// The type of the cell differs from the type of its column, or the cell is not UTF-8.
     pub(super) fn value<'c>(
         &self,
         cells: &'c Cells,

@@ -13,9 +13,10 @@ use crate::findings::Tally;
 const COLUMNS_MAX: usize = 64;
 /// Maximum number of devices of a recognized key column.
 const DEVICES_MAX: usize = 256;
-/// Minimum number of times with several rows per error in a key column. In a key column, each error
-/// requires at least this many points in time with several rows. An error is a point in time at
-/// which a value is repeated or empty, or a value that occurs only once in the file.
+/// Minimum number of points in time with several rows for each error in a key column. In a key
+/// column, each error requires at least this many points in time with several rows. An error is a
+/// point in time at which a value is repeated or empty, or a value that occurs only once in the
+/// file.
 const TIMES_PER_FAULT: u64 = 10;
 /// Maximum number of different values in a numeric key column, as a multiple of the largest number
 /// of rows at one time. A numeric column with more different values contains measurements, such as
@@ -23,7 +24,7 @@ const TIMES_PER_FAULT: u64 = 10;
 const NUMBERS_PER_ROW: usize = 8;
 /// Maximum number of columns that the search combines into pairs.
 const PAIRED_MAX: usize = 5;
-/// Separator between the cells of two columns. This byte does not occur in UTF-8.
+/// Separator between the two cells of a pair of columns. The byte 0xFF does not occur in UTF-8.
 const PART_SEPARATOR: [u8; 1] = [0xFF];
 /// Usual titles of key columns, reduced to letters and digits.
 const KEY_NAMES: [&str; 32] = [
@@ -108,7 +109,7 @@ impl KeySearch {
         };
         let mut candidates: Vec<KeyCandidate> =
             columns.iter().map(|(position, is_named)| candidate(vec![*position], *is_named)).collect();
-        // Some devices need two columns, such as host and disk.
+        // Some devices are identified only by two columns, such as host and disk.
         let named: Vec<usize> =
             columns.iter().filter(|(_, is_named)| *is_named).map(|(position, _)| *position).collect();
         for (at, one) in named.iter().enumerate().take(PAIRED_MAX) {
@@ -165,7 +166,8 @@ impl KeySearch {
     /// if the rows do not belong to several devices.
     pub(super) fn finish(mut self) -> Option<(Vec<usize>, Tally)> {
         self.end_time();
-        // If only a few times have several rows, a clock with a low resolution may be the reason.
+        // If only a few points in time have several rows, the reason may be a clock with a low
+        // resolution.
         if self.several.count < 2 || self.several.count * 2 <= self.times {
             return None;
         }
@@ -232,8 +234,8 @@ mod tests {
         }
     }
 
-    // Proves that key columns are found by title or by text values. Rows without devices, and
-    // values that repeat by chance, have no key column.
+    // Proves that key columns are found by title or by text values. Tables without devices, and
+    // tables whose values repeat by chance, have no key column.
     #[test]
     fn columns_of_devices_are_found() {
         let titles = ["time", "index", "load", "name"];
@@ -243,8 +245,8 @@ mod tests {
             found(&["time", "v", "x"], &["1,5,sda", "1,6,sdb", "2,5,sda", "2,5,sdb"]),
             Some((vec![2], 3))
         );
-        // Loads of two hosts are not keys, because the cells or the title have a percent sign, or
-        // because there are too many values.
+        // The loads of two hosts are not key columns. Either their cells or their title have a
+        // percent sign, or they have too many different values.
         let hosts = |title: &str, cell: &dyn Fn(usize) -> String| {
             let rows: Vec<String> = (0..120).map(|row| format!("{},{}", row / 2, cell(row))).collect();
             found(&["time", title], &rows.iter().map(String::as_str).collect::<Vec<_>>())

@@ -45,8 +45,8 @@ struct Fit {
     header_line: u64,
     units_line: Option<u64>,
     has_time: bool,
-    /// Whether the header may be a row of values. This is so if one of the titles is a number or a
-    /// time, and no title suggests a time.
+    /// Whether the header may be a row of values. The header may be a row of values if one of the
+    /// titles is a number or a time, and no title suggests a time.
     is_header_row: bool,
     rows: usize,
     width: usize,
@@ -56,7 +56,7 @@ impl CsvLayout {
     /// Finds the layout from the start of a file, and adds a finding for each assumption.
     ///
     /// # Errors
-    /// A message about `--skip-lines`, without the file name.
+    /// The error is a message about `--skip-lines`, without the file name.
     pub(super) fn find(
         start: &[u8],
         is_whole: bool,
@@ -171,7 +171,7 @@ pub(super) fn without_comment_mark(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Returns the number of cells without the empty cells at the end, and the number of all cells.
+/// Returns the number of cells without the empty cells at the end, and the total number of cells.
 /// Both numbers are needed because a delimiter at the end of each row adds an empty cell.
 fn widths(cells: &Cells) -> (usize, usize) {
     let empty = (0..cells.len()).rev().take_while(|at| cells.get(*at).is_some_and(<[u8]>::is_empty)).count();
@@ -214,7 +214,7 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
             has_time(cells) && cells.iter().take(width.min(cells.len())).all(|cell| !cell.is_empty())
         })
     };
-    // If each row ends with a delimiter, the header may have one cell less.
+    // If each row ends with a delimiter, the header may have one cell less than a row.
     let is_shorter =
         |at: usize| is_title_line(at) && cells.get(at).is_some_and(|cells| cells.len() + 1 == width);
     let before: Vec<usize> = (0..first_row).filter(|at| fits(*at) || is_shorter(*at)).collect();
@@ -226,8 +226,8 @@ fn fit(lines: &[StartLine<'_>], delimiter: u8, stated: &StatedLayout<'_>) -> Fit
     // A first line with titles is the header even if most lines have another width, because lines
     // within a quoted cell can have any width.
     let is_first_titles = is_title_line(first) && cells.get(first).is_some_and(|cells| !has_value(cells));
-    // A comment in the first line can have the titles of the rows directly after it, even if the
-    // rows of other tables in the file have another width.
+    // A comment in the first line can contain the titles of the rows directly after it. The rows of
+    // other tables in the file may have another width.
     let is_comment_titles = is_comment(0)
         && is_title_line(0)
         && cells.first().is_some_and(|titles| {

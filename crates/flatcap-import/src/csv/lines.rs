@@ -10,8 +10,8 @@ use super::text_encoding::DecodedInput;
 pub(super) struct Line {
     /// The bytes without the line ending.
     pub(super) bytes: Vec<u8>,
-    /// The line ending, which is a line feed, a carriage return or both. It may be empty in the
-    /// last line of the file.
+    /// The line ending, which is a line feed, a carriage return or both. The line ending may be
+    /// empty in the last line of the file.
     pub(super) end: &'static [u8],
     /// The line number, counted from 1.
     pub(super) number: u64,
@@ -46,7 +46,7 @@ impl Lines {
     /// Returns the next line, or `None` at the end of the file.
     ///
     /// # Errors
-    /// Read errors of the input.
+    /// The input cannot be read.
     pub(super) fn next(&mut self) -> io::Result<Option<Line>> {
         if let Some(line) = self.returned.pop_front() {
             return Ok(Some(line));
@@ -90,7 +90,7 @@ impl Lines {
         !self.returned.is_empty()
     }
 
-    /// Gives lines back. `next` returns them again, in the same order.
+    /// Gives lines back. `next` returns these lines again, in the same order.
     pub(super) fn give_back(&mut self, lines: Vec<Line>) {
         for line in lines.into_iter().rev() {
             self.returned.push_front(line);

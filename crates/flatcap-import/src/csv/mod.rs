@@ -62,8 +62,8 @@ const SAMPLE_ROWS: usize = 100;
 ///
 /// Skips and reports rows with an invalid time, and rows with more or fewer cells than the header.
 /// A skipped row still takes a sequence number of its source. A cell with another type than its
-/// column is reported, and its value is missing. The importer holds only one row in memory. If it
-/// must sort the rows by time, it holds all rows of a file.
+/// column is reported, and its value is missing. The importer holds only one row in memory. If the
+/// importer must sort the rows by time, it holds all rows of a file.
 ///
 /// # Errors
 /// Any [`ImportError`]. Samples imported before the error are kept.
@@ -324,8 +324,8 @@ impl CsvImporter<'_, '_> {
         Ok(Some(OpenFile { records, encoding, layout, header, titles }))
     }
 
-    /// Returns the zone of times without an offset. This zone is stated by an option, named in the
-    /// file, or the zone of the host.
+    /// Returns the zone of times without an offset. An option states this zone, the file names it,
+    /// or it is the zone of the host.
     fn zone(&self, layout: &CsvLayout, header: &CsvHeader) -> LocalZone {
         if let Some(zone) = &self.options.zone {
             return LocalZone::new(zone.clone(), ZoneOrigin::Option);
@@ -338,7 +338,8 @@ impl CsvImporter<'_, '_> {
         }
     }
 
-    /// Returns the interpretation of a pipe, for which options state the time format and all types.
+    /// Returns the interpretation of an input that is a pipe. Options must state its time format
+    /// and all types.
     fn stated(&self, path: &Path, file: OpenFile) -> Result<(CsvRecords, Interpretation), ImportError> {
         let OpenFile { records, encoding, layout, header, .. } = file;
         let untyped = header.untyped();

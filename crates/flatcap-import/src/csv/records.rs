@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum length of a record with several lines, in bytes. Without a limit, an open quote would
 /// read the rest of the file into memory.
 const RECORD_BYTES_MAX: usize = 8 << 20;
-/// Memory of a line, not counting its text, in bytes.
+/// Memory that a buffered line needs in addition to its text, in bytes.
 const LINE_BYTES: usize = 128;
 
 /// The properties by which the parser distinguishes a row from a line within a quoted cell.
@@ -34,7 +34,7 @@ pub(super) struct RowShape {
 pub(super) struct RowWidth {
     /// Number of columns.
     columns: usize,
-    /// Number of columns up to the last one with a title.
+    /// Number of columns up to the last column that has a title.
     titled: usize,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct CsvRecords {
     damage: Option<String>,
     /// The number of the last line that was read in search of a closing quote and that is not a
     /// row. If a quote opens in or before this line, the parser does not search for the closing
-    /// quote. So no line is read several times.
+    /// quote. Therefore, no line is read several times.
     looked_at: u64,
     /// Whether the header begins with a comment mark.
     has_comment_mark: bool,
@@ -108,7 +108,7 @@ impl RowShape {
 }
 
 impl CsvRecords {
-    /// Reads the records of an input.
+    /// Creates a reader of the records of an input.
     pub(super) fn new(input: DecodedInput, delimiter: u8) -> Self {
         let path = input.input().path().to_owned();
         let lines = Lines::new(input, BUFFER_BYTES);
@@ -212,8 +212,8 @@ impl CsvRecords {
     }
 
     /// Continues a record to the end of its quoted cell. Returns false if the quote is still open
-    /// at the end of the file, at the maximum length, or at a line that is a complete row. The
-    /// lines after the first line are then read again.
+    /// at the end of the file or at the maximum length, or if a following line is a complete row.
+    /// The lines after the first line are then read again.
     fn close_quote(&mut self, splitter: &mut Splitter, first: &Line) -> Result<bool, ImportError> {
         if first.number <= self.looked_at {
             return Ok(false);

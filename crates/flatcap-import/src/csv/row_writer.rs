@@ -175,7 +175,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
     }
 
     /// Writes the held rows. If `findings` is given, adds the assumptions to it, for example about
-    /// times. A pipe needs this, because it has no first pass that would report them.
+    /// times. This is necessary for a pipe, because no first pass reports the assumptions.
     ///
     /// # Errors
     /// [`ImportError::Write`].
@@ -235,7 +235,7 @@ impl<'i, 's> CsvRowWriter<'i, 's> {
     }
 
     /// Skips a row. The skipped row uses one sample number of the last held row's source. If no row
-    /// is held, it uses a sample number of the first source.
+    /// is held, the skipped row uses a sample number of the first source.
     fn skip_row(&mut self, what: String, offset: u64, report: &mut ImportReport) {
         report.add_flaw(&self.path, offset, Some(1), what);
         let last = self.held.last().map(|row| (row.source, row.wall_ns));

@@ -1,4 +1,4 @@
-//! Headers within a file. They decide which records belong to the table of the first header.
+//! Headers within a file. The headers determine which records belong to the first table.
 
 use super::cells::Cells;
 use super::columns::CsvHeader;

@@ -28,8 +28,8 @@ const CELL_BYTES: u64 = 12;
 /// The times of a file, read in one possible time format.
 struct FormSurvey {
     form: TimeForm,
-    /// Whether the number of digits determined the format. If so, a time with a different number of
-    /// digits has a different unit.
+    /// Whether the number of digits determined the format. If this field is true, a time with a
+    /// different number of digits has a different unit.
     by_digits: bool,
     rows: u64,
     /// Rows whose numeric time is before 1990 or after 2099.
@@ -187,9 +187,9 @@ impl<'o> Survey<'o> {
         is_read
     }
 
-    /// Returns the encoding with which the file must be read again. This is Latin-1 if some cells
-    /// are not UTF-8, and if no cell contains non-ASCII UTF-8. Returns `None` if the file need not
-    /// be read again.
+    /// Returns the encoding with which the file must be read again. The returned encoding is
+    /// Latin-1 if some cells are not UTF-8, and if no cell contains non-ASCII UTF-8. Returns `None`
+    /// if the file need not be read again.
     pub(super) fn other_encoding(&self) -> Option<(TextEncoding, Tally)> {
         let is_other = self.not_utf8.count > 0 && self.is_utf8 == 0 && self.options.encoding.is_none();
         (is_other && self.encoding == TextEncoding::Utf8).then_some((TextEncoding::Latin1, self.not_utf8))
@@ -259,8 +259,8 @@ impl<'o> Survey<'o> {
         Ok(Surveyed { interpretation, check, damage: None })
     }
 
-    /// Returns the time format. An option states it. Otherwise, it is the format that fits most
-    /// rows.
+    /// Returns the time format. If an option states the format, returns this format. Otherwise,
+    /// returns the format that fits most rows.
     fn choose_form(&mut self, path: &Path, findings: &mut ImportFindings) -> Result<ChosenForm, ImportError> {
         let most = self.forms.iter().map(|survey| survey.rows).max();
         // If several formats fit all rows, a wrong format distributes the rows over months or

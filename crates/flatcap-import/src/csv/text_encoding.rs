@@ -151,7 +151,7 @@ impl DecodedInput {
     /// input.
     ///
     /// # Errors
-    /// Read errors of the input. Damage does not make this call fail. Instead, the read after the
+    /// The input cannot be read. Damage does not make this call fail. Instead, the read after the
     /// last intact byte fails.
     pub(super) fn open(input: Input, length: usize, is_line_enough: bool) -> io::Result<Self> {
         let budget = ElementBudget::new();

@@ -15,8 +15,8 @@ const NS_PER_S: i64 = 1_000_000_000;
 const SECOND_DIGITS_MAX: usize = 11;
 const MILLISECOND_DIGITS_MAX: usize = 14;
 const MICROSECOND_DIGITS_MAX: usize = 17;
-/// The years in which recorded times may lie. A number that gives a time outside these years is
-/// probably not a time since 1970.
+/// The years in which recorded times are expected. A number that gives a time outside these years
+/// is probably not a time since 1970.
 const YEARS: std::ops::RangeInclusive<i16> = 1990..=2099;
 /// The range of `YEARS` in nanoseconds since 1970.
 const YEARS_NS: std::ops::Range<i64> = 631_152_000 * NS_PER_S..4_102_444_800 * NS_PER_S;
@@ -173,7 +173,7 @@ impl TimeForm {
                 }
                 let named_time =
                     text.rsplit_once(' ').and_then(|(time, word)| named(time.trim_end().parse().ok()?, word));
-                // Some programs write 2024-03-01 9:00:00.
+                // Some programs write the hour with one digit, for example 2024-03-01 9:00:00.
                 named_time
                     .or_else(|| Self::Calendar(DateOrder::Ymd).read(text).filter(|_| text.contains('-')))
                     .or_else(|| month(text).map(CellTime::Local))
@@ -220,7 +220,7 @@ pub(super) fn is_date(text: &str) -> bool {
     let is_plain =
         text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'/' | b'-'));
     let form = TimeForm::candidates(text).into_iter().find(|form| !matches!(form, TimeForm::SinceEpoch(_)));
-    // The T of OCT does not separate a date from a time of day.
+    // The letter T in the month OCT does not separate a date from a time of day.
     let is_mark = |(at, _): (usize, &str)| text.get(..at).is_some_and(ends_with_digit);
     is_plain && !text.match_indices(['T', 'Z']).any(is_mark) && form.is_some()
 }
@@ -238,7 +238,7 @@ fn nanoseconds(stamp: Timestamp) -> Option<i64> {
 }
 
 /// Parses a number of units since 1970 without floating point, so that the result is exact. Digits
-/// below a nanosecond are cut off.
+/// beyond nanoseconds are truncated.
 fn since_epoch(text: &str, unit_ns: i64) -> Option<i64> {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let (whole, fraction) = digits.split_once(['.', ',']).unwrap_or((digits, "0"));

@@ -96,8 +96,8 @@ pub(super) fn unit_of_title(title: &str) -> Option<&str> {
         .then_some(inner)
 }
 
-/// Returns the length of the unit of numeric times, in nanoseconds, for example for `Time [ms]` or
-/// `timestamp_us`.
+/// Returns the length of the time unit that a title names, in nanoseconds, for example for `Time
+/// [ms]` or `timestamp_us`.
 pub(super) fn time_unit_ns(title: &str) -> Option<i64> {
     words(title).find_map(|word| match &*word.to_ascii_lowercase() {
         "s" | "sec" | "secs" | "seconds" => Some(1_000_000_000),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     // Proves that titles of time columns are recognized, also with a zone or a unit, and that other
-    // titles are not.
+    // titles are not recognized.
     #[test]
     fn titles_of_the_time_are_found() {
         let titles =

@@ -1,5 +1,5 @@
-//! Invariants that must hold for any bytes that are read as a capture. This module is the entry
-//! point of `fuzz/` and of tests.
+//! Invariants of an import that must hold for any bytes that are read as a capture. This module is
+//! the entry point of `fuzz/` and of tests.
 //!
 //! The functions panic if the importer violates an invariant. Releases do not contain this module,
 //! which is compiled only for tests and with the feature `fuzzing`.
@@ -67,7 +67,7 @@ pub(super) fn frames(shelf: &MemoryStorage) -> (Vec<ImportedFrame>, u64) {
 /// and match the schema, losses must be explained, and all input must be read or reported.
 ///
 /// # Panics
-/// If an invariant of the import is violated.
+/// Panics if an invariant of the import is violated.
 pub fn capture(data: &[u8]) {
     let shelf = MemoryStorage::default();
     let report = match import(data, Feed::Deep, &shelf) {

@@ -22,11 +22,11 @@ use self::transport::{DatagramContent, IexSegment};
 use super::capture::{Capture, Packet, datagram};
 use super::{ImportError, ImportJob, ImportProgress, ImportReport, ImportSource, Input, RunWriter};
 
-/// Maximum number of channels of a feed in one import. Segments of further channels are reported as
-/// flaws.
+/// Maximum number of channels of a feed in one import. Transport segments of channels beyond this
+/// limit are reported as flaws.
 const CHANNELS_MAX: usize = 64;
 
-/// The name in reports for segments of this transport that belong to other feeds.
+/// The name that reports use for segments of this transport protocol that belong to other feeds.
 const OTHER_FEEDS: &str = "segments of other feeds";
 
 /// The feed to import.
@@ -333,8 +333,8 @@ impl ChannelImport<'_, '_> {
         Ok(())
     }
 
-    /// Reports a segment with fewer messages than it claims. The missing messages may arrive on
-    /// another line. Otherwise they are missing.
+    /// Reports a segment with fewer messages than it claims. The missing messages may still arrive
+    /// on another line. If they do not arrive, they are recorded as lost.
     #[cold]
     fn report_truncated(
         &mut self,

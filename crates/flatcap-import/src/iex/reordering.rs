@@ -1,8 +1,8 @@
 //! Orders the segments of a feed by sequence numbers and message times, and detects late, repeated
 //! and restarted numbers.
 //!
-//! A feed may be captured on two lines at once. Their packets arrive in any order. The feed may
-//! also restart its numbers without notice. The rules are therefore:
+//! A feed may be captured on two lines at once. The packets of the two lines arrive in any order.
+//! The feed may also restart its numbers without notice. The rules are therefore:
 //!
 //! - A segment with the next expected sequence number is recorded. A segment with a later number is
 //!   held until the missing segments before it have arrived. If the time limit ([`HELD_NS_MAX`])
@@ -11,20 +11,20 @@
 //! - A segment with an old number is a repeat if its first message is not newer than the newest
 //!   message so far. If the message is newer, the feed has restarted. A new epoch then begins with
 //!   number 1. A new session also begins a new epoch.
-//! - A segment in a recorded gap is late if it arrives shortly after the time limit. This applies
-//!   even if its first message is a little newer than the newest message ([`LATE_NS_MAX`]). The
-//!   reason is that messages are not strictly in the order of their times.
+//! - A segment in a recorded gap is late if it arrives shortly after the time limit. This rule also
+//!   applies if the first message of the segment is a little newer than the newest message
+//!   ([`LATE_NS_MAX`]). The reason is that messages are not strictly in the order of their times.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 /// Time to wait for a gap to be filled, in nanoseconds of the capture's clock. Segments that fill a
 /// gap are recorded after segments that were captured later. The time must therefore be shorter
-/// than a backward step that counts as a clock change.
+/// than a backward step that is treated as a clock change.
 pub(super) const HELD_NS_MAX: i64 = 500_000_000;
-/// Maximum number of held segments. If there are more, the first gap is recorded as lost.
+/// Maximum number of held segments. If more segments are held, the first gap is recorded as lost.
 pub(super) const HELD_SEGMENTS_MAX: usize = 1024;
-/// Maximum number of held bytes. If there are more, the first gap is recorded as lost.
+/// Maximum number of held bytes. If more bytes are held, the first gap is recorded as lost.
 pub(super) const HELD_BYTES_MAX: usize = 4 << 20;
 /// Maximum time from the newest message to a message that fills a recorded gap, in nanoseconds. A
 /// message beyond this limit belongs to a new epoch.
@@ -187,7 +187,7 @@ impl<T> ReorderBuffer<T> {
         if arrival.wall_ns < self.epoch_start_ns { Placement::WrongOrder } else { Placement::OldEpoch }
     }
 
-    /// Returns whether the segment and its first message date from before the end of an old epoch.
+    /// Returns whether the segment and its first message are older than the end of an old epoch.
     #[inline]
     fn is_from_old_epoch(&self, arrival: &Arrival) -> bool {
         self.old_epochs
@@ -253,7 +253,7 @@ impl<T> ReorderBuffer<T> {
         }
     }
 
-    /// Returns whether the first gap must be given up at this capture time.
+    /// Returns whether the first gap must be given up at the capture time `wall_ns`.
     #[inline]
     pub(super) fn is_overdue(&self, wall_ns: i64) -> bool {
         !self.held.is_empty() && self.is_first_overdue(wall_ns)
@@ -284,7 +284,7 @@ impl<T> ReorderBuffer<T> {
         Some(SequenceGap { count: first.saturating_sub(next), is_damage })
     }
 
-    /// Begins a new epoch with this segment. No segment may be held at the call.
+    /// Begins a new epoch with this segment. No segment may be held when this method is called.
     pub(super) fn begin_epoch(&mut self, arrival: &Arrival) {
         let (newest_ns, send_ns) = self.old_epochs.unwrap_or((i64::MIN, i64::MIN));
         self.old_epochs = Some((newest_ns.max(self.newest_ns), send_ns.max(self.newest_send_ns)));
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!(held(1, HELD_NS_MAX / 3), 4);
     }
 
-    // Proves that a gap is attributed to damage only if damage overlaps it.
+    // Proves that a gap is attributed to damage only if damage overlaps the gap.
     #[test]
     fn a_hole_has_its_cause() {
         let hole = |prepare: &dyn Fn(&mut ReorderBuffer<()>)| {

@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     // Proves that two lines with losses and delays are merged into the feed, and that only messages
-    // lost on both become gaps.
+    // that are lost on both lines become gaps.
     #[test]
     fn two_lines_give_the_feed(seed in any::<u64>(), odds in 2_u64..40) {
         let packets = generator::packets(&shape(3000, seed));
@@ -80,9 +80,9 @@ proptest! {
     }
 }
 
-// Proves that fuzz/corpus has a capture of each kind of file, and that the properties of the target
-// `capture` hold for these captures. The target begins with them. With FLATCAP_CORPUS=write the
-// test writes them.
+// Proves that fuzz/corpus contains a capture of each kind, and that the properties of the fuzz
+// target `capture` hold for these captures. The fuzz target begins with these captures. With
+// FLATCAP_CORPUS=write, the test writes these captures.
 #[test]
 fn the_corpus_has_the_seeds() {
     let packets = generator::packets(&shape(40, 1));
@@ -114,8 +114,8 @@ fn a_repeat_is_nothing_new() {
     assert_eq!(report.skipped["repeated segments"], segments as u64);
 }
 
-// Proves that a capture that begins in the middle of the feed has no gap, that a new session is an
-// epoch, and that a packet in an already recorded gap is late.
+// Proves that a capture that begins in the middle of the feed has no gap, that a new session begins
+// an epoch, and that a packet in an already recorded gap is late.
 #[test]
 fn begin_session_and_lateness() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 2) });
@@ -163,7 +163,7 @@ fn captures_in_the_wrong_order_are_reported() {
     assert!(report.flaws.iter().all(|flaw| flaw.what.contains("in the order of their times")), "{report:?}");
 }
 
-// Proves that messages with an impossible time, or with none, do not hide a restart.
+// Proves that messages with an impossible time, or without a time, do not hide a restart.
 #[test]
 fn impossible_times_hide_nothing() {
     let packets = generator::packets(&Shape { epochs: 2, ..shape(2000, 8) });
@@ -188,7 +188,7 @@ fn impossible_times_hide_nothing() {
 }
 
 // Proves that a truncated segment yields its complete messages, that the rest is a gap caused by
-// damage, and that a complete copy on the other line fills it.
+// damage, and that a complete copy on the other line fills this gap.
 #[test]
 fn a_cut_segment_gives_what_it_has() {
     let packets = generator::packets(&Shape { epochs: 1, ..shape(3000, 4) });

@@ -1,5 +1,5 @@
-//! Segments of the transport (IEX Transport Specification 1.25, "Outbound Transport Protocol") in
-//! UDP datagrams.
+//! Parses segments of the transport protocol (IEX Transport Specification 1.25, "Outbound Transport
+//! Protocol") in UDP datagrams.
 
 /// The supported transport version.
 const VERSION: u8 = 1;
@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 40;
 /// The content of a datagram.
 #[derive(Debug)]
 pub(super) enum DatagramContent<'p> {
-    /// A datagram that does not belong to this transport.
+    /// A datagram that does not belong to the IEX transport protocol.
     Other,
     /// A segment with a truncated header.
     Truncated,
@@ -19,7 +19,7 @@ pub(super) enum DatagramContent<'p> {
     Segment(IexSegment<'p>),
 }
 
-/// A segment of the transport.
+/// A segment of the IEX transport protocol.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IexSegment<'p> {
     /// Message protocol id.

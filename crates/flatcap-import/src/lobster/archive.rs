@@ -1,8 +1,8 @@
 //! LOBSTER inputs. A LOBSTER input is a plain or gzip text file, or an entry of a ZIP archive
 //! (PKWARE APPNOTE 6.3).
 //!
-//! A library reads the archive's directory. Entries are decompressed while they are read. Two
-//! entries can be open at the same time, each at its own offset.
+//! The zip crate reads the directory of the archive. Entries are decompressed while they are read.
+//! Two entries can be open at the same time, each at its own offset.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -20,8 +20,8 @@ use crate::input::{CountingInput, Input, InputContext};
 
 /// Maximum number of entries of an archive. An archive with more entries is rejected.
 pub const ENTRIES_MAX: usize = 4096;
-/// Maximum length of an entry's name, in bytes. It equals the limit for a path. A longer name is a
-/// flaw.
+/// Maximum length of an entry's name, in bytes. The limit equals the maximum length of a path. An
+/// entry with a longer name is reported as a flaw.
 const NAME_BYTES_MAX: usize = 4096;
 /// Maximum number of bytes that are read from an archive to list its entries. An archive that needs
 /// more is rejected.
@@ -108,7 +108,7 @@ impl TextLocation {
 }
 
 /// Lists the entries of an archive from its directory. If the directory is damaged or missing, the
-/// entries are listed from their headers.
+/// entries are listed from their local file headers.
 ///
 /// # Errors
 /// [`ImportError::Read`]; [`ImportError::Kind`] for more than [`ENTRIES_MAX`] entries.
@@ -144,7 +144,7 @@ fn by_directory(file: File) -> ZipResult<ArchiveContents> {
     Ok(contents)
 }
 
-/// Lists entries by following their headers, up to the first offset that has no header.
+/// Lists entries by following their local file headers, up to the first offset that has no header.
 fn by_headers(file: File, why: &ZipError) -> io::Result<ArchiveContents> {
     let mut contents = ArchiveContents::default();
     let at = Rc::new(Cell::new(0));
@@ -228,7 +228,8 @@ impl Seek for LimitedFile {
     }
 }
 
-/// Decompressed content. At its end, its CRC is compared with the CRC in the archive.
+/// Decompressed content. At the end of the entry, the CRC of its content is compared with the CRC
+/// in the archive.
 struct CrcReader {
     source: Box<dyn Read>,
     hasher: crc32fast::Hasher,

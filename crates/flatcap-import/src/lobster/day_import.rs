@@ -16,7 +16,7 @@ use crate::{ImportError, ImportJob, ImportReport, ImportSource, RunWriter};
 /// Number of columns of a message row.
 const MESSAGE_COLUMNS: usize = 6;
 
-/// Options of an import.
+/// Options of a LOBSTER import.
 #[derive(Debug, Clone, Default)]
 pub struct LobsterOptions {
     /// The symbol of all files, which overrides the symbols in their names.
@@ -226,8 +226,8 @@ impl DayImport<'_> {
             None => None,
         };
         if let Some(time) = time {
-            // The sum cannot overflow, because a date is accepted only if two more days still fit,
-            // and times are below SECONDS_MAX.
+            // The sum cannot overflow. A date is accepted only if the time two days after its
+            // midnight fits into 64 bits, and times are less than SECONDS_MAX.
             self.last_wall_ns = self.midnight_ns.saturating_add(time.ns.cast_signed());
         }
         let wall_ns = self.last_wall_ns;

@@ -12,7 +12,8 @@ const SYMBOL_BYTES_MAX: usize = 32;
 /// saving rule that has applied since 2007, and LOBSTER has no data before 2007.
 const NEW_YORK_SINCE_2007: &str = "EST5EDT,M3.2.0,M11.1.0";
 
-/// The parts of a name: `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`, or without begin and end.
+/// The parts of a file name of the form `SYMBOL_DATE_BEGIN_END_KIND_LEVELS.csv`. Begin and end may
+/// be absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LobsterName {
     /// The part that the names of both files of a pair have in common, namely symbol, date, begin,
@@ -20,7 +21,7 @@ pub(super) struct LobsterName {
     pub(super) day: String,
     pub(super) symbol: String,
     pub(super) date: Date,
-    /// The kind of rows. Used only for empty files.
+    /// The kind of the rows, according to the file name. This field is used only for empty files.
     pub(super) kind: RowKind,
     /// Number of levels of the order book to which the messages refer.
     pub(super) levels: usize,
@@ -57,13 +58,14 @@ impl LobsterName {
     }
 }
 
-/// Returns whether a text can be a symbol. A symbol becomes part of source names and file names.
+/// Returns whether a text can be a symbol. A symbol becomes a part of source names and file names.
 pub(super) fn is_symbol(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'\\');
     (1..=SYMBOL_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with('.')
 }
 
-/// Parses a date of the form 2012-06-21. Its midnight must be within the range of a frame's time.
+/// Parses a date of the form 2012-06-21. The midnight of this date must be within the range of a
+/// frame's time.
 fn parse_date(text: &str) -> Option<Date> {
     let is_plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     let date: Date = text.parse().ok().filter(|_| is_plain)?;
@@ -75,7 +77,7 @@ fn parse_date(text: &str) -> Option<Date> {
 pub(super) fn midnight_ns(date: Date) -> Option<i64> {
     let zone = TimeZone::get("America/New_York").or_else(|_| TimeZone::posix(NEW_YORK_SINCE_2007)).ok()?;
     let midnight = date.to_zoned(zone).ok()?.timestamp().as_nanosecond();
-    // The time two days later must still fit into 64 bits.
+    // The time two days after this midnight must also fit into 64 bits.
     i64::try_from(midnight).ok().filter(|midnight| midnight.checked_add(2 * 86_400_000_000_000).is_some())
 }
 

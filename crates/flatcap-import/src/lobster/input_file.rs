@@ -46,7 +46,7 @@ pub(super) fn inspect_file(
     let place = TextLocation::File(path.to_owned());
     let is_pipe =
         path.as_os_str() == "-" || std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-    // A regular file is read again later, and its bytes are counted then.
+    // The importer reads a regular file again later, and counts its bytes then.
     let context = if is_pipe { course.context() } else { InputContext::default() };
     let mut lines = LineReader::new(place.open(context)?);
     let start = lines.peek()?;
@@ -110,7 +110,7 @@ fn inspect_archive(
                     format!("nothing can be decompressed: {damage}"),
                 );
             }
-            // Archives contain a text file that explains their content, which is not imported.
+            // Archives of LOBSTER contain an explanatory text file, which is not imported.
             TextContent::Other if name.is_none() => {
                 report.count_skipped("archive entries that are not LOBSTER files");
             }

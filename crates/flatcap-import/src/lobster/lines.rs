@@ -18,7 +18,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// A line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TextLine<'b> {
-    /// Offset of its start in the decompressed content, in bytes.
+    /// Offset of the start of the line in the decompressed content, in bytes.
     pub(super) offset: u64,
     /// The line's content.
     pub(super) text: LineText<'b>,
@@ -85,8 +85,8 @@ impl LineReader {
         self.damage.as_deref()
     }
 
-    /// Returns the first unread bytes, which are at most a full buffer. They are at least half a
-    /// buffer unless the file ends.
+    /// Returns the first unread bytes, which are at most a full buffer. Unless the file ends, at
+    /// least half a buffer is returned.
     ///
     /// # Errors
     /// [`ImportError::Read`].

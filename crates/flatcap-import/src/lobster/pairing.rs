@@ -9,9 +9,9 @@ use super::row::RowKind;
 /// without a partner has its own entry.
 ///
 /// Files whose names give the same symbol, date, hours and levels are a pair. Among files whose
-/// names give none of these, the first file of one kind is paired with the first of the other kind.
-/// If there are exactly two files, one of each kind, they are a pair if at most one of their names
-/// gives these parts. Files whose names give different days are never paired.
+/// names give none of these parts, the first file of one kind is paired with the first file of the
+/// other kind. If there are exactly two files, one of each kind, they are a pair if at most one of
+/// their names gives these parts. Files whose names give different days are never paired.
 pub(super) fn pairs(parts: &[LobsterFile]) -> Vec<(Option<usize>, Option<usize>)> {
     let described: Vec<_> = parts
         .iter()

@@ -2,11 +2,11 @@
 //!
 //! Columns are defined at lobsterdata.com/info/DataStructure.php.
 
-/// Maximum number of levels of an order book. A row with more levels is rejected. LOBSTER's own
-/// files have up to 200.
+/// Maximum number of levels of an order book. A row with more levels is rejected. The files that
+/// LOBSTER delivers have up to 200 levels.
 pub const LEVELS_MAX: usize = 1000;
-/// Maximum length of a line, in bytes. This is enough for an order book of the maximum size in
-/// which each number has 19 digits, a sign and a comma. Longer lines are rejected without being
+/// Maximum length of a line, in bytes. This length is enough for an order book of the maximum size
+/// in which each number has 19 digits, a sign and a comma. Longer lines are rejected without being
 /// parsed.
 pub(super) const LINE_BYTES_MAX: usize = LEVELS_MAX * LEVEL_COLUMNS * 21;
 /// Upper bound of a time, in seconds. No day of the exchange has more than 25 hours. A row with a
@@ -30,10 +30,10 @@ pub(super) enum RowKind {
     OrderBook(usize),
 }
 
-/// Seconds since the exchange's midnight.
+/// The time of a row, counted in seconds from midnight in the exchange's time zone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RowTime {
-    /// The value of the decimal text in nanoseconds, truncated.
+    /// The value of the decimal text, truncated to nanoseconds.
     pub(super) ns: u64,
     /// The 64-bit float nearest to the value of the decimal text, in seconds.
     pub(super) seconds: f64,
@@ -61,7 +61,8 @@ pub(super) struct RowError(pub(super) String);
 /// Parses a row of a message file, which has six or seven columns.
 ///
 /// # Errors
-/// The reason why the row is invalid, and its time if the time is valid.
+/// The error contains the reason why the row is invalid, and the time of the row if this time is
+/// valid.
 #[inline]
 pub(super) fn parse_message(line: &[u8]) -> Result<MessageRow, (RowError, Option<RowTime>)> {
     let mut columns = ColumnIter(Some(line));
@@ -89,7 +90,7 @@ pub(super) fn parse_message(line: &[u8]) -> Result<MessageRow, (RowError, Option
 /// `levels` determines the required number of levels.
 ///
 /// # Errors
-/// The reason why the row is invalid.
+/// The error contains the reason why the row is invalid.
 #[inline]
 pub(super) fn parse_order_book(line: &[u8], levels: &mut [u8]) -> Result<(), RowError> {
     let mut columns = ColumnIter(Some(line));
@@ -119,8 +120,8 @@ pub(super) fn count_levels(line: &[u8]) -> Option<usize> {
     (count % LEVEL_COLUMNS == 0 && count / LEVEL_COLUMNS <= LEVELS_MAX).then_some(count / LEVEL_COLUMNS)
 }
 
-/// Returns whether a first line contains names of columns. It must have as many columns as a row,
-/// and none of them may be a number.
+/// Returns whether a first line contains names of columns. The line must have as many columns as a
+/// row, and no column may be a number.
 pub(super) fn is_header(line: &[u8], column_count: usize) -> bool {
     let is_name = |name: &[u8]| {
         name.iter().any(u8::is_ascii_alphabetic)
@@ -156,8 +157,8 @@ pub(super) fn parse_time(text: &[u8]) -> Option<RowTime> {
     }
     let ns = ns * 10_u64.pow(DECIMALS_MAX - decimals);
     #[allow(clippy::cast_precision_loss, reason = "fewer than 2^53 nanoseconds: exact")]
-    // Both numbers are exact, so only the quotient is rounded. It is therefore the 64-bit float
-    // nearest to the text.
+    // Both numbers are exact, so only the quotient is rounded. The quotient is therefore the 64-bit
+    // float nearest to the value of the text.
     let exact = (ns as f64) / (NS_PER_S as f64);
     let seconds = if is_finer { str::from_utf8(text).ok()?.parse().ok()? } else { exact };
     Some(RowTime { ns, seconds, is_truncated: is_finer })
@@ -202,7 +203,7 @@ impl<'l> Iterator for ColumnIter<'l> {
     #[inline]
     fn next(&mut self) -> Option<&'l [u8]> {
         let rest = self.0?;
-        // Columns are short, so the setup of a vectorized search would cost more than the search.
+        // Columns are short, so the setup of a vectorized search would take longer than the search.
         match rest.iter().position(|byte| *byte == b',') {
             Some(at) => {
                 let (column, behind) = rest.split_at_checked(at)?;
@@ -339,7 +340,7 @@ mod tests {
     }
 
     // Proves that every column of a message is read into its field, and that an error names the
-    // wrong column.
+    // invalid column.
     #[test]
     fn messages_are_checked() {
         let row = parse_message(b"34200.5,4,-7,18,-9999999999,-1").unwrap();
@@ -372,7 +373,7 @@ mod tests {
     }
 
     // Proves that order books of any depth are read in the file's order, and that an error names
-    // the wrong column.
+    // the invalid column.
     #[test]
     fn order_books_are_checked() {
         let mut room = [0; 2 * LEVEL_BYTES];
@@ -396,7 +397,7 @@ mod tests {
         assert_eq!(count_levels((deepest + ",1,1,1,1").as_bytes()), None);
     }
 
-    // Proves that column headers are distinguished from rows, including damaged ones.
+    // Proves that column headers are distinguished from rows, including damaged rows.
     #[test]
     fn headers_are_distinguished_from_rows() {
         assert!(is_header(b"Time,Type,Order ID,Size,Price,Direction", 6));
@@ -409,8 +410,8 @@ mod tests {
 
     proptest! {
         // Proves that times with up to nine decimals are parsed without loss. The integer is exact,
-        // the float is the one of the standard library, and its shortest text gives the same
-        // number.
+        // the float equals the result of the standard library, and the shortest text of the float
+        // is parsed to the same integer.
         #[test]
         fn decimal_texts_come_back(ns in 0..SECONDS_MAX * NS_PER_S, cut in 0_usize..10) {
             let text = format!("{}.{:09}", ns / NS_PER_S, ns % NS_PER_S);

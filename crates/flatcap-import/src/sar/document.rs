@@ -19,14 +19,14 @@ pub(super) struct SarHost {
     pub(super) machine: String,
     /// The time zone of the host, as the document names it.
     pub(super) zone: String,
-    /// The date of all statistics. mpstat, iostat and pidstat print it per host.
+    /// The date of all statistics. mpstat, iostat and pidstat print the date once per host.
     pub(super) date: String,
 }
 
 /// Receives the contents of a document, in the order of the document.
 pub(super) trait SarConsumer {
-    /// Receives the statistics of one time. Their entry begins on line `line`. Returns false to
-    /// stop reading.
+    /// Receives the statistics of one time. The entry of these statistics begins on line `line`.
+    /// Returns false to stop reading.
     fn statistics(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> bool;
 
     /// Counts entries that are not statistics, that is, `restarts` and `comments`.

@@ -41,7 +41,7 @@ struct SarField {
     /// The title in the document. The title of a field of a nested object is appended to the
     /// object's title with an underscore.
     title: String,
-    /// `None` until the field has a value.
+    /// The kind of the field, or `None` until the field has a value.
     kind: Option<SarKind>,
     /// The widest kind among all values, and the widest kind among the numbers.
     widest: Option<SarKind>,
@@ -275,7 +275,7 @@ fn unit_of(group: &str, title: &str) -> Option<&'static str> {
 }
 
 impl SarKind {
-    /// Returns the kind of a value, or `None` if it is missing, a list or an object.
+    /// Returns the kind of a value, or `None` if the value is missing, a list or an object.
     fn of(value: &SarValue) -> Option<Self> {
         match value {
             SarValue::Bool(_) => Some(Self::Bool),
@@ -297,7 +297,8 @@ impl SarKind {
         }
     }
 
-    /// Converts a value to this kind. Returns `None` if it is missing, or cannot be converted.
+    /// Converts a value to this kind. Returns `None` if the value is missing or cannot be
+    /// converted.
     #[allow(clippy::cast_precision_loss, reason = "sadf prints two decimals, and whole numbers for zero")]
     fn value(self, value: &SarValue) -> Option<PayloadValue<'_>> {
         Some(match (self, value) {

@@ -320,7 +320,7 @@ impl HostWriter<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Begins the run of a host, unless it is already open.
+    /// Begins the run of a host, unless this run is already open.
     fn begin_host(&mut self, host: &SarHost) -> Result<(), ImportError> {
         if self.run.as_ref().is_some_and(|run| run.number == host.number) {
             return Ok(());

@@ -30,7 +30,7 @@ impl SarClock {
     /// Returns the time of an entry in nanoseconds since 1970.
     ///
     /// # Errors
-    /// A message about the invalid time.
+    /// The error is a message about the invalid time.
     pub(super) fn instant(&mut self, host: &SarHost, entry: &SarValue, line: u64) -> Result<i64, String> {
         let stamp = entry.get("timestamp");
         if let Some(time) = stamp.and_then(SarValue::text) {
@@ -46,7 +46,8 @@ impl SarClock {
         let parsed = date.parse::<Date>().ok().zip(time.parse::<Time>().ok());
         let (day, hour) = parsed.ok_or_else(what)?;
         let local = DateTime::from_parts(day, hour);
-        // sysstat up to 12.6 prints "utc": 1. From 12.7.1 on, it prints "tz": "UTC".
+        // For times in UTC, sysstat up to 12.6 prints "utc": 1. From 12.7.1 on, sysstat prints
+        // "tz": "UTC".
         let word = text("tz");
         let is_utc = word == Some("UTC")
             || matches!(stamp.and_then(|stamp| stamp.get("utc")), Some(SarValue::Unsigned(1)));

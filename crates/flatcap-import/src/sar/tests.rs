@@ -147,7 +147,7 @@ fn times_that_fall_are_found() {
 }
 
 // Proves that an abbreviation of several zones means the zone of this host if that zone uses the
-// abbreviation. Otherwise, and for an unknown abbreviation, there is a finding.
+// abbreviation. Otherwise, and for an unknown abbreviation, a finding is reported.
 #[test]
 fn doubtful_zones_of_documents_are_found() {
     let local = DOCUMENT.replace("\"utc\": 1, ", "");
@@ -177,7 +177,7 @@ fn zones_are_those_of_the_document() {
     let july_ns = 1_689_372_800_000_000_000 - 7_200_000_000_000;
     assert_eq!(rows(folder.path(), &["sar-memory.memfree"])[0].0, july_ns);
     assert!(report.is_complete(), "{:?}", report.findings);
-    // Before sysstat 12.7, only the host has a zone.
+    // Before sysstat 12.7, the document names a zone only for the host, not for each time.
     let of_host =
         summer.replace("\"utc\": 1, ", "").replace("\"timezone\": \"UTC\"", "\"timezone\": \"Europe/Paris\"");
     let (report, folder) = import_in(tokyo.clone(), &of_host).unwrap();
@@ -259,7 +259,7 @@ fn a_whole_document_is_imported() {
             values += batch.columns.iter().map(known).sum::<usize>();
         }
     }
-    // The numbers and strings of the document, except properties of the host and times.
+    // All numbers and strings of the document, except times and properties of the host.
     let document: serde_json::Value = serde_json::from_str(&content).unwrap();
     let statistics = document["sysstat"]["hosts"][0]["statistics"].as_array().unwrap();
     let expected: usize = statistics.iter().map(|entry| leaves(entry) - leaves(&entry["timestamp"])).sum();
@@ -287,8 +287,9 @@ fn further_hosts_are_counted() {
     assert!(report.totals.sources.is_empty());
 }
 
-// Proves that a document can be cut at any byte. The import then has the statistics before the cut,
-// and reports the place of the cut. If there are no statistics before the cut, nothing is imported.
+// Proves that a document can be truncated at any byte. The import then has the statistics before
+// the end of the truncated document, and reports the place of the truncation. If there are no
+// statistics before the truncation, nothing is imported.
 #[test]
 fn cut_documents_give_what_is_before() {
     let first_end = DOCUMENT.find("22:13:21").unwrap();

@@ -1,4 +1,5 @@
-//! The text of a document. Reading it counts lines and replaces decimal commas by points.
+//! The text of a document. While the text is read, lines are counted and decimal commas are
+//! replaced by points.
 
 use std::cell::Cell;
 use std::io::{self, BufRead, Read};

@@ -10,9 +10,9 @@ use crate::window::InputWindow;
 pub(super) struct StreamDamage {
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// The problem at its start.
+    /// The problem at the start of the range.
     pub(super) reason: String,
-    /// Number of frames in the range, if its length determines this number.
+    /// Number of frames in the range, if the length of the range determines this number.
     pub(super) count: Option<u64>,
     is_zeros: bool,
 }

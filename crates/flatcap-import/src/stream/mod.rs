@@ -1,8 +1,8 @@
 //! Imports streams of plain frames (`flatcap_stream`, flatstream 0.2.7) with the layout `[u32
 //! length][checksum][payload]`, one file after the other.
 //!
-//! Each file becomes a source. Its payloads are kept byte for byte and numbered from 0. The samples
-//! have no time, because a stream contains no times.
+//! Each file becomes a source. The payloads of a file are kept byte for byte and numbered from 0.
+//! The samples have no time, because a stream contains no times.
 
 use std::path::{Path, PathBuf};
 
@@ -20,16 +20,16 @@ mod damage;
 mod probe;
 mod search;
 
-/// A frame of up to this many times the frame limit is read completely. This distinguishes a frame
-/// that is too long from a frame with a damaged length. A longer frame counts as damage, and its
-/// bytes are searched for frames.
+/// A frame of up to this many times the frame limit is read completely. This limit distinguishes a
+/// frame that is too long from a frame with a damaged length. A longer frame is treated as damage,
+/// and its bytes are searched for frames.
 const READ_LIMITS: usize = 2;
-/// Maximum total size of the schema copies in a segment header, in bytes. There is one copy per
-/// source. The size is far below a reader's limit for a header (docs/FORMAT.md).
+/// Maximum total size of the schema copies in a segment header, in bytes. The header contains one
+/// copy per source. The size is far below a reader's limit for a header (docs/FORMAT.md).
 const SCHEMAS_BYTES_MAX: usize = 16 << 20;
 
-/// Options of an import. By default, the checksum is detected, payloads are opaque, and names are
-/// derived from the files.
+/// Options of a stream import. By default, the checksum is detected, payloads are opaque, and names
+/// are derived from the files.
 #[derive(Debug, Clone, Default)]
 pub struct StreamOptions {
     /// The checksum of all files. With `None`, the importer detects the checksum of each file, and
@@ -146,7 +146,7 @@ fn compile(typed: &PayloadSchema) -> Result<(CompiledSchema, String), ImportErro
 }
 
 impl PayloadSchema {
-    /// Returns the option that named the schema, as it is shown in errors.
+    /// Returns the option that named the schema, in the form that errors show.
     fn option(&self) -> String {
         format!("--schema {}", self.path.display())
     }
@@ -198,7 +198,7 @@ impl StreamImporter<'_, '_> {
     fn read_frames(&mut self, source: u16, path: &Path, window: &mut InputWindow) -> Result<(), ImportError> {
         let kind = match self.checksum {
             Some(kind) => kind,
-            // In an empty file nothing is missing, whatever its checksum is.
+            // In an empty file, nothing is missing for any kind of checksum.
             None if !window.fill(1)? => return Ok(()),
             None => probe::detect_checksum(window, path, self.payload_bytes_max)?,
         };
@@ -260,7 +260,7 @@ impl StreamImporter<'_, '_> {
         search::next_item(window, deframer).map(Some)
     }
 
-    /// Records a payload, or reports the reason why it is not recorded.
+    /// Records a payload, or reports the reason why the payload is not recorded.
     fn record_payload(
         &mut self,
         source: u16,
@@ -420,8 +420,8 @@ mod tests {
         }
     }
 
-    // Proves that damage loses only the damaged frame, is reported with its offset, and takes one
-    // number. Method: each byte of a frame is changed.
+    // Proves that damage loses only the damaged frame, is reported with its offset, and uses one
+    // sample number. Method: each byte of a frame is changed.
     #[test]
     fn damage_loses_only_its_frame() {
         let payloads = texts(12);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     // Proves that a frame above the limit is reported as such and skipped completely, while an
-    // impossible length counts as damage.
+    // impossible length is treated as damage.
     #[test]
     fn too_long_frames_are_reported() {
         let kind = ChecksumKind::Crc32;

@@ -29,7 +29,7 @@ struct ChecksumMatch {
 /// Detects the checksum of the stream at the start of a window.
 ///
 /// # Errors
-/// `Kind` if several checksums match or no checksum matches; `Read`.
+/// `Kind` if no checksum matches or several checksums match; `Read` if the input cannot be read.
 pub(super) fn detect_checksum(
     window: &mut InputWindow,
     path: &Path,
@@ -59,12 +59,13 @@ pub(super) fn detect_checksum(
 /// Returns the kinds that match the start of a stream. `is_whole` says whether `bytes` is the whole
 /// stream.
 ///
-/// A kind matches if its frames lead exactly to the end, or if enough intact frames are at the
-/// start. One such frame is enough with CRC-32 or XXH3, and two with CRC-16. Without a checksum,
-/// four intact frames are required, and no bytes may contradict the match. A match is weak if it
-/// relies on frames of zeros. It is also weak if it relies only on lengths and these do not lead to
-/// the end. A proven match has priority over a weak one. Zeros at the end of payloads can be read
-/// as empty frames, and small numbers in payloads as lengths.
+/// A kind matches if its frames lead exactly to the end of the stream, or if enough intact frames
+/// are at the start. With CRC-32 or XXH3, one intact frame is enough. With CRC-16, two are
+/// required. Without a checksum, four intact frames are required, and no bytes may contradict the
+/// match. A match is weak if it relies on frames of zeros. A match is also weak if it relies only
+/// on lengths, and the lengths do not lead to the end of the stream. A proven match has priority
+/// over a weak one. Zeros at the end of payloads can be read as empty frames, and small numbers in
+/// payloads as lengths.
 pub(super) fn matching_kinds(bytes: &[u8], is_whole: bool, payload_bytes_max: usize) -> Vec<ChecksumKind> {
     let fit = |kind: &ChecksumKind| match_kind(*kind, bytes, is_whole, payload_bytes_max);
     let mut matches: Vec<ChecksumMatch> = ChecksumKind::ALL.iter().filter_map(fit).collect();
@@ -96,7 +97,8 @@ fn match_kind(
                 }
                 rest = rest.get(frame.bytes().len()..).unwrap_or_default();
             }
-            // The stream is truncated here, or the bytes that were read end here.
+            // The stream is truncated at this offset, or the bytes that were read end at this
+            // offset.
             Ok(DeframeStatus::Incomplete { .. }) => {
                 fit.is_weak |= kind == ChecksumKind::None;
                 return (fit.bits >= PROOF_BITS).then_some(fit);
@@ -124,8 +126,8 @@ mod tests {
         bytes
     }
 
-    // Proves that the checksum is detected whatever the payloads are. Method: text, numbers,
-    // trailing zeros, and lengths.
+    // Proves that the checksum is detected whatever the payloads are. Method: payloads with text,
+    // numbers, trailing zeros and lengths.
     #[test]
     fn a_checksum_is_detected_by_its_frames() {
         let small: Vec<u8> = (1..9_u32).flat_map(u32::to_le_bytes).collect();
@@ -144,8 +146,8 @@ mod tests {
         }
     }
 
-    // Proves that all of several matches are returned, and that there is no match for text, noise,
-    // a damaged first frame, or too little proof.
+    // Proves that all matches are returned if several kinds match, and that there is no match for
+    // text, noise, a damaged first frame, or too little proof.
     #[test]
     fn several_matches_and_none_are_returned() {
         use ChecksumKind::{Crc16, Crc32, None, Xxh3};

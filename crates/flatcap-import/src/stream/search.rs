@@ -66,8 +66,8 @@ fn resync(window: &mut InputWindow, deframer: &KindDeframer) -> Result<StreamIte
     let has_more = window.fill(longest_frame.saturating_mul(2))?;
     let rest = window.unconsumed();
     let Some(salvaged) = salvage(rest, *deframer).next() else { return Ok(StreamItem::Damage(rest.len())) };
-    // A range without frames that reaches the end of the window may continue after it, and a frame
-    // may begin in the last part of the range.
+    // A range without frames that reaches the end of the window may continue after the window, and
+    // a frame may begin in the last part of the range.
     let reaches_end = salvaged.length == rest.len() && has_more;
     let header_bytes = deframer.header_bytes();
     Ok(match salvaged.content {

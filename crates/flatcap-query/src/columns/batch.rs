@@ -10,7 +10,7 @@ use super::column::ValueColumn;
 use super::strided_rows::{picked, split_off};
 use crate::names::elements::ElementName;
 
-/// Rows of one table of one source.
+/// A batch of rows that belong to one table of one source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ColumnBatch {
     /// Index of the table in [`QueryResults::tables`](crate::QueryResults::tables).
@@ -26,8 +26,8 @@ pub struct ColumnBatch {
     /// For each sample, whether the sample leaves out elements that exist. Empty if no sample
     /// leaves out elements.
     pub sparse: Vec<bool>,
-    /// For each column with a counter that wraps to 0, the position of the column and, for each
-    /// row, the value at which the counter wraps.
+    /// For each column with a counter that wraps to 0: the position of the column, and a column
+    /// with the value at which the counter wraps in each row.
     pub ranges: Vec<(usize, ValueColumn)>,
     /// The rows that pass the condition of the query, in ascending order. `None` if all rows of the
     /// batch pass the condition.
@@ -86,8 +86,8 @@ impl ColumnBatch {
         }
     }
 
-    /// Returns whether a sample may leave out elements that exist. This is so if the sample was
-    /// cut, or is marked as leaving out elements.
+    /// Returns whether a sample may leave out elements that exist. A sample may leave out elements
+    /// if it was cut, or if it is marked as leaving out elements.
     pub fn leaves_out(&self, sample: usize) -> bool {
         let flags = self.times.flags.get(sample).copied().unwrap_or_default();
         leaves_out_elements(flags) || self.sparse.get(sample).copied().unwrap_or_default()

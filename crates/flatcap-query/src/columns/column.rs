@@ -23,8 +23,8 @@ pub enum ColumnValues {
     Unsigned(Vec<u64>),
     /// Signed integers.
     Signed(Vec<i64>),
-    /// 32-bit floats. The decimal form of a 32-bit float is shorter than that of the same value as
-    /// a 64-bit float.
+    /// 32-bit floats. The decimal form of a 32-bit float is shorter than the decimal form of the
+    /// same value as a 64-bit float.
     Float32(Vec<f32>),
     /// 64-bit floats.
     Float(Vec<f64>),
@@ -34,7 +34,7 @@ pub enum ColumnValues {
     Text(TextColumn),
 }
 
-/// A set of rows.
+/// A set of rows of a column.
 #[derive(Debug, Clone, Default)]
 pub struct ValidRows {
     // One bit per row, the lowest bit of a word first. `None` if all rows are in the set.
@@ -97,7 +97,8 @@ impl ValueColumn {
         }
     }
 
-    /// Returns whether a string may be the escaped form of bytes that are not UTF-8.
+    /// Returns whether any string of the column may be the escaped form of bytes that are not
+    /// UTF-8.
     pub(crate) fn may_be_escaped(&self) -> bool {
         matches!(&self.values, ColumnValues::Text(texts) if texts.may_be_escaped())
     }
@@ -259,7 +260,7 @@ impl ValueColumn {
         self.remove_absent(rows, bits.iter().copied(), reader);
     }
 
-    /// Marks a row as absent if its bits are those that mean absence in the field.
+    /// Marks a row as absent if its bits represent an absent value of the field.
     #[inline]
     fn remove_absent(
         &mut self,
@@ -267,12 +268,12 @@ impl ValueColumn {
         bits: impl Iterator<Item = u64> + Clone,
         reader: &ScalarReader,
     ) {
-        // Most fields with a value for absence do not have this value in any row.
+        // For most fields that can be absent, no row has the bits that mean absence.
         let Some(absent) = reader.absent_bits() else { return };
         if bits.clone().any(|bits| bits == absent) {
             for (row, _) in rows.iter().zip(bits).filter(|(_, bits)| *bits == absent) {
                 self.valid.remove(row);
-                // Only integers have a value that means absence, so only they are reset to 0.
+                // Only integers use one of their values for absence, so only they are reset to 0.
                 match &mut self.values {
                     ColumnValues::Unsigned(values) => set(values, row, 0),
                     ColumnValues::Signed(values) => set(values, row, 0),

@@ -7,11 +7,11 @@ use super::batch::ColumnBatch;
 /// The columns that the batches of a plan need for rates.
 #[derive(Debug, Default)]
 pub(crate) struct CounterColumns {
-    /// Position of a table, of a counter in it, and of the column with the value at which this
-    /// counter wraps.
+    /// Position of a table, position of a counter in this table, and position of the column with
+    /// the value at which this counter wraps.
     pub(crate) ranges: Vec<(usize, usize, usize)>,
-    /// Position of a table. If a column has the number of elements that a sample leaves out, also
-    /// the table and position of this column.
+    /// Position of a table. If a column contains the number of elements that each sample leaves
+    /// out, also the position of this column and of its table.
     pub(crate) sparse: Vec<(usize, Option<(usize, usize)>)>,
 }
 

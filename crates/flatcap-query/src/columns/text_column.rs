@@ -72,8 +72,9 @@ impl TextColumn {
         rows.fill(&mut self.codes, code)
     }
 
-    /// Writes strings to the rows from `start` on. The rows `count` positions before them probably
-    /// have the same strings, because they contain the same list of the previous sample.
+    /// Writes strings to the rows from `start` on. The rows `count` positions before the written
+    /// rows probably have the same strings, because they contain the same list of the previous
+    /// sample.
     pub(super) fn write<'t>(
         &mut self,
         (start, count): (usize, usize),
@@ -129,7 +130,7 @@ impl TextColumn {
     /// Returns a column with the strings that have these codes. Reserves space for `rows` rows.
     fn of_codes(&self, codes: &[u32], rows: usize) -> Self {
         let mut column = Self { codes: Vec::with_capacity(rows.max(codes.len())), ..Self::default() };
-        // For each string, the new code if the string has occurred in the new column.
+        // For each string, its code in the new column, if the string has already occurred there.
         let mut new_codes: Vec<Option<u32>> = vec![None; self.texts.len()];
         for code in codes {
             let (Some(text), Some(new)) = (self.texts.get(*code as usize), new_codes.get_mut(*code as usize))

@@ -61,17 +61,17 @@ pub(super) enum Term<V> {
     Pair(Arithmetic, Box<(Self, Self)>),
 }
 
-/// A test of a value of a payload. The result is the number 1 or 0.
+/// A test that is applied to a value of a payload. The result is the number 1 or 0.
 #[derive(Debug, Clone)]
 pub struct ValueTest(pub(super) TestKind);
 
 #[derive(Debug, Clone)]
 pub(super) enum TestKind {
-    /// The string equals this string.
+    /// The tested string equals this string.
     Text(Box<str>),
-    /// The string matches this expression.
+    /// The tested string matches this regular expression.
     Expression(Regex),
-    /// The number passes a comparison.
+    /// The tested number passes this comparison.
     Number(NumberTest),
 }
 
@@ -174,7 +174,7 @@ impl Possible {
     /// The set in which neither true nor false is possible, so that the result is unknown.
     pub(in super::super) const NONE: Self = Self { is_true: false, is_false: false };
 
-    /// Returns the set that contains only one result.
+    /// Returns the set that contains only this result.
     pub(in super::super) fn of(result: Truth) -> Self {
         Self { is_true: result == Truth::True, is_false: result == Truth::False }
     }

@@ -31,8 +31,8 @@ use crate::names::path::FieldPath;
 /// ```
 ///
 /// Paths are written as in queries, and strings in double quotes. The operator `-` after a path
-/// must be surrounded by spaces. An absent value, a window that is not filled, or a division by
-/// zero makes a comparison unknown, and an unknown condition never fires a rule.
+/// must be surrounded by spaces. A comparison is unknown if a value is absent, a window is not
+/// filled, or a divisor is zero. An unknown condition never fires a rule.
 #[derive(Debug, Clone)]
 pub struct SampleCondition {
     pub(super) text: Box<str>,
@@ -81,7 +81,7 @@ pub enum RuleTest {
     Absent {
         /// The source's name.
         source: Box<str>,
-        /// The time, in nanoseconds.
+        /// The duration without a sample, in nanoseconds.
         limit_ns: u64,
     },
     /// A process ended.

@@ -19,8 +19,8 @@ enum DimensionBase {
     Count,
     Bytes,
     Seconds,
-    /// A base unit other than bytes, seconds and counts, such as `degC` or `W`. It is spelled as in
-    /// [`CommonUnit`](super::CommonUnit).
+    /// A base unit other than bytes, seconds and counts, such as `degC` or `W`. The unit is spelled
+    /// as in [`CommonUnit`](super::CommonUnit).
     Other(Box<str>),
 }
 
@@ -42,8 +42,8 @@ impl Dimension {
     /// A share, such as a percentage.
     pub(super) const SHARE: Self = Self { base: DimensionBase::Seconds, per_s: 1 };
 
-    /// Returns the dimension of a field with this value of the attribute `unit`, and the factor
-    /// that converts its values to base units.
+    /// Returns the dimension of a field whose attribute `unit` has this value, and the factor that
+    /// converts the values of the field to base units.
     pub fn of_field(unit: Option<&str>) -> (Self, f64) {
         match Unit::of_field(unit) {
             Some(known) => (Self::of_written(Some(known), false), known.factor()),
@@ -60,7 +60,7 @@ impl Dimension {
         }
     }
 
-    /// Returns the dimension of the change per second of values with this dimension.
+    /// Returns the dimension of a change per second, for values with this dimension.
     #[must_use]
     pub fn per_second(&self) -> Self {
         match &self.base {
@@ -174,7 +174,8 @@ impl Display for UnitValue {
             "B" => WRITTEN_SIZE_UNITS,
             _ => &[],
         };
-        // The product of `in_fitting_unit` and this quotient may differ in the last digit.
+        // This function divides by the factor, because the result of `in_fitting_unit` may differ
+        // in the last digit.
         let unit = fitting_unit(units, self.value, 1.0);
         let (factor, unit) = unit.map_or((1.0, base), |unit| (unit.factor(), unit.name));
         let value = self.value / factor;

@@ -20,11 +20,11 @@ use crate::names::located_field::LocatedField;
 
 /// Provides the fields of a condition.
 pub trait Binder {
-    /// A value of a sample.
+    /// The type of a value of a sample.
     type Value: Copy;
-    /// A test that is not a comparison.
+    /// The type of a test that is not a comparison.
     type Other;
-    /// The error of a condition that does not fit the fields.
+    /// The type of the error for a condition that does not fit the fields.
     type Error: From<ConditionError>;
 
     /// Whether the condition is a condition on rows. In a row that is an element of a list, a field
@@ -68,8 +68,8 @@ pub trait Binder {
     /// The test does not fit the sources.
     fn other(&mut self, test: &RuleTest) -> Result<Self::Other, Self::Error>;
 
-    /// Decides whether a comparison with this error is unknown instead of invalid. Returns `Ok` if
-    /// the result is unknown.
+    /// Decides whether a comparison that causes this error is treated as unknown instead of
+    /// invalid. Returns `Ok` if the result is unknown.
     ///
     /// # Errors
     /// Returns the error if the comparison is invalid.
@@ -155,7 +155,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
                 let Some((.., anchor)) = scope.list else {
                     return Err(mismatch(text, "no field in it is of a list; leave out any() or all()"));
                 };
-                // `all` is true for a list without elements, but an empty list is no reason to
+                // `all` is true for a list without elements, but an empty list must not make a rule
                 // fire.
                 let needs_element = *is_every || !scope.is_every_element;
                 let (is_every, is_implicit) = (*is_every, false);
@@ -187,7 +187,7 @@ impl<'c, B: Binder> Lowering<'c, B> {
             Err(error) => {
                 self.binder.tolerate(error)?;
                 // A comparison with NaN is unknown. The other comparisons of the condition then
-                // decide, as if this field were absent in a sample.
+                // determine the result, as if this field were absent in a sample.
                 let (left, right) = (Term::Number(f64::NAN), Term::Number(f64::NAN));
                 let (text, sign) = (Arc::clone(text), CompareSign::Equal);
                 Comparison { text, left, sign, right, dimension: None }
@@ -195,8 +195,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
         };
         let inner = Check::Compare(comparison);
         let Some((.., anchor)) = own.list.filter(|_| !is_inside) else { return Ok(inner) };
-        // `[*]` selects all elements on purpose. It depends on `any` or `all` how often a rule
-        // fires, so the user has to write one of these words.
+        // `[*]` selects all elements on purpose. The choice between `any` and `all` determines how
+        // often a rule fires, so the user has to write one of these words.
         if own.is_every_element && !B::IS_OF_ROWS {
             return Err(mismatch(
                 text,
@@ -384,8 +384,8 @@ impl<'c, B: Binder> Lowering<'c, B> {
             match &scope.list {
                 None => scope.list = Some((located.source, list.clone(), value)),
                 Some((source, known, _)) if (*source, known) == (located.source, list) => {}
-                // Elements of different lists have no order in common, so it is undefined which two
-                // elements to compare.
+                // Elements of different lists do not correspond to each other, so it is undefined
+                // which two elements to compare.
                 Some((_, known, _)) => {
                     return Err(mismatch(
                         &operand.text,

@@ -17,14 +17,15 @@ pub enum Transform {
     Smallest(u64),
     /// Sum of the values in a window (`:sum(W)`).
     Sum(u64),
-    /// Number of samples with a value in a window (`:count(W)`).
+    /// Number of samples in a window that have a value (`:count(W)`).
     Count(u64),
-    /// Last value, if it is within the window (`:last(W)`).
+    /// Last value, if its sample is within the window (`:last(W)`).
     Last(u64),
-    /// Quantile of the values, which is the smallest value with at least this share of the samples
-    /// at or below it (`:quantile(Q, W)`).
+    /// Quantile of the values, which is the smallest value such that at least this share of all
+    /// values is less than or equal to it (`:quantile(Q, W)`).
     Quantile(f64, u64),
-    /// 1 if the value differs from the previous sample, and otherwise 0 (`changed(FIELD)`).
+    /// The value 1 if the field differs from the previous sample, and otherwise 0
+    /// (`changed(FIELD)`).
     Changed,
 }
 
@@ -33,9 +34,9 @@ pub(super) const TRANSFORM_NAMES: &str =
     ":rate, :delta, :avg(1s), :max(1s), :min(1s), :sum(1s), :count(1s), :last(1s) or :quantile(0.99, 1s)";
 
 impl Transform {
-    /// Returns the transform with this name. `share` is the share of `quantile`, and `window_ns`
-    /// the length of the window, in nanoseconds. Returns `None` for an unknown name, or for
-    /// arguments that the transform does not have.
+    /// Returns the transform with this name. `share` is the first argument of `quantile`, and
+    /// `window_ns` is the length of the window, in nanoseconds. Returns `None` for an unknown name,
+    /// or for arguments that the transform does not have.
     pub(super) fn of(name: &str, share: Option<f64>, window_ns: Option<u64>) -> Option<Self> {
         Some(match (name, share, window_ns) {
             ("rate", None, window) => Self::Rate(window),

@@ -16,8 +16,8 @@ pub struct CommonUnit {
 
 impl CommonUnit {
     /// Returns the unit to which a value of a schema is converted. `is_rate` means that the value
-    /// is a change per second. The rate of a time is a share in percent. For processor times, it is
-    /// a share of one core.
+    /// is a change per second. The rate of a duration is a share, in percent. For processor times,
+    /// it is a share of one core.
     pub fn of(unit: Option<&str>, is_rate: bool) -> Self {
         let known = Unit::of_field(unit).filter(|known| known.is_converted);
         let (factor, name) =
@@ -36,7 +36,7 @@ impl CommonUnit {
         Scale::of(self.factor).apply(value)
     }
 
-    /// Returns the schema's own unit, without a conversion.
+    /// Returns the schema's own unit without conversion to a common unit.
     pub fn own(unit: Option<&str>, is_rate: bool) -> Self {
         let unit = unit.unwrap_or_default();
         Self { factor: 1.0, name: if is_rate { format!("{unit}/s") } else { unit.to_owned() } }

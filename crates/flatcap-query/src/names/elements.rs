@@ -1,5 +1,5 @@
-//! Elements of lists, matched from sample to sample by their identity fields, and the names that
-//! these elements had.
+//! Matches the elements of lists from sample to sample by their identity fields, and keeps the
+//! names that these elements had.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -19,7 +19,7 @@ pub const ELEMENTS_MAX: usize = 1 << 17;
 pub struct ElementName(pub(crate) u32);
 
 impl ElementName {
-    /// The name of an element that has no id.
+    /// The placeholder for the name of an element that has no id.
     pub const NONE: Self = Self(u32::MAX);
 }
 
@@ -87,7 +87,7 @@ struct LabelUse {
 /// Contains hashes. If two strings have the same hash, a label may be longer than necessary.
 #[derive(Debug, Clone, Default)]
 struct PickedStrings {
-    // The strings of 130,000 elements would need too much memory.
+    // Hashes are stored because the strings of 130,000 elements would need too much memory.
     hashes: HashSet<u64>,
     hasher: RandomState,
 }
@@ -263,7 +263,7 @@ impl ElementNames {
                     && *own.identity == *label.identity
             })
         };
-        // Most elements keep their name, so the latest one is compared first.
+        // Most elements keep their name, so the latest name is compared first.
         let known =
             if is_same(&seen.latest) { Some(seen.latest) } else { seen.names.iter().copied().find(is_same) };
         let name = match known {
@@ -373,8 +373,8 @@ mod tests {
         }
     }
 
-    // Proves that memory is bounded, because elements beyond the maximum have no number. Also
-    // proves that the query reports this, and that earlier elements keep their numbers.
+    // Proves that memory is bounded, because elements beyond the maximum have no id. Also proves
+    // that the query reports such elements, and that earlier elements keep their ids.
     #[test]
     fn elements_beyond_the_maximum_are_noticed() {
         let mut names = ElementNames::default();
@@ -390,7 +390,7 @@ mod tests {
         assert!(names.has_more() && names.len() == ELEMENTS_MAX);
     }
 
-    // Proves that an element keeps the names that it had, and that each name has one number. Also
+    // Proves that an element keeps the names that it had, and that each name has one id. Also
     // proves that several elements with the same label are printed with distinct labels, even in
     // earlier rows.
     #[test]

@@ -17,7 +17,7 @@ pub(crate) enum LabelRole {
     Part,
     /// The second part of the name, if there is no `Part`.
     PartElse,
-    /// A number in brackets.
+    /// A number, which the label contains in brackets.
     Number,
     /// A further string, which the label contains in braces.
     Braces,

@@ -29,16 +29,17 @@ pub struct LocatedField {
     pub type_name: Box<str>,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind, such as counter or gauge, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which describes how successive values are
+    /// related.
     pub kind: MetricKind,
     /// The path of the field that contains the range of this counter. The range is the value at
     /// which the counter wraps to 0.
     pub range: Option<FieldPath>,
-    /// States which samples omit existing elements of the list.
+    /// Specifies which samples omit existing elements of the list.
     pub sparse: SparseSamples,
 }
 
-/// States which samples of a source omit existing elements of a list.
+/// Specifies which samples of a source omit existing elements of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum SparseSamples {
     /// Only samples that were cut omit elements.
@@ -68,7 +69,7 @@ pub fn locate_field(
 }
 
 impl LocatedField {
-    /// Returns a field of the source at this position, or `None` if it has no column.
+    /// Returns a field of the source at this position, or `None` if the field has no column.
     pub(crate) fn of(
         (source, name): (usize, &str),
         schema: &CompiledSchema,
@@ -122,7 +123,8 @@ pub(crate) fn locate(
         .enumerate()
         .flat_map(|(source, fields)| fields.into_iter().map(move |field| (source, field)))
         .collect();
-    // Sources with one name are alike, so the first of these sources represents them.
+    // Fields with the same path in sources with the same name count as one field, so the first of
+    // them represents all.
     let path_of = |(source, field): &(usize, SelectedField)| {
         let source = sources.get(*source)?;
         Some((source.name, spelled(&source.schema.fields().nth(field.leaf)?)))

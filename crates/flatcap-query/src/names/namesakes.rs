@@ -49,8 +49,8 @@ impl Namesakes {
         for sources in by_name.values() {
             let mut own: Vec<(u64, u64)> =
                 sources.iter().filter_map(|source| spans.get(&source.id).copied()).collect();
-            // The spans are in the order of their begins. So a span overlaps an earlier one if it
-            // begins before the latest end so far.
+            // The spans are sorted by their start. So a span overlaps an earlier span if it begins
+            // before the latest end so far.
             own.sort_unstable();
             let mut end_ns = None;
             let overlap = own.iter().any(|(first_ns, last_ns)| {

@@ -134,7 +134,7 @@ impl FieldPath {
         false
     }
 
-    /// Returns whether the path selects certain elements of a list.
+    /// Returns whether the path selects only certain elements of a list.
     pub fn picks_elements(&self) -> bool {
         self.parts.iter().any(|part| part.pick.as_ref().is_some_and(|pick| *pick != ElementPick::All))
     }
@@ -238,7 +238,7 @@ impl<'t> PathParser<'t> {
         is_next
     }
 
-    /// Reads all characters before the first of these characters.
+    /// Reads all characters before the first occurrence of a character in `ends`.
     fn until(&mut self, ends: &[char]) -> &'t str {
         let rest = self.rest();
         let taken = rest.get(..rest.find(ends).unwrap_or(rest.len())).unwrap_or_default();
@@ -383,7 +383,7 @@ impl<'t> PathParser<'t> {
 
 /// Compiles a regular expression that must match a whole value.
 pub(crate) fn whole_match(expression: &str) -> Result<regex::Regex, regex::Error> {
-    /// Maximum number of bytes of a compiled expression.
+    /// Maximum size of a compiled expression, in bytes.
     // A short expression can describe a huge one.
     const COMPILED_BYTES_MAX: usize = 1 << 20;
     regex::RegexBuilder::new(&format!("^(?:{expression})$")).size_limit(COMPILED_BYTES_MAX).build()
@@ -425,8 +425,8 @@ mod tests {
         assert_eq!(tests, Some(ElementPick::Tests(expected)));
     }
 
-    // Proves that a path to certain elements leads to all elements after its selections are
-    // removed.
+    // Proves that a path to certain elements selects all elements after the element selections are
+    // removed from it.
     #[test]
     fn picks_are_dropped() {
         let path = |text: &str| -> FieldPath { text.parse().unwrap() };

@@ -33,7 +33,8 @@ pub fn exact_path(source: &str, path: &str) -> String {
 pub fn quoted_value(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('"');
-    // Backslashes are doubled only before a quote, because regular expressions contain many.
+    // Backslashes are doubled only before a quote, because regular expressions contain many
+    // backslashes.
     let mut backslashes = 0;
     for character in value.chars() {
         match character {

@@ -100,7 +100,7 @@ fn find(
     candidates.extend(counted.map(|(number, _)| (number, path.parts.as_slice())));
     let (mut exact, mut ends, mut no_list) = (Vec::new(), Vec::new(), None);
     for (at, (source, parts)) in candidates.into_iter().enumerate() {
-        // Several sources may have the name. The path leads to the fields of all these sources.
+        // Several sources may have this name. The path leads to the fields of all these sources.
         if at == after_named && !exact.is_empty() {
             break;
         }
@@ -260,8 +260,8 @@ pub(crate) fn picked_path(leaf: &LeafField<'_>, list_end: usize, picks: &[Elemen
     path.into()
 }
 
-/// Returns the paths to fields with the same name whose type, unit or kind differs from that in the
-/// path.
+/// Returns the paths to fields with the same name, but with a type, unit or kind that the path does
+/// not select.
 fn other_meanings(
     sources: &[KnownSource<'_>],
     leaves: &[Vec<LeafField<'_>>],

@@ -86,7 +86,8 @@ impl OverviewCache {
 
     /// Removes entries until at most `bytes` bytes are in use. Then removes a few more entries.
     fn shrink(&mut self, bytes: usize) {
-        // More entries are removed than needed, so that not every new entry requires a search.
+        // More entries are removed than needed, so that not every new entry requires a search for
+        // old entries.
         let target = bytes.min(self.bytes_max / 8 * 7);
         let mut by_use: Vec<(u64, SummaryKey)> =
             self.entries.iter().map(|(key, entry)| (entry.last_use, key.clone())).collect();

@@ -50,7 +50,7 @@ pub struct FormulaField {
     pub is_counter: bool,
     /// Weight of the field in the sum, or in the numerator of the quotient.
     pub part: f64,
-    /// Weight of the field in the denominator.
+    /// Weight of the field in the denominator of the quotient.
     pub whole: f64,
 }
 
@@ -99,7 +99,7 @@ impl DrawnFields {
 }
 
 impl DrawnValue {
-    /// Returns a value to draw, which is a formula over fields of a source.
+    /// Returns a formula over fields of a source as a value to draw.
     ///
     /// # Errors
     /// A path of the formula is malformed.

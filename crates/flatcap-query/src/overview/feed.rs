@@ -70,8 +70,8 @@ struct FeedRows {
 impl Recording {
     /// Follows values while the recording grows. The feed returns the pixels of an
     /// [`overview`](Self::overview) of the request. After the end of the requested range, the feed
-    /// continues with pixels of the same length. The feed returns a pixel after the pixel has
-    /// ended.
+    /// continues with pixels of the same length. The feed returns a pixel only after the end of the
+    /// pixel.
     ///
     /// # Errors
     /// The same errors as [`query`](Self::query).
@@ -202,12 +202,13 @@ impl FeedRows {
         for cell in cells {
             let first_ns = cell.values.first_ns;
             let (before_id, before_ns) = std::mem::replace(last, (run.run_id, cell.values.last_ns));
-            // Cells before the first requested pixel are only read for the last value before the
-            // range.
+            // Cells before the first requested pixel are read only to find the last value before
+            // the range.
             if cell.number < self.first {
                 continue;
             }
-            // After the clock was set back, a gap would end before its begin, so none is added.
+            // After the clock was set back, the end of a gap would be before its start, so no gap
+            // is added.
             if (cell.is_after_hole || before_id != run.run_id) && before_ns < first_ns {
                 rows.push(OverviewRow::Gap(before_ns..first_ns));
             }

@@ -16,7 +16,7 @@ use crate::names::elements::{ElementName, ElementNames};
 /// removed.
 const OLD_MAX: usize = 1 << 10;
 
-/// Maximum number of recorded elements that had the largest value.
+/// Maximum number of entries in the record of the elements that had the largest value.
 const LARGEST_MAX: usize = 1 << 10;
 
 /// The series of a formula in one table.

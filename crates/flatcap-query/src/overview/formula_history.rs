@@ -40,7 +40,7 @@ pub struct ChangeTime {
     /// age, there is no value.
     pub least_ns: u64,
     /// Maximum age of the reading with which a value is compared.
-    // An older reading says nothing about the present.
+    // A change since an older reading would not describe the present.
     pub most_ns: u64,
 }
 

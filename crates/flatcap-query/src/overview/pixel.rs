@@ -24,7 +24,7 @@ pub enum OverviewRow {
 pub struct PixelValues {
     /// Time of the first value, in wall nanoseconds.
     pub first_ns: i64,
-    /// Time of the last value.
+    /// Time of the last value, in wall nanoseconds.
     pub last_ns: i64,
     /// The smallest value.
     pub min: f64,
@@ -45,7 +45,7 @@ pub struct PixelValues {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PixelGrid {
     // Lengths are powers of two, so that the pixels of one overview consist of whole pixels of
-    // another one.
+    // another overview.
     pub(super) bits: u32,
     /// Index of the first pixel, which is the start time of the pixel divided by its length.
     pub(super) first: i64,
@@ -91,8 +91,8 @@ impl PixelValues {
 }
 
 impl PixelGrid {
-    /// Returns the pixels that cover a range, with the smallest length that gives at most `pixels`
-    /// pixels, plus one at the edge. Returns `None` for an empty range.
+    /// Returns the pixels that cover a range. Their length is the smallest length at which at most
+    /// `pixels` pixels, plus one at the edge, cover the range. Returns `None` for an empty range.
     pub(super) fn of(wall_ns: &Range<i64>, pixels: u32) -> Option<Self> {
         let length = u128::try_from(i128::from(wall_ns.end) - i128::from(wall_ns.start)).ok()?;
         let least = length.div_ceil(pixels.clamp(1, PIXELS_MAX).into()).max(1);
@@ -124,7 +124,8 @@ mod tests {
     use super::*;
 
     // Proves that pixels cover the range, begin at multiples of their length, and exceed the
-    // requested number by at most one. Ranges are short times and all times.
+    // requested number by at most one. The tested ranges are short intervals and the interval of
+    // all times.
     #[test]
     fn pixels_cover_the_range() {
         for (range, pixels, bits, count) in [

@@ -102,7 +102,7 @@ impl SegmentOverview {
         Ok(overview)
     }
 
-    /// Returns the approximate memory size of the summary, in bytes.
+    /// Returns the approximate memory use of the summary, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let series = self.runs.iter().flat_map(|run| &run.series);
         series.map(SeriesCells::bytes).fold(size_of::<Self>(), usize::saturating_add)
@@ -116,7 +116,8 @@ pub(super) struct RunFold {
     pub(super) host: HostIdentity,
     request: SegmentRequest,
     tables: BTreeMap<usize, TableFold>,
-    /// For each source, the sequence numbers of thinned samples, which are missing on purpose.
+    /// For each source, the sequence numbers of thinned samples, which are missing from the
+    /// recording on purpose.
     thinned: BTreeMap<Box<str>, ThinnedNumbers>,
     limit: SeriesLimit,
 }
@@ -172,7 +173,7 @@ impl RunFold {
     }
 
     /// Adds missing samples. The caller must add a gap before it adds the samples after the gap.
-    /// Missing samples are a hole, unless they were left out on purpose.
+    /// Missing samples form a hole, unless they were left out on purpose.
     pub(super) fn add_gap(&mut self, source: &str, gap: &Gap) {
         self.thinned.entry(source.into()).or_default().add(gap);
     }
@@ -188,8 +189,8 @@ impl RunFold {
         formulas.filter(|own| own.value == value).find_map(|own| own.largest_at(wall_ns))
     }
 
-    /// Removes the cells below a cell number from all series. Returns the series that had such
-    /// cells.
+    /// Removes all cells whose index is below a limit from all series. Returns the series that had
+    /// such cells.
     pub(super) fn take_before(
         &mut self,
         number: i64,
@@ -203,7 +204,7 @@ impl RunFold {
         let mut sources = BTreeMap::<Box<str>, SourceSpan>::new();
         for (number, fold) in &self.tables {
             let (Some(info), Some(mut span)) = (tables.get(*number), fold.span) else { continue };
-            // Sample numbers that were left out on purpose between two segments are not a hole.
+            // Samples between two segments that were left out on purpose do not form a hole.
             if let Some(thinned) = self.thinned.get(&info.source) {
                 span.widen(thinned);
             }
@@ -232,7 +233,7 @@ impl RunFold {
                 taken.push(SeriesCells {
                     field: SeriesField {
                         source: info.source_name().into(),
-                        // Several formulas may have the same fields, so a formula is identified by
+                        // Several formulas may use the same fields, so a formula is identified by
                         // its number.
                         path: value.to_string().into(),
                         unit: unit.clone(),

@@ -13,12 +13,12 @@ use crate::rows::layout::RowColumn;
 
 /// Number of periods. If a value is missing for more than this number of periods, the series has a
 /// hole.
-// With this number, a source that is throttled to every third tick has no hole.
+// With this number, a source that is throttled to every third tick causes no hole.
 const HOLE_PERIODS: u64 = 4;
-/// Minimum length of a hole of an element, in nanoseconds.
+/// Minimum length of a hole in the values of an element, in nanoseconds.
 // Samples may leave out sleeping elements, but one sample per second contains every element.
 const ELEMENT_HOLE_NS: u64 = 3_000_000_000;
-/// Minimum length of a hole of a source that has no period, in nanoseconds.
+/// Minimum length of a hole in the values of a source that has no period, in nanoseconds.
 const EVENT_HOLE_NS: u64 = 300_000_000_000;
 
 /// The series of one field in one run of one segment. For a field in a list, the series of one
@@ -27,7 +27,8 @@ const EVENT_HOLE_NS: u64 = 300_000_000_000;
 pub(super) struct SeriesCells {
     pub(super) field: SeriesField,
     pub(super) column: RowColumn,
-    /// The key that distinguishes elements. Empty if the field is not in a list.
+    /// The key of the element, which distinguishes it from other elements. Empty if the field is
+    /// not in a list.
     pub(super) element: Box<[u8]>,
     pub(super) label: Option<Box<str>>,
     pub(super) identity: Vec<ElementIdentity>,
@@ -59,16 +60,17 @@ pub(super) struct TimeCell {
     pub(super) is_after_hole: bool,
 }
 
-/// The time after which a value counts as missing, and the maximum time between two values from
-/// which a rate is computed.
+/// The time after which a value counts as missing, and the maximum time between two values whose
+/// difference gives a rate.
 #[allow(clippy::struct_field_names, reason = "the unit belongs to each name")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HoleLimits {
-    /// Maximum time between samples if no samples are thinned, in nanoseconds.
+    /// Maximum time between two samples that does not form a hole, if no samples are thinned, in
+    /// nanoseconds.
     own_ns: u64,
-    /// Maximum time between the source's samples, in nanoseconds.
+    /// Maximum time between two samples of the source that does not form a hole, in nanoseconds.
     source_ns: u64,
-    /// Maximum time between the values of the series, in nanoseconds.
+    /// Maximum time between two values of the series that does not form a hole, in nanoseconds.
     series_ns: u64,
 }
 
@@ -77,7 +79,7 @@ pub(super) struct HoleLimits {
 pub(super) struct SamplePoint {
     pub(super) mono_ns: u64,
     pub(super) wall_ns: i64,
-    /// The value of the counter. `None` unless a rate of a counter is drawn.
+    /// The value of the counter. `None` unless the series is drawn as the rate of a counter.
     pub(super) counted: Option<CountedValue>,
 }
 
@@ -93,21 +95,22 @@ pub(super) struct SampleNumber {
 pub(super) struct SourceSpan {
     pub(super) first: SampleNumber,
     pub(super) last: SampleNumber,
-    /// Monotonic time of the end of the last hole between the two samples. 0 if there was no hole.
+    /// Monotonic time of the end of the last hole between the first and the last sample. 0 if there
+    /// was no hole.
     pub(super) hole_end_ns: u64,
     /// Maximum time between two samples of the source, in nanoseconds. A longer time is a hole.
     pub(super) hole_ns: u64,
 }
 
-/// The data that joins the series of successive segments.
+/// The data that is needed to join the series of successive segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SeriesEnds {
-    /// The first and the last sample with a value.
+    /// The first and the last sample that have a value.
     pub(super) head: SamplePoint,
     pub(super) tail: SamplePoint,
     /// Whether samples of the source are missing between the source's first sample and `head`.
     pub(super) is_after_hole: bool,
-    /// Whether values are missing before `tail`, and no later cell records this.
+    /// Whether values are missing before `tail` and no later cell records this hole.
     pub(super) is_before_hole: bool,
 }
 
@@ -122,8 +125,8 @@ pub(super) struct SeriesFold {
     has_hole: bool,
 }
 
-/// Returns the time for which a value is valid after its sample, given the period of the source.
-/// The time is in nanoseconds. A longer time without a value is a gap.
+/// Returns how long a value stays valid after its sample, given the period of the source. The time
+/// is in nanoseconds. A longer time without a value is a gap.
 pub fn held_ns(period_ns: u64, is_list: bool) -> u64 {
     HoleLimits::of(period_ns, is_list).series_ns()
 }
@@ -135,8 +138,8 @@ impl HoleLimits {
         Self { own_ns: source_ns, source_ns, series_ns }
     }
 
-    /// If all samples between two samples were thinned, uses the time between these two samples as
-    /// the period. The parameter `ticks` is the difference between the sequence numbers of the two
+    /// If all samples between two samples were thinned, sets the period to the time between these
+    /// two samples. The parameter `ticks` is the difference between the sequence numbers of the two
     /// samples. Returns false if the thinned samples do not explain the time between the two
     /// samples.
     pub(super) fn follow(&mut self, between_ns: u64, ticks: u64) -> bool {
@@ -163,11 +166,11 @@ impl HoleLimits {
     /// Returns the maximum distance in time between a value and an earlier value on which it
     /// depends, in nanoseconds.
     pub(super) fn reach_ns(self) -> u64 {
-        // If samples were lost, the rate covers the time in which they are missing.
+        // If samples were lost, the rate covers the time of the lost samples.
         self.series_ns.max(ELEMENT_HOLE_NS)
     }
 
-    /// Returns whether values are missing between two values. `hole_end_ns` is the end time of the
+    /// Returns whether there is a hole between two values. `hole_end_ns` is the end time of the
     /// source's last hole before the later value.
     #[inline]
     pub(super) fn is_hole(self, before_ns: u64, now_ns: u64, hole_end_ns: u64) -> bool {
@@ -175,7 +178,7 @@ impl HoleLimits {
         hole_end_ns > before_ns || now_ns.saturating_sub(before_ns) > self.series_ns
     }
 
-    /// Returns the change per second between two samples, or `None` if it is unknown.
+    /// Returns the change per second between two samples, or `None` if the change is unknown.
     #[inline]
     pub(super) fn rate(self, before: &SamplePoint, now: &SamplePoint) -> Option<f64> {
         if now.mono_ns.saturating_sub(before.mono_ns) > self.reach_ns() {
@@ -190,7 +193,7 @@ impl SampleNumber {
     /// between the two samples is longer than `hole_ns`.
     #[inline]
     pub(super) fn is_followed_by_hole(self, next: Self, hole_ns: u64) -> bool {
-        // The first sample of a source is compared with itself, which is not a hole.
+        // The first sample of a source is compared with itself, and this is not a hole.
         self != next
             && (next.seq != self.seq.wrapping_add(1) || next.mono_ns.saturating_sub(self.mono_ns) > hole_ns)
     }
@@ -201,7 +204,8 @@ impl SourceSpan {
         Self { first: sample, last: sample, hole_end_ns: 0, hole_ns: limits.source_ns }
     }
 
-    /// Extends the range of sequence numbers by the thinned samples directly before and after it.
+    /// Extends the range of sequence numbers by the thinned samples that directly precede or follow
+    /// it.
     pub(super) fn widen(&mut self, thinned: &ThinnedNumbers) {
         self.first.seq = thinned.skip_back(self.first.seq);
         self.last.seq = thinned.skip(self.last.seq.wrapping_add(1)).wrapping_sub(1);
@@ -221,7 +225,7 @@ impl SourceSpan {
 }
 
 impl SeriesCells {
-    /// Returns the approximate memory size of the series, in bytes.
+    /// Returns the approximate memory use of the series, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let texts =
             self.element.len() + self.column.name.len() + self.identity.len() * size_of::<ElementIdentity>();
@@ -263,7 +267,8 @@ impl SeriesFold {
             }
         } else {
             self.begins_after_hole = hole_end_ns > 0;
-            // The growth up to the first sample of a new element belongs to an earlier element.
+            // The growth up to the first sample of a new element is not used, because it belongs to
+            // an earlier element.
             let head = SamplePoint { counted: point.counted.filter(|_| !is_new), ..point };
             self.ends = Some((head, point));
             if self.is_rate {
@@ -275,7 +280,7 @@ impl SeriesFold {
     }
 
     /// Adds the values of several samples in one step. There must be no hole between these samples.
-    /// If adding the values one by one would give another result, adds nothing and returns false.
+    /// Adds nothing and returns false if adding the values one by one would give another result.
     pub(super) fn add_whole(
         &mut self,
         times: &WholeTimes<'_>,
@@ -297,7 +302,7 @@ impl SeriesFold {
         let (mut wall_ns, mut values) = (times.wall_ns.get(1..).unwrap_or_default(), drawn.as_slice());
         while let Some(first_ns) = wall_ns.first() {
             let number = first_ns >> self.bits;
-            // Here wall times never fall, so the values of a cell are adjacent.
+            // In these samples, wall times never decrease, so the values of a cell are adjacent.
             let count = wall_ns.partition_point(|ns| ns >> self.bits == number);
             let (own_ns, later_ns) = wall_ns.split_at(count);
             let (own, later) = values.split_at(count);

@@ -11,7 +11,7 @@ use crate::names::column_meaning::ColumnMeaning;
 use crate::names::elements::ElementIdentity;
 use crate::rows::layout::RowColumn;
 
-/// The series of a field, or of a field of one element.
+/// The series of a field. If the field is in a list, the series of one element.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverviewSeries {
     /// The host that recorded the series.
@@ -62,10 +62,10 @@ struct SeriesRows {
     label: Option<Box<str>>,
     identity: Vec<ElementIdentity>,
     held_ns: u64,
-    /// For the last segment that contains the series, the id of the run, the number of the segment,
-    /// and the ends of the series in the segment.
+    /// The run id, the segment number and the ends of the series, for the last segment that
+    /// contains the series.
     before: Option<(u64, u64, SeriesEnds)>,
-    /// Whether values are missing between the last value and the next one.
+    /// Whether values are missing between the last value and the next value.
     is_after_hole: bool,
     /// Wall time of the last value that was added to a pixel.
     last_ns: Option<i64>,
@@ -85,7 +85,8 @@ impl OverviewRows {
         Self { grid, series_max, series, known, sources, left_out: 0 }
     }
 
-    /// Adds the series of a run. The caller adds runs and segments in the order of the recording.
+    /// Adds the series of a run. The caller must add runs and segments in the order of the
+    /// recording.
     pub(super) fn add(&mut self, run: &RunOverview) {
         let mut hole_ends = BTreeMap::new();
         for (source, span) in &run.sources {
@@ -102,7 +103,7 @@ impl OverviewRows {
                 None => left_out += 1,
             }
         }
-        // Many runs leave out the same series, so a sum would count them repeatedly.
+        // Many runs leave out the same series, so a sum would count these series repeatedly.
         self.left_out = self.left_out.max(left_out);
     }
 
@@ -143,7 +144,7 @@ impl OverviewRows {
     }
 }
 
-/// Adds the type, unit or kind to the name of a field, if fields with this name differ in type,
+/// Adds the type, unit or kind to the names of fields that have the same name but differ in type,
 /// unit or kind.
 fn name_meanings(series: &mut [OverviewSeries]) {
     let mut meanings: HashMap<_, Vec<ColumnMeaning>> = HashMap::new();
@@ -168,10 +169,10 @@ impl SourceRun {
         Self { run_id, last: span.first, hole_end_ns: 0, segments: 0 }
     }
 
-    /// Adds the samples of a segment. Returns the end time of the last hole before the first
-    /// sample.
+    /// Adds the samples of a segment. Returns the end time of the source's last hole before the
+    /// first sample.
     fn add(&mut self, run_id: u64, span: &SourceSpan) -> u64 {
-        // Sample numbers begin again with each run.
+        // Sequence numbers begin again with each run.
         if self.run_id != run_id {
             *self = Self::new(run_id, span);
         }
@@ -210,10 +211,11 @@ impl SeriesRows {
                     || ends.is_after_hole
                     || series.limits.is_hole(before.tail.mono_ns, ends.head.mono_ns, hole_end_ns)
             });
-        // An element that is missing in a segment between the two segments has ended.
+        // If a segment between these two segments does not contain the element, the element has
+        // ended.
         let is_next = |before: u64| series.label.is_none() || before + 1 == segment;
-        // Segments are summarized one by one, so the rate from one segment to the next is computed
-        // here.
+        // Segments are summarized separately, so the rate between the last sample of a segment and
+        // the first sample of the next segment is computed here.
         if let Some((before_id, before_segment, before)) = before
             && before_id == run_id
             && is_next(before_segment)
@@ -241,7 +243,8 @@ impl SeriesRows {
         if let Some(known) = pixel {
             known.values.add(values, is_after_hole);
         } else {
-            // After the clock was set back, a gap would end before its begin, so none is added.
+            // After the clock was set back, the end of a gap would be before its start, so no gap
+            // is added.
             let gap_since_ns = self.last_ns.filter(|last_ns| is_after_hole && *last_ns < values.first_ns);
             *pixel = Some(DrawnPixel { values: *values, gap_since_ns });
         }

@@ -24,13 +24,13 @@ pub(super) struct SegmentRequest {
     /// Binary logarithm of the length of a cell in nanoseconds. A cell is 2^`bits` nanoseconds
     /// long.
     pub(super) bits: u32,
-    /// Maximum number of series. Series above this limit are omitted, and counted.
+    /// Maximum number of series. Series above this limit are only counted.
     pub(super) series_max: usize,
     /// The period of each source.
     pub(super) periods: Arc<BTreeMap<String, u64>>,
 }
 
-/// The number of series that may still begin, and the number of series that were left out.
+/// The number of series that may still be added, and the number of series that were left out.
 #[derive(Debug)]
 pub(super) struct SeriesLimit {
     pub(super) remaining: usize,
@@ -41,26 +41,26 @@ pub(super) struct SeriesLimit {
 #[derive(Debug)]
 pub(super) struct TableFold {
     pub(super) limits: HoleLimits,
-    /// The columns that are drawn. For each of them, whether it is drawn as a rate. These columns
-    /// contain numbers.
+    /// The columns that are drawn. The flag of a column is true if the column is drawn as a rate.
+    /// These columns contain numbers.
     pub(super) columns: Vec<(usize, bool)>,
     pub(super) formulas: Vec<FormulaFold>,
     pub(super) bits: u32,
-    /// For each element name, indexed by the id of the name, the location of its series.
+    /// For each name of an element, the location of its series. The index is the id of the name.
     places: Vec<ElementPlace>,
     /// The elements that have series, with their names. Each name of an element has its own series.
     pub(super) elements: Vec<Option<(u32, ElementName)>>,
     known: HashMap<(u32, ElementName), ElementPlace>,
-    /// For each element, indexed by its id, the last name of the element and the name of its
-    /// current series.
+    /// For each element, the last name of the element and the name of its current series. The index
+    /// is the id of the element.
     pub(super) latest: Vec<(ElementName, ElementName)>,
-    /// For each entry of `elements`, one series per column.
+    /// For each entry of `elements`, its series, one per column.
     pub(super) series: Vec<SeriesFold>,
     /// The first and the last sample of the source. `None` before the first sample.
     pub(super) span: Option<SourceSpan>,
     /// The id of the source to which the latest samples belong.
     pub(super) source: Option<u16>,
-    /// The elements of the samples that were read so far.
+    /// The elements in the samples that were read so far, with their counters.
     pub(super) history: CounterHistory,
 }
 
@@ -68,12 +68,12 @@ pub(super) struct TableFold {
 #[derive(Debug, Clone, Copy)]
 enum ElementPlace {
     Unknown,
-    /// The series are at this position in the list of elements that have series.
+    /// The position of the series in the list of elements that have series.
     At(usize),
     LeftOut,
 }
 
-/// Samples of a batch. There is no hole between these samples.
+/// Successive samples of a batch. There is no hole between these samples.
 pub(super) struct WholePart {
     pub(super) samples: Range<usize>,
     pub(super) hole_end_ns: u64,
@@ -128,13 +128,14 @@ impl TableFold {
         let is_other = self.source.replace(source).is_some_and(|last| last != source);
         let span = self.span.get_or_insert(SourceSpan::new(first, self.limits));
         if is_other {
-            // Another source with this name has begun. The new source has its own sequence numbers.
+            // Another source with this name has begun. The sequence numbers of the new source are
+            // independent of the sequence numbers of the earlier source.
             (span.hole_end_ns, span.last) = (first.mono_ns, first);
         }
         for (sample, now) in numbers.enumerate() {
             let next_seq = span.last.seq.wrapping_add(1);
             let between_ns = now.mono_ns.saturating_sub(span.last.mono_ns);
-            // A source from which only samples are missing that were left out on purpose has no
+            // If the only missing samples of a source were left out on purpose, the source has no
             // hole.
             let is_thinned = now.seq > next_seq
                 && thinned.skip(next_seq) == now.seq
@@ -163,7 +164,7 @@ impl TableFold {
             self.begin((batch.element(row), batch.name(row)), names, limit);
         }
         let Self { columns, places, series, limits, .. } = self;
-        // Only tables without elements have exactly one row in each sample.
+        // Only a table without elements has exactly one row in each sample.
         let whole = match (&batch.rows, places.as_slice()) {
             (RowSource::Samples, [ElementPlace::At(0)]) => {
                 WholeTimes::of(&batch.times, rows.clone(), limits.series_ns())
@@ -229,8 +230,8 @@ impl TableFold {
         limit: &mut SeriesLimit,
     ) {
         if element == Some(NO_ELEMENT) || name == Some(ElementName::NONE) {
-            // Elements without a number cannot be counted, so the number of series that were left
-            // out is only a lower bound.
+            // Elements without an id cannot be counted, so the number of series that were left out
+            // is only a lower bound.
             limit.left_out = limit.left_out.max(self.columns.len() as u64);
             return;
         }
@@ -290,8 +291,8 @@ pub(super) fn element_rows(
     rows
 }
 
-/// Returns the index in `places` for a name of an element. If the table is not a list, its only
-/// index is 0.
+/// Returns the index in `places` for a name of an element. A table that is not a list has only the
+/// index 0.
 fn slot_of(name: Option<ElementName>) -> usize {
     name.map_or(0, |name| name.0 as usize)
 }

@@ -1,4 +1,4 @@
-//! The sequence numbers of thinned samples, which were left out on purpose.
+//! The sequence numbers of thinned samples, that is, samples that were left out on purpose.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct ThinnedNumbers {
 }
 
 impl ThinnedNumbers {
-    /// Adds the sequence numbers of a gap, if the samples of the gap were thinned.
+    /// Adds the sequence numbers of the samples in a gap, if these samples were thinned.
     pub(super) fn add(&mut self, gap: &Gap) {
         if gap.is_thinned() && gap.count > 0 {
             let end = gap.first.saturating_add(gap.count);
@@ -25,7 +25,7 @@ impl ThinnedNumbers {
         }
     }
 
-    /// Returns the first sequence number at or after `seq` that was not thinned.
+    /// Returns the first sequence number at or after `seq` whose sample was not thinned.
     pub(super) fn skip(&self, mut seq: u64) -> u64 {
         // A range may directly follow another range.
         while let Some(end) = self.ends.get(&seq) {
@@ -34,8 +34,8 @@ impl ThinnedNumbers {
         seq
     }
 
-    /// Returns the start of the consecutive thinned numbers directly before `seq`. Returns `seq` if
-    /// its predecessor was not thinned.
+    /// Returns the first of the consecutive thinned numbers that directly precede `seq`. Returns
+    /// `seq` if its predecessor was not thinned.
     pub(super) fn skip_back(&self, mut seq: u64) -> u64 {
         while let Some(start) = self.starts.get(&seq) {
             seq = *start;
@@ -50,8 +50,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that ranges that follow each other are skipped like one range, in both directions, and
-    // that lost samples are not skipped.
+    // Proves that adjacent ranges are skipped like a single range, in both directions, and that
+    // lost samples are not skipped.
     #[test]
     fn ranges_are_skipped() {
         let gap = |first, count, is_thinned| Gap {

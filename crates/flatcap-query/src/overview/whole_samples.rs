@@ -20,12 +20,12 @@ pub(super) struct WholeTimes<'b> {
 
 impl<'b> WholeTimes<'b> {
     /// Returns the times of some samples of a batch. Returns `None` if there are fewer than two
-    /// samples, if two successive samples are further apart than `longest_ns`, or if a clock was
-    /// set back.
+    /// samples, if the time between two successive samples is longer than `longest_ns`, or if a
+    /// clock was set back.
     pub(super) fn of(times: &'b BatchTimes, samples: Range<usize>, longest_ns: u64) -> Option<Self> {
         let mono_ns = times.mono_ns.get(samples.clone()).filter(|mono_ns| mono_ns.len() > 1)?;
         let wall_ns = times.wall_ns.get(samples)?;
-        // The loop has no early exit, because an early exit would keep the compiler from comparing
+        // The loop has no early exit, because with an early exit the compiler could not compare
         // several values at a time.
         let is_near = pairs(mono_ns).fold(true, |is_near, (before, now)| {
             is_near && now > before && now.wrapping_sub(*before) <= longest_ns
@@ -59,7 +59,7 @@ impl<'b> WholeTimes<'b> {
     pub(super) fn rates_after_first(&self, column: &ValueColumn, rows: Range<usize>) -> Option<Vec<f64>> {
         let ColumnValues::Unsigned(values) = &column.values else { return None };
         let counts = values.get(rows).filter(|_| column.valid.are_all())?;
-        // The loop has no early exit, like the comparison of times above.
+        // The loop has no early exit, for the same reason as the comparison of times above.
         let has_decreased =
             pairs(counts).fold(false, |has_decreased, (before, now)| has_decreased || now < before);
         if has_decreased || counts.len() != self.mono_ns.len() {
@@ -73,12 +73,12 @@ impl<'b> WholeTimes<'b> {
     }
 }
 
-/// Returns each value together with the next value.
+/// Returns all pairs of successive values.
 fn pairs<T>(values: &[T]) -> impl Iterator<Item = (&T, &T)> {
     values.iter().zip(values.get(1..).unwrap_or_default())
 }
 
-/// Returns the smallest and the largest of some values. None of the values may be NaN.
+/// Returns the smallest and the largest of the values. None of the values may be NaN.
 pub(super) fn extrema(values: &[f64]) -> (f64, f64) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let (mut min, mut max) = ([f64::INFINITY; LANES], [f64::NEG_INFINITY; LANES]);
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that fewer than two samples, samples with a hole, and samples around a clock that was
-    // set back are not whole.
+    // Proves that fewer than two samples, samples with a hole, and samples during which a clock was
+    // set back are rejected.
     #[test]
     fn times_are_whole_or_none() {
         let times = BatchTimes {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the extrema are correct for any number of values.
+        // Proves that the smallest and the largest value are correct for any number of values.
         #[test]
         fn extrema_are_of_all_values(values in proptest::collection::vec(-1e9..1e9, 1..100)) {
             let min = values.iter().copied().fold(f64::INFINITY, f64::min);

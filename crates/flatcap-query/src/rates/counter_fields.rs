@@ -1,6 +1,6 @@
-//! Fields that are needed for rates and for absent elements, in addition to the requested ones.
-//! These fields contain the value at which a counter wraps, and the number of elements that a
-//! sample leaves out.
+//! Finds the fields that are needed for rates and for absent elements, in addition to the requested
+//! fields. These fields contain the value at which a counter wraps, and the number of elements that
+//! a sample leaves out.
 
 use flatcap_format::schema::{CompiledSchema, LeafField, Sparse, has_rate};
 
@@ -13,8 +13,8 @@ use crate::plan::{HIDDEN, SourcePlan};
 pub(crate) struct CounterFields {
     /// Counters, each with the field that contains the value at which the counter wraps.
     ranges: Vec<(usize, usize)>,
-    /// Fields in sparse lists. For each of them, the field whose value is not 0 in samples that
-    /// leave out elements. If a sparse list has no such field, any sample may omit elements.
+    /// Fields in sparse lists. For each of these fields, the field whose value is not 0 in samples
+    /// that leave out elements. If a sparse list has no such field, any sample may omit elements.
     sparse: Vec<(usize, Option<usize>)>,
 }
 
@@ -62,7 +62,7 @@ impl CounterFields {
         let place = |field: usize| plan.places.get(field).copied().flatten();
         let ranges = self.ranges.iter().filter_map(|(counter, range)| {
             let ((table, counter), (other, range)) = (place(*counter)?, place(*range)?);
-            // A wrap value in another table does not have a value in each row of the counter.
+            // A wrap value from another table is not available in each row of the counter.
             (table == other).then_some((table, counter, range))
         });
         let mut sparse: Vec<_> = self
@@ -70,7 +70,7 @@ impl CounterFields {
             .iter()
             .filter_map(|(counter, field)| Some((place(*counter)?.0, field.and_then(place))))
             .collect();
-        // All counters of one list have added the same pair of positions.
+        // All counters of one list add the same pair of positions, so duplicates are removed.
         sparse.dedup();
         CounterColumns { ranges: ranges.collect(), sparse }
     }

@@ -27,7 +27,7 @@ pub struct ColumnGrowth {
 }
 
 impl ColumnGrowth {
-    /// Removes all rows except the rows with these positions.
+    /// Keeps only the rows with these positions.
     pub(crate) fn select(&mut self, rows: &[usize]) {
         self.growths = rows.iter().filter_map(|row| self.growths.get(*row).copied()).collect();
     }
@@ -35,10 +35,10 @@ impl ColumnGrowth {
 
 impl CounterRates {
     /// Replaces the counters of a batch by their change per second since the last row of the same
-    /// element. There is no value in the first row of an element, and in a row in which the counter
-    /// fell. There is no value if several elements of one sample have the same identity. An element
-    /// that is missing in a complete sample has ended, so a later element with the same identity is
-    /// a new element.
+    /// element. There is no value in the first row of an element, or in a row in which the counter
+    /// decreased. There is no value if several elements of one sample have the same identity. An
+    /// element that is missing in a complete sample has ended, so a later element with the same
+    /// identity is a new element.
     pub fn apply(&mut self, batch: &mut ColumnBatch, table: &TableInfo, names: &ElementNames) {
         for ColumnGrowth { column, growths } in self.growths(batch, table, names) {
             let mut rates = ValueColumn::new(ColumnType::Float, growths.len());
@@ -75,7 +75,7 @@ impl CounterRates {
             while first_row + places.len() < batch.rows() && batch.sample(first_row + places.len()) == sample
             {
                 places.push(match batch.element(first_row + places.len()) {
-                    // Elements without a number are never compared with each other.
+                    // Elements without an id are never compared with each other.
                     Some(NO_ELEMENT) => usize::MAX,
                     // Elements with the same identity cannot be matched to elements of the next
                     // sample.
@@ -99,9 +99,9 @@ impl CounterRates {
         found
     }
 
-    /// Removes all values, for the next run.
+    /// Removes all values, because the next run begins.
     pub fn clear(&mut self) {
-        // The counters of the next run are different ones.
+        // The counters of the next run are independent of the counters of this run.
         self.tables.clear();
     }
 }
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use crate::{BatchTimes, RowSource};
 
-    // Proves that counters of elements without a number have no rate, because two such rows may
-    // belong to different elements.
+    // Proves that counters of elements without an id have no rate, because two such rows may belong
+    // to different elements.
     #[test]
     fn elements_without_a_number_have_no_rate() {
         let table = TableInfo {

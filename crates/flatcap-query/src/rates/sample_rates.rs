@@ -1,5 +1,5 @@
-//! Rates in whole samples. The counters of a source are columns of the query engine. A walk of a
-//! payload finds the rate of each of its counters in these columns.
+//! Rates in whole samples. The query engine reads the counters of a source as columns. A walk of a
+//! payload takes the rate of each counter from these columns.
 
 use flatcap_format::schema::{
     CompiledSchema, FieldValue, LeafField, PathStep, SchemaError, Visitor, has_rate,
@@ -16,8 +16,8 @@ use crate::plan::{SourcePlan, TableInfo};
 use crate::scan::collector::Collector;
 use crate::scan::filter::{is_visible, visible};
 
-/// Number of elements after which the numbering of elements begins again. Because of this restart,
-/// a recording of any length has rates.
+/// Number of elements after which all ids of elements are assigned anew. Because of this restart,
+/// rates are computed for recordings of any length.
 const RESTART_ELEMENTS: usize = ELEMENTS_MAX / 2;
 
 /// The counters of a source, and their rates in its last sample.
@@ -37,9 +37,9 @@ pub(crate) struct SampleRates {
 #[derive(Debug, Default)]
 struct RateNode {
     children: Vec<RateNode>,
-    /// The table and column of the counter. Set if the field is a counter.
+    /// The table and column of the counter. `None` if the field is not a counter.
     cell: Option<(usize, usize)>,
-    /// The table whose rows are the elements. Set if the field is a list with counters.
+    /// The table whose rows are the elements of the list. Set if the field is a list with counters.
     table: Option<usize>,
 }
 
@@ -49,8 +49,8 @@ impl SampleRates {
     /// # Errors
     /// The path of a counter is too long.
     pub(crate) fn new(name: &str, schema: &CompiledSchema) -> Result<Self, SchemaError> {
-        // `--fields` with `--rate` has rates of the same counters, because a single rule decides
-        // which fields have a rate.
+        // `--fields` with `--rate` returns rates of the same counters, because both use the same
+        // rule for the fields that have a rate.
         let leaves: Vec<LeafField<'_>> = schema.fields().collect();
         let is_counter = |leaf: &LeafField<'_>| {
             leaf.field.column_type().is_some_and(|own| has_rate(leaf.field.metric_kind(), own))
@@ -78,7 +78,7 @@ impl SampleRates {
                 root.add(leaf, *place);
             }
         }
-        // The tables that are only needed for the rates follow the tables of the counters.
+        // The tables that are needed only for the rates follow the tables of the counters.
         let tables = plan.tables.iter().filter(|table| is_visible(table)).map(visible).collect();
         plan.numbers = (0..plan.tables.len()).collect();
         Ok(Self {
@@ -113,7 +113,8 @@ impl SampleRates {
     }
 
     /// Returns a visitor that passes the rate of each counter to `inner` instead of its value, and
-    /// passes everything else unchanged. The visitor must walk the payload that was observed last.
+    /// passes everything else unchanged. The visitor must walk the payload that was passed to the
+    /// last call of `observe`.
     pub(crate) fn replace_counters<'r, V: Visitor>(&'r self, inner: &'r mut V) -> impl Visitor + use<'r, V> {
         RateVisitor { rates: self, inner, open: Vec::new(), rows: vec![0; self.tables.len()] }
     }

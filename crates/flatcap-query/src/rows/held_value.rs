@@ -37,7 +37,7 @@ impl HeldValue {
         }
     }
 
-    /// Returns the value as a number, or `None` for a string, NaN, or no value.
+    /// Returns the value as a number, or `None` for a string, NaN, or an absent value.
     #[allow(clippy::cast_precision_loss, reason = "for people and scaled units: 53 bits are plenty")]
     pub fn number(&self) -> Option<f64> {
         let number = match self {
@@ -52,7 +52,7 @@ impl HeldValue {
 
     /// Replaces the value.
     pub(super) fn set(&mut self, value: FieldValue<'_>) {
-        // A string that stays the same is not copied again.
+        // A string that has not changed is not copied again.
         match (&*self, value) {
             (Self::Text(own), FieldValue::Text(text)) if **own == *text => {}
             _ => *self = Self::from(value),

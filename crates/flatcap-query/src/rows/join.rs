@@ -19,7 +19,7 @@ pub struct RowStamp {
     pub element: Option<ElementName>,
 }
 
-/// Rows with the same number of values.
+/// A buffer of rows that all have the same number of values.
 #[derive(Debug, Default)]
 pub(super) struct RowBuffer {
     pub(super) stamps: Vec<RowStamp>,
@@ -35,15 +35,15 @@ impl RowBuffer {
 
 /// The values of the last sample of each source. Rows are made of these values.
 ///
-/// A row has the values of its own sample. In every other column, the row has the last value of the
-/// column, if that value is not too old.
+/// A row contains the values of the sample from which it is made. In every other column, the row
+/// has the last value of the column, if that value is not too old.
 #[derive(Debug, Default)]
 pub(super) struct SampleJoin {
     held: Vec<Held>,
-    /// For each pair of source and table, the index of the pair in `begun`.
+    /// The index in `begun` of each pair of source and table.
     origins: BTreeMap<(u16, usize), usize>,
     /// The source and table of the previous sample, and the index of this pair.
-    // The next sample mostly has the same source and table.
+    // The next sample usually has the same source and table.
     last: Option<((u16, usize), usize)>,
     /// For each pair of source and table, the number of samples that have begun.
     begun: Vec<u64>,
@@ -58,8 +58,8 @@ struct Held {
     value: HeldValue,
     mono_ns: u64,
     /// The index of the pair of source and table to which the value belongs, and the sequence
-    /// number of the sample. The value is valid until this source begins its next sample in the
-    /// table.
+    /// number of the sample within this pair. The value is valid until this source begins its next
+    /// sample in the table.
     origin: usize,
     sample: u64,
 }
@@ -78,8 +78,7 @@ impl SampleJoin {
             })
         });
         self.last = Some((key, origin));
-        // A new sample number makes all values of the previous sample invalid, without a visit to
-        // each value.
+        // A new sample number invalidates all values of the previous sample at once.
         if let Some(begun) = self.begun.get_mut(origin) {
             *begun += 1;
         }
@@ -113,7 +112,7 @@ impl SampleJoin {
         self.elements.push((element, Vec::new()));
     }
 
-    /// Sets a value in the row of the last element that was begun.
+    /// Sets a value in the current element's row.
     pub(super) fn set_of_element(&mut self, place: usize, value: FieldValue<'_>) {
         if let Some((_, values)) = self.elements.last_mut() {
             values.push((place, value.into()));

@@ -13,7 +13,8 @@ use crate::names::elements::{ElementName, ElementNames};
 use crate::plan::{ColumnInfo, TableInfo};
 
 /// Maximum number of columns of a row.
-// Each element of a list may have its own column, and processes come and go.
+// Each element of a list may have its own column, and the number of processes over time is not
+// limited.
 const ROW_COLUMNS_MAX: usize = 1 << 16;
 
 /// A column of rows.
@@ -29,12 +30,13 @@ pub struct RowColumn {
     pub column_type: ColumnType,
     /// The attribute `unit`.
     pub unit: Option<Box<str>>,
-    /// The metric kind, such as counter or gauge, which states how successive values relate.
+    /// The metric kind, such as counter or gauge, which describes how successive values are
+    /// related.
     pub kind: MetricKind,
     /// Whether the values are changes per second of a counter.
     pub is_rate: bool,
-    /// Index of the query's path that selected the column. Second, index of the column's field
-    /// among the fields of that path.
+    /// First, index of the query's path that selected the column. Second, index of the column's
+    /// field among the fields of that path.
     pub order: (usize, usize),
 }
 
@@ -55,7 +57,7 @@ impl RowColumn {
     /// Creates a column according to the options of the query.
     pub(super) fn new(name: String, source: &str, meaning: ColumnMeaning, options: &RowOptions) -> Self {
         let ColumnMeaning { column_type, unit, kind } = meaning;
-        // A count of samples does not have the unit of the values, and has no rate.
+        // A count of samples has neither the unit of the values nor a rate.
         let is_count = options.steps.is_some_and(|steps| steps.aggregate == Some(Aggregate::Count));
         Self {
             name,
@@ -68,7 +70,7 @@ impl RowColumn {
         }
     }
 
-    /// Returns the type, unit and kind of the column's values.
+    /// Returns the type, unit and kind of the values in the column.
     pub(crate) fn meaning(&self) -> ColumnMeaning {
         ColumnMeaning { column_type: self.column_type, unit: self.unit.clone(), kind: self.kind }
     }
@@ -84,7 +86,7 @@ impl RowColumn {
 pub(super) struct RowLayout {
     pub(super) columns: Vec<RowColumn>,
     known: HashMap<ColumnKey, usize>,
-    /// The initial columns, by name.
+    /// The columns that existed at the start, by name.
     // Several elements may have the same name, so a name may have several columns.
     given: HashMap<String, VecDeque<usize>>,
     /// For each path of the query that selects only one field, the name of its column.
@@ -100,10 +102,10 @@ pub(super) struct RowLayout {
 /// The columns of one table.
 #[derive(Debug)]
 struct TableLayout {
-    /// The column of each value. `None` for fields of a list, if the elements of the list have
-    /// their own columns.
+    /// The column of each value in the table. `None` for fields of a list, if the elements of the
+    /// list have their own columns.
     shared: Vec<Option<usize>>,
-    /// For each name of an element, the columns of the element's values.
+    /// The columns of the values of an element, for each name of an element.
     by_element: HashMap<ElementName, Vec<Option<usize>>>,
 }
 
@@ -205,7 +207,7 @@ impl RowLayout {
             ColumnMeaning { column_type: info.column_type, unit: info.unit.clone(), kind: info.kind };
         let own = self.own_names.get(info.order).and_then(Clone::clone);
         let shown = element.map(|(title, names)| table.element_path(info, names.label(title)));
-        // If several sources share the name, the requested path does not name one column.
+        // If several sources share the name, the requested path does not identify a single column.
         let name = match (own, &shown) {
             (Some(own), None) if table.instance.is_none() => own,
             (_, shown) => {
@@ -237,7 +239,8 @@ impl RowLayout {
     }
 }
 
-/// Returns a path in which `[*]` replaces every pair of brackets and the text in it.
+/// Returns a path in which every pair of brackets is replaced by `[*]`, including the text in the
+/// brackets.
 fn without_picks(path: &str) -> String {
     let (mut plain, mut is_inside, mut is_quoted, mut is_escaped) = (String::new(), false, false, false);
     for character in path.chars() {
@@ -262,7 +265,7 @@ fn without_picks(path: &str) -> String {
 mod tests {
     use super::*;
 
-    // Proves that all brackets are replaced, even brackets that contain quoted brackets.
+    // Proves that all brackets are replaced, even brackets that contain other brackets in quotes.
     #[test]
     fn picks_are_replaced() {
         for (path, plain) in

@@ -1,4 +1,4 @@
-//! Chooses the leading source. Each sample of the leading source is a row.
+//! Chooses the leading source of a query. Each sample of the leading source is a row.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,15 +12,16 @@ use crate::plan::TableInfo;
 #[derive(Debug)]
 pub(super) struct LeadingSource {
     is_long: bool,
-    /// For each name of a source, its index in `sources`.
+    /// The index in `sources` for each name of a source.
     names: HashMap<Box<str>, usize>,
     sources: Vec<NamedSource>,
-    /// Number of tables and number of columns that were examined.
+    /// Number of tables and number of columns that were already examined.
     tables: usize,
     columns: usize,
-    /// Number of names whose sources have samples in the run.
+    /// Number of source names that have had a sample in the run.
     came: usize,
-    /// Among the source names with samples in the run, the rank and the index of the leading one.
+    /// The rank and the index of the leading source name, among the names that have had samples in
+    /// the run.
     best: Option<(SourceOrder, usize)>,
 }
 
@@ -30,8 +31,8 @@ struct NamedSource {
     period_ns: u64,
     first_column: (usize, usize),
     has_list: bool,
-    /// The source's position in the order in which sources first had a sample in the run, or `None`
-    /// before its first sample.
+    /// The position of the source in the order of the first samples in the run, or `None` before
+    /// its first sample.
     came: Option<usize>,
 }
 
@@ -50,9 +51,9 @@ impl LeadingSource {
         self.best.map_or(0, |(_, name)| name)
     }
 
-    /// Clears the record of the sources with samples, for a new run.
+    /// Clears the record of the sources that have had samples, because a new run begins.
     pub(super) fn begin_run(&mut self) {
-        // The leading source must have samples in the run.
+        // Only a source with samples in the run can be the leading source.
         self.sources.iter_mut().for_each(|source| source.came = None);
         (self.came, self.best) = (0, None);
     }
@@ -92,7 +93,7 @@ impl LeadingSource {
             let Some(source) = self.sources.get(name) else { continue };
             let Some(came) = source.came.filter(|_| !self.is_long || source.has_list) else { continue };
             let order = (source.period_ns, source.first_column, came);
-            // The order of a source never increases while the run is read.
+            // The sort key of a source never increases while the run is read.
             if self.best.is_none_or(|(best, own)| own == name || order < best) {
                 self.best = Some((order, name));
             }
@@ -105,7 +106,8 @@ impl LeadingSource {
             return *number;
         }
         let number = self.sources.len();
-        // A source without a period must not lead, because its samples may be far apart.
+        // A source without a period must not be the leading source, because its samples may be far
+        // apart.
         let period_ns = periods.get(name).copied().filter(|period_ns| *period_ns > 0).unwrap_or(u64::MAX);
         let first_column = (usize::MAX, 0);
         self.sources.push(NamedSource { period_ns, first_column, has_list: false, came: None });

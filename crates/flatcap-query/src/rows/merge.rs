@@ -14,16 +14,16 @@ use crate::rates::rate::ColumnGrowth;
 pub(super) struct BatchMerge {
     open: Vec<OpenBatch>,
     /// The next sample of each batch, with the earliest sample on top. The heap is rebuilt after a
-    /// batch was added.
+    /// batch is added.
     next: BinaryHeap<Reverse<NextSample>>,
     is_sorted: bool,
 }
 
-/// The sort key of a sample. It consists of the time, a flag for the source that comes last, the
-/// rank of the batch, and the index of the batch.
+/// The sort key of a sample. It consists of the time, a flag that is set for the source that comes
+/// last, the rank of the batch, and the index of the batch.
 type NextSample = (u64, bool, usize, usize);
 
-/// The order of a batch among the batches with samples at the same time.
+/// The rank of a batch among the batches that have samples at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BatchRank {
     /// The index of the source's name.
@@ -61,8 +61,8 @@ pub(super) struct MergedSample {
 }
 
 impl MergedSample {
-    /// Returns whether two merged samples contain values of the same original sample, from two
-    /// tables of one source.
+    /// Returns whether two merged samples come from two tables of one source and belong to the same
+    /// original sample.
     pub(super) fn is_with(&self, other: &Self) -> bool {
         (self.source, self.seq, self.mono_ns) == (other.source, other.seq, other.mono_ns)
             && self.table != other.table
@@ -117,8 +117,8 @@ impl BatchMerge {
         let Some(open) = self.open.get_mut(sample.batch) else { return };
         open.next_sample += 1;
         open.next_row = sample.end_row;
-        // Changing the top element in place moves it in the heap one time. A pop and a push would
-        // move elements two times.
+        // Changing the top element in place moves it in the heap only once. A pop and a push would
+        // move elements twice.
         if let Some(mut top) = self.next.peek_mut() {
             let Reverse((_, is_last, rank, number)) = *top;
             match open.batch.times.mono_ns.get(open.next_sample) {
@@ -145,7 +145,7 @@ impl OpenBatch {
         Some((mono_ns, self.rank.name == last, self.rank.rank, number))
     }
 
-    /// Returns the end of the next sample's rows.
+    /// Returns the position after the last row of the next sample.
     fn end_row(&self) -> usize {
         match &self.batch.rows {
             RowSource::Samples => self.next_sample + 1,
@@ -173,9 +173,9 @@ mod tests {
         ColumnBatch { times, rows, ..ColumnBatch::default() }
     }
 
-    // Proves that samples are returned in the order of time, then of rank, with one source last.
-    // Also proves that each sample has its own rows, and that a sample without elements has no
-    // rows.
+    // Proves that samples are returned in the order of time and then of rank, and that the samples
+    // of one source come last. Also proves that each sample has its own rows, and that a sample
+    // without elements has no rows.
     #[test]
     fn samples_are_merged_by_time() {
         let mut merge = BatchMerge::default();

@@ -1,4 +1,4 @@
-//! Combines the values of several sources at one time as rows, and returns whole samples.
+//! Joins the values of several sources at the same time into rows, and returns whole samples.
 
 pub(crate) mod held_value;
 pub(crate) mod join;

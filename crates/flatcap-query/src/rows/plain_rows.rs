@@ -1,5 +1,5 @@
-//! Rows that are samples of one source, as batches of columns. No values are joined, so rows need
-//! not be built one by one.
+//! Returns rows that are samples of one source, as batches of columns. No values have to be joined,
+//! so rows need not be built one by one.
 
 use flatcap_format::replay::Notice;
 use flatcap_format::segment::{Gap, Marker};
@@ -23,7 +23,7 @@ pub struct PlainRows {
     layout: RowLayout,
 }
 
-/// Rows with their columns.
+/// A batch of rows in the form of columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleRows {
     /// The times of the samples, one per row.
@@ -40,7 +40,7 @@ pub enum PlainItem {
     Run(RunInfo),
     /// Rows, in the order of time.
     Rows(SampleRows),
-    /// Samples that were lost, with the source's name.
+    /// A range of lost samples, with the name of their source.
     Gap(String, Gap),
     /// A note at a point in time.
     Marker(Marker),
@@ -61,7 +61,7 @@ impl Recording {
         let namesakes = self.sources().iter().any(|source| {
             source.instances.keys().any(Option::is_some) && selected.periods.contains_key(&source.name)
         });
-        // Rows of such fields may join values of several samples or elements.
+        // Rows with such fields may join values of several samples or elements.
         if !selected.lists.is_empty() || selected.periods.len() != 1 || namesakes {
             return Ok(None);
         }
@@ -119,7 +119,7 @@ mod tests {
     use crate::{HeldValue, RowItem};
 
     /// The times and the values of a row. The values are in printed form, so that rows with NaN can
-    /// be compared, too.
+    /// also be compared.
     type ComparedRow = (u64, i64, String);
 
     fn by_batches(mut rows: PlainRows) -> Vec<ComparedRow> {
@@ -138,7 +138,8 @@ mod tests {
     }
 
     // Proves that batches have the same columns and values as rows, in the same order, for all
-    // fields outside of lists. The test reads each source of the conformance and corpus files.
+    // fields that are not in a list. The test reads each source of the conformance and corpus
+    // files.
     #[test]
     fn batches_have_the_values_of_rows() {
         let mut compared = 0;
@@ -172,7 +173,8 @@ mod tests {
         assert!(compared > 1000, "{compared} rows");
     }
 
-    // Proves that plain rows are rejected for fields of lists and for fields of several sources.
+    // Proves that `plain_rows` returns no reader for fields of lists and for fields of several
+    // sources.
     #[test]
     fn joined_values_are_no_plain_rows() {
         let all = files("conformance").into_iter().chain(files("corpus"));

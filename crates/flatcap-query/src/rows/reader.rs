@@ -62,14 +62,14 @@ pub struct RowReader {
     merge: BatchMerge,
     /// The leading source. Each sample of the leading source is a row.
     leading: LeadingSource,
-    /// Sources with samples in this run, in the order of their first batches.
+    /// Sources that have had samples in this run, in the order of their first batches.
     sources: HashMap<u16, usize>,
     /// The id of the source to which the last row belongs.
     last_source: Option<u16>,
     /// Gaps and markers, with their monotonic times. An event is returned after all rows that have
     /// an earlier time.
     events: VecDeque<(u64, RowItem)>,
-    /// A run or a notice that is returned after the rows of these batches.
+    /// A run or a notice that is returned after the rows of the current batches.
     waiting: Option<RowItem>,
     rows: RowBuffer,
     next_row: usize,
@@ -101,10 +101,10 @@ impl RowReader {
         selected: SelectedColumns,
     ) -> Result<Self, QueryError> {
         let periods = selected.periods;
-        // A step must consist of whole samples of the computed source.
+        // Each step must consist of whole samples of the computed source.
         query.computed_step_ns = options.steps.map(|steps| part_of_step(steps.step_ns));
         let mut window = RowWindow::default();
-        // The rates of the first rows need the samples before these rows.
+        // The rates of the first rows depend on the samples before these rows.
         if options.is_rate {
             window.widen(&mut query, periods.values().copied());
         }
@@ -202,8 +202,8 @@ impl RowReader {
                 }
             } else if let Some(waiting) = self.waiting.take() {
                 match &waiting {
-                    // The last step belongs to the run that ends, so the rows of this step come
-                    // first.
+                    // The last step belongs to the run that ends, so the rows of this step are
+                    // returned before the next run.
                     RowItem::Run(_) if self.end_steps() => self.waiting = Some(waiting),
                     RowItem::Run(run) => {
                         self.begin_run(&run.clone());
@@ -216,15 +216,15 @@ impl RowReader {
             } else if !self.merge.is_empty() || !self.events.is_empty() {
                 // At the end of a recording, no item says that all samples so far were returned.
                 self.is_merging = true;
-            // A recording that grows may still add samples to the last step, so the last step must
-            // not end.
+            // A recording that grows may still add samples to the last step, so this step is not
+            // ended.
             } else if self.options.is_growing || !self.end_steps() {
                 return Ok(None);
             }
         }
     }
 
-    /// Looks for new segments, to follow a running recorder.
+    /// Looks for new segments, so that the reader follows a running recorder.
     ///
     /// # Errors
     /// The error `Io` means that a path is missing or unreadable.
@@ -235,7 +235,7 @@ impl RowReader {
     fn add(&mut self, item: QueryItem) {
         match item {
             QueryItem::Batch(batch) => self.add_batch(batch),
-            // Before the first row, only samples are needed.
+            // Before the first row, only samples are needed, so earlier gaps are dropped.
             QueryItem::Gap(_, gap) if self.window.is_gap_before(&gap) => {}
             QueryItem::Marker(marker) if self.window.is_before(marker.mono_ns, marker.wall_ns) => {}
             QueryItem::Gap(source, gap) => {
@@ -286,21 +286,21 @@ impl RowReader {
                 growth.select(&passing);
             }
         }
-        // If no row of a block passes the condition, the batch is empty. The block was read or
-        // skipped.
+        // If no row of a block passes the condition, the batch is empty. The block was either read
+        // or skipped.
         if batch.times.is_empty() {
             return;
         }
         let new = self.sources.len();
         let source = *self.sources.entry(batch.source).or_insert(new);
         let name = self.leading.add(tables, batch.table, &self.layout.columns, &self.periods);
-        // The elements of a sample are merged after the other values of the sample, because the
-        // rows of the elements repeat these values.
+        // The elements of a sample are merged after its other values, because the rows of the
+        // elements repeat these values.
         let rank = source * 2 + usize::from(table.list.is_some());
         self.merge.add(batch, growths, BatchRank { name, rank });
     }
 
-    /// Removes a sample from the batches, and builds the rows that the sample completes.
+    /// Removes a sample from the batches, and builds the rows that this sample completes.
     fn take_sample(&mut self, sample: &MergedSample) {
         self.rows.clear();
         self.next_row = 0;
@@ -321,8 +321,8 @@ impl RowReader {
         if self.merge.peek(leading).is_some_and(|next| next.is_with(sample)) {
             return;
         }
-        // A row has the values of one sample of its source, and no values of other sources with the
-        // same name.
+        // A row contains the values of one sample of its source, and no values of other sources
+        // with the same name.
         if let Some(other) = self.last_source.replace(sample.source).filter(|last| *last != sample.source) {
             self.join.forget(other);
         }
@@ -330,10 +330,10 @@ impl RowReader {
         if is_before || self.layout.columns.is_empty() {
             return;
         }
-        // Columns are only added at the end, so the known ages stay valid.
+        // Columns are added only at the end, so the known ages stay valid.
         for column in self.layout.columns.iter().skip(self.ages_ns.len()) {
             self.ages_ns.push(match self.periods.get(&*column.source) {
-                // A source without a period has no age at which a value would be too old.
+                // The values of a source without a period never become too old.
                 None | Some(0) => u64::MAX,
                 Some(period) => period.saturating_mul(PERIODS_HELD),
             });
@@ -376,7 +376,7 @@ impl RowReader {
                 }
             }
         }
-        // Samples before the first row are only used for the rates.
+        // Samples before the first row are used only for the rates.
         if is_before {
             self.steps.iter_mut().for_each(StepRows::forget_values);
         }

@@ -1,10 +1,11 @@
-//! Whole samples. A whole sample is a payload with all its values. Samples are returned in time
-//! order.
+//! Whole samples. A whole sample consists of a payload with all its values. Samples are returned in
+//! time order.
 //!
-//! Columns do not represent everything that a payload contains. In columns, an empty list and an
-//! absent list look alike. Columns also do not contain the relation between elements of nested
-//! lists, nor a table that contains itself. So a whole sample is walked by its schema, in the same
-//! way as a template is made from a payload. The rates in a whole sample come from columns.
+//! Columns do not represent everything that a payload contains. In columns, an empty list cannot be
+//! distinguished from an absent list. Columns also do not contain the relation between elements of
+//! nested lists, nor a table that contains itself. So a whole sample is walked by its schema, in
+//! the same way as a template is made from a payload. The rates in a whole sample come from
+//! columns.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,7 @@ pub struct SampleReader {
     is_rate: bool,
     window: RowWindow,
     sources: BTreeMap<u16, SampleSource>,
-    /// The id of the source to which the last sample belongs.
+    /// The id of the source of the last sample.
     current: u16,
     summary: QuerySummary,
 }
@@ -47,15 +48,15 @@ struct SampleSource {
 }
 
 impl Recording {
-    /// Reads the whole samples that a filter selects. With `is_rate`, counters are replaced by
-    /// their change per second. The samples of a computed source are not returned.
+    /// Returns a reader of the whole samples that a filter selects. With `is_rate`, counters are
+    /// replaced by their change per second. The samples of a computed source are not returned.
     ///
     /// # Errors
     /// The error `Io` means that a path is missing or unreadable.
     pub fn samples(&self, filter: &ReplayFilter, is_rate: bool) -> Result<SampleReader, SegmentError> {
         let (mut query, mut window) =
             (Query { filter: filter.clone(), ..Query::default() }, RowWindow::default());
-        // The rates of the first samples need the samples before these samples.
+        // The rates of the first samples depend on the samples before them.
         if is_rate {
             let wanted = self.sources().iter().filter(|source| query.wants(&source.name, source.is_computed));
             let periods: Vec<u64> = wanted.map(|source| source.period_ns).collect();
@@ -74,7 +75,7 @@ impl Recording {
 }
 
 impl SampleReader {
-    /// Returns the next part, or `None` at the end. Each row is a sample.
+    /// Returns the next item, or `None` at the end of the recording. Each row is a sample.
     ///
     /// # Errors
     /// `Io`.
@@ -97,7 +98,7 @@ impl SampleReader {
                 }
                 ReplayItem::Sample(sample) => {
                     // Samples before the window are used, because the rates of the first sample in
-                    // the window need them. They are not returned.
+                    // the window depend on them. They are not returned.
                     let SampleView { source, mono_ns, wall_ns, .. } = sample.telemetry;
                     let Some(own) = self.sources.get_mut(&source) else { continue };
                     self.summary.has_more_elements |= own.take(&sample.telemetry);
@@ -149,7 +150,7 @@ impl SampleReader {
         }
     }
 
-    /// Returns the name of the source to which the last sample belongs.
+    /// Returns the name of the last sample's source.
     pub fn source(&self) -> &str {
         self.sources.get(&self.current).map_or("", |source| &source.name)
     }
@@ -159,7 +160,7 @@ impl SampleReader {
         self.sources.get(&self.current).map(SampleSource::sample)
     }
 
-    /// Returns the schema of the source to which the last sample belongs.
+    /// Returns the schema of the last sample's source.
     pub fn schema(&self) -> Option<&CompiledSchema> {
         self.sources.get(&self.current).map(|source| &source.schema)
     }
@@ -223,8 +224,7 @@ impl SampleSource {
     /// Stores a sample as the last sample. Returns whether the sample has more elements than can be
     /// distinguished.
     fn take(&mut self, sample: &SampleView<'_>) -> bool {
-        // The new rates begin with the last sample, so that the next sample has rates like any
-        // other sample.
+        // The new rates begin with the last sample, so that the next sample has rates as usual.
         if self.rates.as_ref().is_some_and(SampleRates::is_full)
             && let Ok(mut rates) = SampleRates::new(&self.name, &self.schema)
         {
@@ -232,8 +232,8 @@ impl SampleSource {
             self.rates = Some(rates);
         }
         let has_more = self.rates.as_mut().is_some_and(|rates| rates.observe(sample));
-        // The payload is copied, because the caller asks for the sample after this call, when the
-        // reader's item no longer exists.
+        // The payload is copied, because the caller reads the sample after this call, when the item
+        // of the reader no longer exists.
         self.envelope = SampleView { payload: &[], ..*sample };
         self.payload.clear();
         self.payload.extend_from_slice(sample.payload);

@@ -19,12 +19,12 @@ use crate::request::Query;
 /// The columns that the paths of a query select in the schemas of all runs.
 #[derive(Debug)]
 pub(super) struct SelectedColumns {
-    /// For each path, the name of its column if the path selects only one field.
+    /// For each path that selects only one field, the name of its column.
     pub(super) own_names: Vec<Option<String>>,
-    /// The fields in the order of the paths, including fields of elements, which may have their own
-    /// columns.
+    /// The columns, in the order of the paths. They include fields of elements, although these
+    /// elements may get their own columns.
     pub(super) columns: Vec<RowColumn>,
-    /// The lists that contain the fields.
+    /// The lists that contain the selected fields.
     pub(super) lists: Vec<String>,
     /// Whether elements have their own columns.
     pub(super) has_elements: bool,
@@ -146,7 +146,7 @@ impl SelectedColumns {
         let Some(meaning) = ColumnMeaning::of_leaf(leaf) else { return };
         let path = spelled(leaf);
         let name = self.names.name((source, instance), (&path, &path), &meaning);
-        // Another run may have another schema that contains the same field.
+        // The schema of another run may contain the same field.
         if !names.insert((name.clone(), order.0)) {
             return;
         }

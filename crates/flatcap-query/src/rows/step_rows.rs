@@ -11,27 +11,28 @@ use super::merge::MergedSample;
 use super::steps::{Aggregate, StepCell, StepKind, Steps};
 use crate::names::elements::ElementName;
 
-/// Number of periods or steps after which a counter's last value is too old for a rate.
-// One sample may be missing.
+/// Maximum age of a counter's last value that is used for a rate, in periods or steps.
+// The source may have missed one sample.
 const AGE_PERIODS: u64 = 2;
 
-/// Minimum size of a step of the wall clock that is not ignored, in nanoseconds.
-// Clocks are adjusted all the time.
+/// Minimum change of the wall clock that counts as a clock step, in nanoseconds.
+// Smaller changes are ignored, because clocks are adjusted all the time.
 const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
-/// A column, and, if rows are elements, the element.
+/// The position of a value, which is a column and, if rows are elements, an element.
 pub(super) type CellPlace = (Option<ElementName>, usize);
 
 /// The current step of a run.
 #[derive(Debug)]
 pub(super) struct StepRows {
     steps: Steps,
-    /// Wall time minus monotonic time when the run began.
-    // Steps have equal lengths on the monotonic clock, even if the wall clock is set.
+    /// Wall time minus monotonic time at the beginning of the run.
+    // The offset is fixed, so that steps have equal lengths on the monotonic clock even if the wall
+    // clock is set.
     offset_ns: Option<i64>,
-    /// The change of wall time minus monotonic time since the beginning of the run. There is one
-    /// value for the beginning of the current step, and one for the beginning of the step that has
-    /// ended.
+    /// The change of the difference between wall time and monotonic time since the beginning of the
+    /// run. One value is for the beginning of the current step, and one value is for the beginning
+    /// of the step that has ended.
     shift_ns: i64,
     ended_shift_ns: i64,
     current: Option<i64>,
@@ -67,17 +68,18 @@ impl StepRows {
             let shift_ns = sample.wall_ns.saturating_sub(mono_ns.saturating_add(offset_ns));
             self.ended_shift_ns = std::mem::replace(&mut self.shift_ns, shift_ns);
         }
-        // Samples of several sources may step back in time, but a step that has ended does not
+        // The times of samples of several sources may step back, but a step that has ended does not
         // begin again.
         self.current = Some(self.current.map_or(number, |current| current.max(number)));
         ended
     }
 
-    /// Returns the summary that a column needs. `period_ns` is the period of the column's source.
+    /// Returns the kind of summary that a column needs. `period_ns` is the period of the column's
+    /// source.
     pub(super) fn kind(&self, column: &RowColumn, period_ns: u64) -> StepKind {
         match (self.steps.aggregate, column.kind) {
             (None | Some(Aggregate::Mean), _) if column.is_rate => {
-                // A source without a period has no age at which a value would be too old.
+                // The values of a source without a period never become too old.
                 let period_ns = if period_ns == 0 { u64::MAX } else { period_ns };
                 StepKind::Rate(period_ns.max(self.steps.step_ns).saturating_mul(AGE_PERIODS))
             }
@@ -101,7 +103,7 @@ impl StepRows {
     ) {
         self.has_samples = true;
         if let (Some(element), _) = place
-            // The values of an element mostly follow each other, so the set is rarely searched.
+            // The values of an element usually follow each other, so the set is rarely searched.
             && self.elements.last() != Some(&element)
             && self.seen.insert(element)
         {
@@ -113,7 +115,7 @@ impl StepRows {
         }
     }
 
-    /// Removes the values of the current step. Rates of the next step still use these values.
+    /// Removes the values of the current step. The rates of the next step still use these values.
     pub(super) fn forget_values(&mut self) {
         self.cells.values_mut().for_each(|cell| drop(cell.finish()));
         self.elements.clear();
@@ -133,7 +135,8 @@ impl StepRows {
         let wall_ns = if is_step { begin_ns.saturating_add(shift_ns) } else { begin_ns };
         let stamp = RowStamp { wall_ns, mono_ns: u64::try_from(mono_ns).unwrap_or_default(), element: None };
         if std::mem::take(&mut self.has_samples) && columns > 0 {
-            // Rows of elements repeat the values of fields outside of the elements' list.
+            // Rows of elements repeat the values of the fields that are not in the list of
+            // elements.
             let shared: Vec<HeldValue> = (0..columns).map(|place| self.value((None, place))).collect();
             if is_long {
                 for element in std::mem::take(&mut self.elements) {
@@ -185,8 +188,9 @@ mod tests {
         StepRows::new(Steps { step_ns, aggregate: None })
     }
 
-    // Proves that steps are multiples of their length on the wall clock at the beginning, even
-    // after the wall clock was set. Also proves that a step without samples has no row.
+    // Proves that steps begin at multiples of their length on the wall clock as it was at the
+    // beginning of the run, even after the wall clock was set. Also proves that a step without
+    // samples has no row.
     #[test]
     fn steps_follow_the_monotonic_clock() {
         let mut step_rows = steps(100);
@@ -206,8 +210,8 @@ mod tests {
         assert_eq!(step_rows.end(), None);
     }
 
-    // Proves that each element of a step has a row, with the values that all rows share, and that a
-    // step has no elements of other steps.
+    // Proves that each element of a step has a row with its own values and the values that all rows
+    // share, and that a step contains no elements of other steps.
     #[test]
     fn elements_have_rows_of_their_own() {
         let mut step_rows = steps(10);

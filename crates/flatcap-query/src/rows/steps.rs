@@ -1,4 +1,4 @@
-//! Downsamples values, that is, summarizes the values over equal steps of time.
+//! Downsamples values, that is, summarizes the values in equal steps of time.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -21,10 +21,10 @@ pub enum Aggregate {
     Last,
     /// The sum of the values.
     Sum,
-    /// The number of samples with a value.
+    /// The number of samples that have a value.
     Count,
-    /// A quantile, which is the smallest value with at least this share of the values at or below
-    /// it. The share is 0.99 for p99.
+    /// A quantile, which is the smallest value such that at least a given share of all values is
+    /// less than or equal to it. The share is 0.99 for p99.
     Quantile(f64),
 }
 
@@ -53,12 +53,12 @@ impl FromStr for Aggregate {
     }
 }
 
-/// Equal steps of time, and the function that summarizes their values.
+/// Equal steps of time, and the function that summarizes the values in each step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Steps {
     /// Length of a step, in nanoseconds. It is above 0.
     pub step_ns: u64,
-    /// The aggregate of numbers. The mean is the default for gauges, for fields without a metric
+    /// The aggregate for numbers. The mean is the default for gauges, for fields without a metric
     /// kind, and for rates of counters. For all other fields, the default is the last value.
     pub aggregate: Option<Aggregate>,
 }
@@ -86,7 +86,7 @@ pub(super) enum StepCell {
     Rate(RateCell),
 }
 
-/// The summary that a column needs.
+/// The kind of summary that a column needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum StepKind {
     /// An aggregate of the column's numbers. For strings, the last value is used.
@@ -94,7 +94,7 @@ pub(super) enum StepKind {
     /// The last value.
     Last,
     /// The mean change per second of a counter. The integer is the maximum age of the earlier value
-    /// with which a value is compared, in nanoseconds.
+    /// from which the change is computed, in nanoseconds.
     Rate(u64),
 }
 
@@ -112,7 +112,7 @@ pub(super) struct NumberCell {
 
 /// A number in the type of its field.
 #[derive(Debug, Clone, Copy, PartialEq)]
-// As floats, integers beyond 2^53 would not be exact.
+// Integers are not converted to floats, because integers beyond 2^53 would then not be exact.
 enum Number {
     Unsigned(u64),
     Signed(i64),
@@ -124,7 +124,7 @@ enum Number {
 #[derive(Debug, Clone, Copy)]
 enum NumberSum {
     /// An exact sum.
-    // The sum of 2^64 integers of 64 bits fits in this type.
+    // This type can hold the sum of 2^64 integers of 64 bits.
     Integers(i128),
     Floats(f64),
 }
@@ -226,7 +226,7 @@ impl NumberCell {
 impl RateCell {
     /// Adds the growth of the counter since the previous sample.
     pub(super) fn add(&mut self, growth: Growth) {
-        // The growth over an interval that is too long says too little about this step.
+        // If the interval of the growth is too long, the growth is not representative of this step.
         if growth.elapsed_ns <= self.age_max_ns {
             self.sum = self.sum.plus(growth);
         }
@@ -309,8 +309,8 @@ fn is_value(value: FieldValue<'_>) -> bool {
     matches!(value, FieldValue::Text(_)) || Number::of(value).is_some()
 }
 
-/// Returns the quantile, which is the smallest value with at least this share of the values at or
-/// below it.
+/// Returns the quantile, which is the smallest value such that at least this share of all values is
+/// less than or equal to it.
 fn quantile(values: &mut [Number], share: f64) -> Option<Number> {
     let at = quantile_rank(share, values.len()) - 1;
     if at >= values.len() {
@@ -333,7 +333,7 @@ mod tests {
         cell.finish()
     }
 
-    // Proves that each aggregate has the value that its name describes, and that the aggregates of
+    // Proves that each aggregate has the value that its name states, and that the aggregates of
     // integers are integers.
     #[test]
     fn aggregates_are_as_named() {
@@ -391,9 +391,9 @@ mod tests {
         }
     }
 
-    // Proves that the rate of a step is the growth in its intervals divided by the length of these
-    // intervals. A correction is included. An interval with a reset, or an interval that is too
-    // long, is not included.
+    // Proves that the rate of a step is the sum of the growth in its intervals, divided by the
+    // total length of these intervals. A decrease that is a correction is included. Intervals with
+    // a reset and intervals that are too long are excluded.
     #[test]
     fn rates_are_the_growth_of_a_step() {
         let second = 1_000_000_000;
@@ -414,8 +414,8 @@ mod tests {
         assert_eq!(step(&[(8.0, 2), (100.0, 3)]), HeldValue::Float(4.0), "three seconds are too long");
     }
 
-    // Proves that integers beyond 2^53 are exact and remain integers, that a sum that does not fit
-    // is absent, and that 32-bit floats remain 32-bit floats.
+    // Proves that integers beyond 2^53 are exact and remain integers, and that 32-bit floats remain
+    // 32-bit floats. A sum that does not fit is absent.
     #[test]
     fn integers_are_exact() {
         let big = (1_u64 << 63) + 1;

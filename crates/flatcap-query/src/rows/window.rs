@@ -1,5 +1,5 @@
-//! The time at which the returned rows begin. If earlier samples are needed for the rates of the
-//! first rows, this time is later than the first sample that is read.
+//! Determines the time at which the returned rows begin. This time is later than the first sample
+//! that is read, if earlier samples are needed for the rates of the first rows.
 
 use flatcap_format::segment::{Gap, RecordingStart};
 
@@ -7,10 +7,10 @@ use crate::request::Query;
 use crate::results::RunInfo;
 
 /// Number of periods for which the last value of a source stays valid.
-// Twice the period, because the source may have missed one tick.
+// This is twice the period, because the source may have missed one tick.
 pub(super) const PERIODS_HELD: u64 = 2;
-/// Additional time before the first row, in nanoseconds, whose samples are read for the rates of
-/// the first rows. Two periods are read in any case.
+/// Length of the additional time before the first row whose samples are read for the rates of the
+/// first rows, in nanoseconds. At least two periods are read.
 // Samples may be late.
 const LEAD_NS: u64 = 1_000_000_000;
 
@@ -31,7 +31,7 @@ impl RowWindow {
     pub(super) fn widen(&mut self, query: &mut Query, periods_ns: impl Iterator<Item = u64>) {
         let longest = periods_ns.max().unwrap_or_default();
         let lead_ns = longest.saturating_mul(PERIODS_HELD).saturating_add(LEAD_NS);
-        // Without a requested begin, rows begin with the first sample of the recording, which has
+        // If no begin was requested, rows begin with the first sample of the recording, which has
         // no rate.
         if let Some(since_ns) = &mut query.filter.since_ns {
             self.since_ns = Some(*since_ns);
@@ -51,7 +51,7 @@ impl RowWindow {
 
     /// Returns whether a gap ends before the first row.
     pub(super) fn is_gap_before(&self, gap: &Gap) -> bool {
-        // A gap has only monotonic times. The run's offset converts them to wall time.
+        // A gap has only monotonic times. The time offset of the run converts them to wall time.
         self.is_before(gap.before_mono_ns, self.wall_offset_ns.wrapping_add_unsigned(gap.before_mono_ns))
     }
 

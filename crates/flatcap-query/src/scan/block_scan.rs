@@ -1,5 +1,5 @@
-//! Reads a compressed segment block by block. Reads rows of matrices by their columns, and other
-//! frames one by one.
+//! Reads a compressed segment block by block. Reads the rows of matrices by their columns, and
+//! reads other frames one by one.
 
 use std::collections::VecDeque;
 
@@ -15,13 +15,13 @@ use crate::names::elements::ElementNames;
 use crate::summary::QuerySummary;
 
 /// Number of values that are appended in one step.
-// These are enough values to justify opening their columns, and so few that the values of a list,
+// This many values justify opening their columns. They are also so few that the values of a list,
 // which are written column by column, stay in the cache.
 const CHUNK_VALUES: usize = 1 << 14;
 /// Number of rows that are appended in one step.
 const CHUNK_ROWS: usize = 1 << 13;
 
-/// A compressed segment being read.
+/// A compressed segment that is being read.
 #[derive(Debug)]
 pub(crate) struct BlockScan {
     segment: Box<WholeSegment>,
@@ -68,8 +68,8 @@ impl BlockScan {
         {
             return Ok(step);
         }
-        // The templates of the last block go back to the pool first, because the next block mostly
-        // needs the same ones.
+        // The templates of the last block are returned to the pool first, because the next block
+        // usually needs the same templates.
         if let Some(block) = self.open.take() {
             block.close(&mut self.templates);
         }
@@ -100,10 +100,10 @@ impl BlockScan {
         Ok(ScanStep::Continue)
     }
 
-    /// Returns a monotonic time. No later row has a time before the returned time.
+    /// Returns a monotonic time. All rows that are read later have this time or a later time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
         // The samples of each source are in the order of time. Between samples of different
-        // sources, the time may step back by at most the window.
+        // sources, the time may step back by at most the reorder window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         let of_blocks = self.newest_ns.saturating_sub(window_ns);
         self.open.as_ref().and_then(OpenBlock::next_ns).map_or(of_blocks, |next| next.min(of_blocks))
@@ -130,7 +130,8 @@ fn read_rows(
             summary.samples += taken as u64;
         }
         (Some(OpenGroup::Rows { matrix, row }), Some(collector)) => {
-            // Rows of several shapes have no common template, so each is rebuilt as a frame.
+            // Rows of different shapes have no common template, so each of these rows is rebuilt as
+            // a frame.
             matrix.patch_row(run.rows.start, row);
             add(collector, row, names, summary);
         }

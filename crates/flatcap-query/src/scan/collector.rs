@@ -20,8 +20,8 @@ use crate::plan::SourcePlan;
 /// The collectors of a query. The key is the id of the source in the current run.
 pub(crate) type Collectors = BTreeMap<u16, Collector>;
 
-/// Number of bytes of a payload that count as one value if strings are read. This number is chosen
-/// so that a batch has at most about 32 MiB of strings.
+/// Number of bytes of a payload that count as one value if strings are read from it. This number is
+/// chosen so that a batch has at most about 32 MiB of strings.
 // A reader may write a string for each row, although the batch stores equal strings only one time.
 const VALUE_PAYLOAD_BYTES: usize = 128;
 
@@ -34,8 +34,8 @@ pub(crate) struct Collector {
     times: BatchTimes,
     /// Number of samples for which a new batch reserves space.
     space: usize,
-    /// Total length of the payloads of the collected samples, in bytes. In total, the strings of
-    /// these samples are not longer than the payloads.
+    /// Total length of the payloads of the collected samples, in bytes. The strings of these
+    /// samples together are not longer than the payloads.
     payload_bytes: usize,
     has_texts: bool,
     tables: Vec<TableRows>,
@@ -76,7 +76,7 @@ impl Collector {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
         let Self { plan, tables, templates, .. } = self;
         if let Some((template, is_same)) = templates.find(sample.payload) {
-            // The previous sample had the same template, so the elements still have the names of
+            // The previous sample had the same template, so the elements still have the names from
             // this template.
             if !is_same {
                 template.name_elements(names);
@@ -84,8 +84,8 @@ impl Collector {
             template.append_payload(&plan.schema, sample.payload, number, tables);
         } else {
             self.walk(sample, number, names)?;
-            // A payload without a schema has no fields, so its template would fit only payloads
-            // with equal bytes.
+            // A payload without a schema has no fields, so its template would fit only identical
+            // payloads.
             if !self.plan.schema.is_opaque() {
                 self.templates.learn(&self.plan, sample.payload, names);
             }
@@ -133,7 +133,7 @@ impl Collector {
         names: &mut ElementNames,
     ) {
         let number = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
-        // These rows give their elements the names of another template, so the next payload must
+        // These rows give their elements the names from another template, so the next payload must
         // set the names of its elements again.
         self.templates.interrupt();
         template.name_elements(names);
@@ -149,8 +149,8 @@ impl Collector {
         texts + self.tables.iter().map(|table| table.rows() * table.columns.len()).sum::<usize>()
     }
 
-    /// Returns an upper bound on the length of the strings of the collected samples, in bytes. The
-    /// escaped form of bytes that are not UTF-8 has up to four times the length of the bytes.
+    /// Returns an upper bound on the length of the strings of the collected samples, in bytes.
+    /// Bytes that are not UTF-8 become up to four times as long when they are escaped.
     fn text_bytes(&self) -> usize {
         let mut columns = self.tables.iter().flat_map(|table| &table.columns);
         let expansion = if columns.any(ValueColumn::may_be_escaped) { 4 } else { 1 };
@@ -171,15 +171,16 @@ impl Collector {
         }
         self.space = next_space(self.space, self.times.len());
         let later = self.times.split_off(count, self.space);
-        // Payloads of a source have similar lengths, so the bytes are divided in proportion to the
-        // samples.
+        // The payloads of a source have similar lengths, so the number of bytes is reduced in
+        // proportion to the number of samples.
         self.payload_bytes = self.payload_bytes / (count + later.len()) * later.len();
         let times = std::mem::replace(&mut self.times, later);
         let Self { source, plan, tables, filter, .. } = self;
         let all = (tables.iter_mut().zip(&plan.tables).zip(&plan.numbers))
             .map(|((rows, info), number)| rows.take(info, (*source, *number), times.clone()));
         let mut all: Vec<ColumnBatch> = all.collect();
-        // This must happen before the filter, which keeps only the requested columns.
+        // The counter columns must be added before the filter, which keeps only the requested
+        // columns.
         plan.counters.add_to(&mut all);
         match filter {
             Some(filter) => batches.extend(filter.apply(plan, all)),
@@ -201,7 +202,7 @@ pub(super) fn walk_payload(
 ) -> Result<(), DecodeError> {
     // A walk may fail in the middle of a payload, after it has appended rows.
     let before: Vec<usize> = tables.iter().map(TableRows::rows).collect();
-    // Row i of these tables is sample i, so a sample without values also needs a row.
+    // In these tables, row i belongs to sample i, so a sample without values also needs a row.
     for table in tables.iter_mut().filter(|table| !table.is_list) {
         table.begin_row();
     }

@@ -23,11 +23,11 @@ struct BoundValue {
     field: SelectedField,
     test: Option<ValueTest>,
     scale: Scale,
-    /// Whether the condition on a row reads the value of the row's own element, if the row is an
-    /// element of the field's list.
+    /// Whether, in a row that is an element of the field's list, the condition reads the value of
+    /// this element.
     is_of_row: bool,
-    /// Index in the list of selected fields. The entry contains the field, and the elements that
-    /// the condition selects.
+    /// Index in the list of selected fields. The entry at this index contains the field and the
+    /// elements that the condition selects.
     own: usize,
     local: Vec<usize>,
 }
@@ -77,8 +77,8 @@ impl Binder for RowBinder<'_> {
         is_element: bool,
     ) -> Result<usize, QueryError> {
         let field = self.find(operand)?.0;
-        // A condition that selects elements applies to these elements, and not to the element of
-        // the row.
+        // A condition that selects elements applies to the selected elements, and not to the
+        // element of the row.
         let is_of_row = !is_element && located.list.is_some() && located.is_every_element;
         let scale = match test {
             None => Scale::of(Dimension::of_field(located.unit.as_deref()).1),
@@ -101,7 +101,7 @@ impl Binder for RowBinder<'_> {
     fn tolerate(&self, error: QueryError) -> Result<(), QueryError> {
         match error {
             // In this run, the field has another type than in the run for which the condition was
-            // checked. Here the result of the comparison is unknown.
+            // checked. In this case, the result of the comparison is unknown.
             QueryError::Condition(ConditionError::Mismatch { .. }) if !self.checks_values => Ok(()),
             error => Err(error),
         }
@@ -119,9 +119,10 @@ fn refused(part: &str) -> QueryError {
 /// to the source.
 ///
 /// # Errors
-/// A path leads to several fields, or `checks_values` is true and a value does not fit its field.
-/// Without `checks_values`, the result of a comparison that does not fit its field is unknown. Such
-/// a comparison may be valid in other runs, in which the field has another type.
+/// A path leads to several fields, or `checks_values` is true and a compared value does not match
+/// the type of its field. If `checks_values` is false, the result of a comparison with a value of a
+/// wrong type is unknown. Such a comparison may be valid in other runs, in which the field has
+/// another type.
 pub(crate) fn compared_fields(
     condition: &RowCondition,
     source: KnownSource<'_>,
@@ -136,8 +137,8 @@ pub(crate) fn compared_fields(
     };
     let mut values = binder.values;
     let leaves: Vec<LeafField<'_>> = source.schema.fields().collect();
-    // Contains only the fields of the query, because a field that another comparison added is in no
-    // requested table.
+    // Contains only the fields of the query. A field that was added only for another comparison is
+    // in no requested table.
     let asked = selected.clone();
     let mut add = |field: SelectedField| {
         let known = selected.iter().position(|own| own.leaf == field.leaf && own.picks == field.picks);

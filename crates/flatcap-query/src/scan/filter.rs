@@ -1,5 +1,5 @@
-//! Applies a condition to a whole matrix by its bounds (predicate pushdown), to the rows of a
-//! matrix by their columns, and to collected rows.
+//! Applies a condition in three ways: to a whole matrix by the bounds of its columns (predicate
+//! pushdown), to the rows of a matrix by their columns, and to rows that are already collected.
 //!
 //! Values are read column by column into numbers, and then compared row by row. An absent value is
 //! read as NaN.
@@ -23,7 +23,7 @@ pub(crate) struct RowFilter {
     pub(super) logic: RowLogic,
     pub(super) inputs: Vec<ColumnInput>,
     /// Whether batches keep all rows and list the rows that pass.
-    // Rates are computed from all rows.
+    // This is needed for rates, because rates are computed from all rows.
     pub(super) keeps_all: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct RowFilter {
 #[derive(Debug)]
 pub(super) struct ColumnInput {
     /// The test of the column's value. The input is the result of this test. `None` if the input is
-    /// the number in the column itself.
+    /// the number in the column, without a test.
     pub(super) test: Option<ValueTest>,
     /// Converts the number to base units.
     pub(super) scale: Scale,
@@ -55,8 +55,8 @@ struct TableInputs {
 /// The values of all tables, and the results for the elements of lists.
 struct RowInputs {
     tables: Vec<TableInputs>,
-    /// For each input that identifies a list, the result of the condition on the list's elements in
-    /// each sample.
+    /// For each input that identifies a list, the result of the condition on the elements of the
+    /// list, per sample.
     elements: Vec<Vec<Truth>>,
 }
 
@@ -80,8 +80,9 @@ impl RowInputs {
     /// entries of a sample.
     fn value(&self, inputs: &[ColumnInput], input: usize, (table, entry): (usize, usize)) -> f64 {
         let own = |table: usize| self.tables.get(table)?.inputs.get(input)?.as_ref();
-        // A row of a list has its own values of the fields of this list. Fields of the sample have
-        // one value. Fields of other lists were already joined to one result for each sample.
+        // A row of a list has its own values of the fields of this list. Fields outside of lists
+        // have one value per sample. For fields of other lists, the results of the elements were
+        // already combined into one result per sample.
         let value = match own(table) {
             Some(values) => values.get(entry),
             None => inputs.get(input).and_then(|input| {
@@ -169,9 +170,8 @@ impl RowFilter {
         kept
     }
 
-    /// For each row of a matrix, that is, for each sample, returns whether the condition holds for
-    /// at least one row of a requested table. The columns of [`fields`](Self::fields) must be
-    /// loaded.
+    /// Returns, for each row of a matrix (each row is a sample), whether the condition holds for at
+    /// least one row of a requested table. The columns of [`fields`](Self::fields) must be loaded.
     pub(super) fn rows_of(&self, plan: &SourcePlan, matrix: &MatrixRows, tables: &[TableRows]) -> Vec<bool> {
         let samples = matrix.row_count();
         let of_table = |(number, table): (usize, &TableRows)| TableInputs {
@@ -318,8 +318,8 @@ fn constant(table: &TableRows, row: usize, column: usize) -> FieldValue<'_> {
 }
 
 impl ColumnBatch {
-    /// Returns the rows with these positions, which must be in ascending order. Leaves out the
-    /// columns that only rates need, and the samples that have none of these rows.
+    /// Returns the rows at these positions, which must be in ascending order. Leaves out the
+    /// columns that are needed only for rates, and the samples without a returned row.
     pub(crate) fn select(&self, rows: &[usize]) -> Self {
         let mut samples: Vec<usize> = rows.iter().map(|row| self.sample(*row)).collect();
         samples.dedup();

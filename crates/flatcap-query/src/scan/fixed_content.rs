@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 const WORD_BYTES: usize = 8;
-/// Minimum length of a range that is compared by one call, in bytes.
-// A call takes longer than the comparison of a few words.
+/// Minimum length, in bytes, of a range that is compared by one call of a comparison function.
+// For shorter ranges, the call would take longer than the comparison of a few words.
 const LONG_BYTES: usize = 32;
 
 /// The fixed bytes of a payload, and their offsets.
@@ -99,7 +99,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that ranges in any order give the same bytes in order, each of them only one time.
+    // Proves that unsorted, overlapping ranges are joined to sorted ranges that contain each byte
+    // only one time.
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges")]
     fn ranges_are_joined() {
@@ -108,8 +109,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that a change of one byte is detected if, and only if, the byte is fixed, in
-        // payloads of any length.
+        // Proves that, for payloads of any length, a change of one byte is detected if, and only
+        // if, the byte is fixed.
         #[test]
         fn changes_of_fixed_bytes_are_noticed(
             payload in prop::collection::vec(any::<u8>(), 1..120),

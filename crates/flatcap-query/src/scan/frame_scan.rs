@@ -1,5 +1,5 @@
-//! Reads a raw segment frame by frame. The frames of a source are in time order, so no frame is
-//! held back.
+//! Reads a raw segment frame by frame. The frames of a source are in time order, so the scan does
+//! not have to reorder frames.
 
 use flatcap_format::replay::{Notice, WholeSegment};
 use flatcap_format::segment::{Advance, FrameKind, FrameLocation, SegmentError};
@@ -68,8 +68,8 @@ impl FrameScan {
         let Some(sample) = self.segment.reader.sample(at) else { return };
         self.newest_ns = self.newest_ns.max(sample.mono_ns);
         let end_ns = self.segment.mono_ns.as_ref().map_or(u64::MAX, |range| range.end);
-        // All intervals that contain wanted samples were read, and this sample is later than these
-        // intervals.
+        // All intervals that may contain wanted samples were read, and the time of this sample is
+        // after the requested times.
         self.has_ended = at.offset >= self.segment.end_offset && sample.mono_ns >= end_ns;
         let is_wanted = self.segment.times.contains(sample.wall_ns, sample.mono_ns);
         if let Some(collector) = sources.get_mut(&sample.source).filter(|_| is_wanted) {
@@ -79,8 +79,8 @@ impl FrameScan {
 
     /// Returns a monotonic time. No later row has a time before the returned time.
     pub(super) fn complete_ns(&self, sources: usize) -> u64 {
-        // The frames of each source are in the order of time. Between samples of different sources,
-        // the time may step back by at most the window.
+        // The frames of each source are in the order of time. Between successive samples of
+        // different sources, the time may decrease by at most the length of the window.
         let window_ns = if sources > 1 { self.segment.window_ns } else { 0 };
         self.newest_ns.saturating_sub(window_ns)
     }

@@ -28,15 +28,15 @@ pub(super) struct OpenBlock {
 /// A group of a block.
 #[derive(Debug)]
 pub(super) enum OpenGroup {
-    /// Rows of one shape. The values are at the offsets of the template. The columns of the matrix
-    /// are loaded.
+    /// The rows have one shape. The values are at the offsets of the template. The columns of the
+    /// matrix are loaded.
     Columns {
         matrix: MatrixRows,
         template: Box<SampleTemplate>,
         /// For each row, whether it may pass the condition. `None` if all rows may pass.
         passing: Option<Vec<bool>>,
     },
-    /// Rows of several shapes. All columns are loaded.
+    /// The rows have several shapes. All columns are loaded.
     Rows {
         matrix: MatrixRows,
         /// Buffer for the bytes of one row.
@@ -144,8 +144,8 @@ impl OpenBlock {
                         let source = match FrameKind::of(payload) {
                             Some(FrameKind::Telemetry) => {
                                 let Some(sample) = SampleView::read(payload) else { continue };
-                                // The time is updated before the filters, because an unwanted
-                                // sample also shows up to which time the file was read.
+                                // The time is updated before the filters, because even an unwanted
+                                // sample shows how far in time the file was read.
                                 newest_ns = newest_ns.max(sample.mono_ns);
                                 if !sources.contains_key(&sample.source)
                                     || !times.contains(sample.wall_ns, sample.mono_ns)
@@ -338,7 +338,8 @@ fn open_matrix(
 /// Returns the ranges of the wall time and of the monotonic time that the query requests. A row
 /// that the query requests is within all of these ranges.
 fn excluding_ranges(times: &WantedTimes) -> [ValueRange; 2] {
-    // A range of values includes both of its ends. The largest time means that there is no end.
+    // `ValueRange` includes both of its ends. The maximum value as an end means that the times have
+    // no upper limit.
     let last = |end: u64| if end == u64::MAX { end } else { end.saturating_sub(1) };
     let wall_end = times.wall_ns.end;
     let wall_last = if wall_end == i64::MAX { wall_end } else { wall_end.saturating_sub(1) };

@@ -20,8 +20,8 @@ pub(super) struct OpenElement<'r> {
     pub(super) identity: Vec<ElementIdentity>,
     /// For each identity field, its role in the label.
     rules: Vec<LabelRole>,
-    /// The strings that are not UTF-8, each with the position of its field in `identity` and its
-    /// bytes.
+    /// The strings of the identity that are not UTF-8. An entry has the position of the field in
+    /// `identity` and the bytes.
     bytes: Vec<(usize, Vec<u8>)>,
     /// The number of rows of each table when the element began. This number is used to remove the
     /// rows of an element that turns out not to be selected.
@@ -54,8 +54,8 @@ impl<'r> OpenElement<'r> {
 
     /// Returns the key to which elements inside this element append their own keys.
     pub(super) fn inner_key(&self) -> Vec<u8> {
-        // The key cannot contain fields that follow the inner list, but it can contain the
-        // position.
+        // The fields that follow the inner list are not read yet, so they cannot be a part of the
+        // key. The position can.
         let mut key = self.key.clone();
         if !self.has_key || self.list.has_late_key {
             key.extend(self.position_key());
@@ -162,13 +162,13 @@ impl<'r> OpenElement<'r> {
         (label, used)
     }
 
-    /// Returns the label with all fields that identify the element, and the number of earlier
-    /// elements of the sample with the same identity.
+    /// Returns the label with all fields that identify the element, and with the number of earlier
+    /// elements in the sample that have the same identity.
     fn full_label(&self, before: Option<u32>) -> String {
         let (mut label, used) = self.label_and_used();
         let rest = self.identity.iter().zip(used).filter(|(part, is_used)| part.is_key && !is_used);
         let rest = rest.map(|(part, _)| {
-            // With one of these characters, a value without quotes would be ambiguous.
+            // A value with one of these characters would be ambiguous without quotes.
             let is_plain = !part.value.is_empty() && !part.value.contains(['"', ',', '{', '}', '=']);
             let value = &part.value;
             if is_plain { format!("{}={value}", part.field) } else { format!("{}={value:?}", part.field) }
@@ -189,8 +189,8 @@ impl<'r> OpenElement<'r> {
     }
 
     /// Returns the label of the element, preceded by the labels of the elements that contain this
-    /// element, such as `DMA/0`. `before` is the number of earlier elements of the sample with the
-    /// same identity.
+    /// element, such as `DMA/0`. `before` is the number of earlier elements in the sample that have
+    /// the same identity.
     pub(super) fn named(&self, outer: &[OpenElement<'_>], before: u32) -> ElementLabel {
         let (mut label, mut full_label) = (String::new(), String::new());
         for outer in outer {
@@ -218,8 +218,8 @@ impl<'r> OpenElement<'r> {
     pub(super) fn passes(&self, test: &ElementTest, named: &ElementLabel) -> bool {
         match test {
             ElementTest::Named(name) => {
-                // In the name of a column, a kernel worker has the name of its first work. A header
-                // shows invisible characters in escaped form.
+                // A label and the name of a column may name different works of a kernel worker, so
+                // the work is not compared. A header shows invisible characters in escaped form.
                 let is_named = |label: &str| {
                     without_work(label) == without_work(name)
                         || (name.contains('\\') && *visible_text(label) == **name)

@@ -97,7 +97,7 @@ impl<'r> RowVisitor<'r> {
             Some(number) => self.names.intern(number, &element.key),
             None => (NO_ELEMENT, 0),
         };
-        // The elements that contain this element are the same in all samples with this element.
+        // All samples with this element have the same outer elements.
         let is_named = list.number.is_some() || !list.picks.is_empty();
         let named = if is_named { element.named(&self.open, before) } else { ElementLabel::default() };
         for ((table, test), (_, row)) in list.picks.iter().zip(&element.rows) {
@@ -140,8 +140,8 @@ impl<'r> RowVisitor<'r> {
                 Some(bytes) => element.identify_text(naming, bytes),
                 None => element.identify(naming, value),
             }
-            // If these bytes were different, the element would be another one, so they belong to
-            // the fixed bytes.
+            // Different bytes would identify a different element, so these bytes belong to the
+            // fixed bytes.
             if let (Some(log), Some(cell)) = (&mut self.log, cell) {
                 log.fixed.push(cell.bytes);
             }
@@ -154,7 +154,7 @@ impl Visitor for RowVisitor<'_> {
         let node = if self.ignored > 0 { None } else { self.node(step) };
         let Some(node) = node else {
             // Parts outside of the plan are only counted, so that their ends are not mistaken for
-            // the ends of other parts.
+            // the ends of parts in the plan.
             self.ignored += 1;
             return;
         };
@@ -171,8 +171,8 @@ impl Visitor for RowVisitor<'_> {
             return;
         }
         let ended = self.stack.pop();
-        // The node of a list is on the stack one time for the list, and one more time for each open
-        // element of the list.
+        // The stack contains the node of a list one time for the list, and one more time for each
+        // open element of the list.
         if let (Some(ended), Some(list)) = (ended, self.stack.last())
             && std::ptr::eq(ended, *list)
         {
@@ -181,8 +181,8 @@ impl Visitor for RowVisitor<'_> {
     }
 
     fn structs(&mut self, elements: &[u8], stride: usize) -> bool {
-        // A template needs the bytes of each value. Inner elements need the keys of the elements
-        // that contain them.
+        // A template needs the positions of each value's bytes. Inner elements need the keys of the
+        // elements that contain them.
         if self.ignored > 0 || !self.open.is_empty() || self.log.is_some() {
             return false;
         }
@@ -246,14 +246,14 @@ impl RowVisitor<'_> {
             return;
         };
         match (step, &node.list) {
-            // This is an element that is a value, or an element that is absent.
+            // The element is a plain value, or the element is absent.
             (PathStep::Element(_, position), Some(list)) => {
                 let length = self.lengths.last().copied().unwrap_or_default();
                 self.begin_element(list, position, length);
                 self.store(node, step.field(), value, text);
                 self.end_element();
             }
-            // This is an absent list.
+            // The list is absent.
             (PathStep::Field(_), Some(_)) => {}
             _ => self.store(node, step.field(), value, text),
         }

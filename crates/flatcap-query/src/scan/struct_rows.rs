@@ -12,7 +12,7 @@ use crate::plan::{ListPlan, StructColumn, StructPlan};
 
 /// Maximum number of elements whose identifying bytes are stored. If this limit is exceeded, all
 /// stored elements are removed, and their names are determined again.
-// The limit is large enough for all processes of a large host.
+// The maximum is larger than the number of processes on a large host.
 const KNOWN_MAX: usize = 1 << 13;
 
 /// The elements of a source's lists that have occurred, indexed by the bytes that identify them.
@@ -118,8 +118,8 @@ impl StructRows<'_> {
             }
         }
         let list = lists.entry(list_number).or_default();
-        // The key finds the element, and `naming` shows that the element still has the same name.
-        // If the sample has the key twice, the second occurrence is another element.
+        // The element is found by its key, and `naming` shows that its name has not changed. If the
+        // sample has the key twice, the second occurrence is another element.
         if let Some(element) = list.get(key.as_slice())
             && *element.naming == **naming
             && names.see(element.number)
@@ -143,8 +143,8 @@ impl StructRows<'_> {
         element.end_key();
         let (number, before) = names.intern(list_number, &element.key);
         let name = names.name(number, element.named(&[], before));
-        // The bytes do not identify an element without a key, and do not identify the second
-        // element with the same key.
+        // The bytes identify neither an element without a key nor the second element with the same
+        // key.
         if has_key && before == 0 {
             if list.len() >= KNOWN_MAX {
                 list.clear();

@@ -40,13 +40,13 @@ impl CellBytes {
     }
 }
 
-/// The space that is kept for rows decreases with each batch. After each batch, the space is
+/// Divisor for the decrease of the space that is reserved for rows. After each batch, the space is
 /// reduced by 1 / `SPACE_DECAY`.
-// Because of the decrease, a large batch does not keep memory for long.
+// Because of the decrease, the memory for a large batch is not kept for long.
 const SPACE_DECAY: usize = 64;
 
 /// Returns the number of rows for which the next batch reserves space. The space is enough for the
-/// number of rows in recent batches.
+/// largest of the recent batches.
 pub(super) fn next_space(space: usize, held: usize) -> usize {
     // Without enough space, a growing batch would copy its rows.
     held.max(space - space / SPACE_DECAY)

@@ -10,15 +10,15 @@ use flatcap_tasks::{SchedBatch, TaskSample, TaskSteps, Timeline};
 
 use crate::computed::{TASKS_ID, TASKS_STEP_NS};
 
-/// Events are also read in an interval of this length before the requested times, in nanoseconds.
-/// Two periods of the source are read in any case.
+/// Events are also read in an interval before and an interval after the requested times. Each
+/// interval has this length, in nanoseconds, plus two periods of the source.
 // These events show which threads were ready when the wanted time began.
 const LEAD_NS: u64 = 1_000_000_000;
 
 /// The location of the events from which samples are computed.
 #[derive(Debug)]
 pub(crate) struct EventPlace<'p> {
-    /// The paths of the recording. They are empty if only `segments` are read.
+    /// The paths of the recording. The list is empty if only `segments` are read.
     pub(crate) paths: &'p [PathBuf],
     pub(crate) segments: &'p [SelectedSegment],
     pub(crate) run_id: u64,
@@ -109,8 +109,8 @@ impl TaskFeed {
         let Self { reader, timeline, steps, times, .. } = self;
         match reader.next()? {
             None => {
-                // A segment that grows may still get events for the last sample, so the last sample
-                // is computed only if no segment grows.
+                // A segment that is still being written may get more events for the last sample, so
+                // the last sample is computed only if no segment is being written.
                 if !reader.is_live() {
                     self.finish(take);
                 }
@@ -122,8 +122,8 @@ impl TaskFeed {
                 let sample = &sample.telemetry;
                 let Ok(batch) = SchedBatch::read(sample.payload) else { return Ok(FeedStep::Undecodable) };
                 self.offset_ns = sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns);
-                // The steps keep the clock offset of the first sample, so that they have equal
-                // lengths even if the clock is set.
+                // All steps use the clock offset of the first sample, so that they have equal
+                // lengths even if the wall clock is set during the run.
                 if self.is_in_steps && !std::mem::replace(&mut self.has_begun, true) {
                     steps.set_offset(self.offset_ns);
                 }

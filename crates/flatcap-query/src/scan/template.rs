@@ -1,6 +1,6 @@
 //! A template contains the offsets of the values of a payload. Another payload with the same
-//! structure has its values at the same offsets, so it needs no walk. The rows of a matrix need not
-//! even be rebuilt as payloads.
+//! structure has its values at the same offsets, so its values can be read without a walk of the
+//! payload. The rows of a matrix are read without rebuilding their payloads.
 
 use std::ops::Range;
 
@@ -126,9 +126,9 @@ impl SampleTemplate {
         }
     }
 
-    /// Reads the only value of a field, given the index of the field, in a payload that fits the
-    /// template. Returns `None` if the field is not a plain scalar or is in a list.
-    /// [`read_column`](Self::read_column) reads such fields.
+    /// Reads the single value of a field in a payload that fits the template. Returns `None` if the
+    /// field is not a plain scalar or is in a list. [`read_column`](Self::read_column) reads such
+    /// fields.
     #[inline]
     pub(super) fn read_single<'v>(
         &'v self,
@@ -159,7 +159,8 @@ impl SampleTemplate {
     }
 
     /// Returns whether all rows of a matrix have their values at the offsets of this template, and
-    /// every string is the same in all rows. The template must be made of the first row.
+    /// every string is the same in all rows. The template must have been made from the first row of
+    /// the matrix.
     pub(super) fn fits_all(&self, matrix: &MatrixRows) -> bool {
         let may_change = |bytes: &Range<usize>| {
             matrix.may_change(bytes.start + ENVELOPE_BYTES..bytes.end + ENVELOPE_BYTES)
@@ -201,7 +202,8 @@ impl SampleTemplate {
                 table.names.extend_from_slice(&own.names);
             }
             for (number, (column, pattern)) in table.columns.iter_mut().zip(&own.columns).enumerate() {
-                // The values are appended directly, because writing zeros first would take longer.
+                // The values are appended directly, because filling the column with zeros first
+                // would take longer.
                 if own.rows() == 1
                     && let Some((field, reader)) = own.changing(0, number, matrix)
                 {
@@ -223,8 +225,7 @@ impl SampleTemplate {
     }
 }
 
-/// Returns the cell of a field outside of lists, if the field is a scalar whose values have no
-/// names.
+/// Returns the cell of a field that is outside of lists and is a scalar without value names.
 fn single_cell(
     plan: &SourcePlan,
     tables: &[TableRows],
@@ -235,7 +236,7 @@ fn single_cell(
     rows.cell(0, column).filter(|cell| cell.reader.is_some()).cloned()
 }
 
-/// Some rows of a matrix.
+/// Consecutive rows of a matrix.
 #[derive(Debug)]
 pub(super) struct MatrixSlice<'m> {
     pub(super) matrix: &'m MatrixRows,

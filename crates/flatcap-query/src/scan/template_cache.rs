@@ -5,12 +5,13 @@ use crate::names::elements::ElementNames;
 use crate::plan::SourcePlan;
 
 /// Maximum number of templates of a source.
-// The lengths of lists vary by one or two elements around the usual length.
+// The limit is sufficient because the lengths of lists vary by only one or two elements around the
+// usual length.
 const TEMPLATES_MAX: usize = 4;
 /// Number of templates that are made even if no template was useful yet.
-// Making a template takes as long as reading about ten samples. So useless templates cost at most
-// as much as some 80 samples of a source, and a segment has thousands. One attempt would not be
-// enough, because the first samples may have an unusual length.
+// Making a template takes as long as reading about ten samples. So useless templates take at most
+// as much time as reading about 80 samples of a source, while a segment has thousands of samples.
+// One attempt would not be enough, because the first samples may have an unusual length.
 pub(super) const ATTEMPTS: u64 = 8;
 /// Number of samples for which templates must be used before one more template is made.
 const SAMPLES_MIN: u64 = 16;
@@ -18,13 +19,13 @@ const SAMPLES_MIN: u64 = 16;
 /// The latest templates of a source.
 #[derive(Debug, Default)]
 pub(super) struct TemplateCache {
-    /// The templates, with the most recently used first.
+    /// The templates, most recently used first.
     templates: Vec<SampleTemplate>,
     made: u64,
     served: u64,
     /// Whether the first template was used for the previous sample.
     is_latest: bool,
-    /// Length of the last payload that had no template.
+    /// Length of the last payload for which no template was found.
     missed_bytes: Option<usize>,
 }
 
@@ -52,7 +53,8 @@ impl TemplateCache {
 
     /// Makes a template of a payload that has no template, if the template is likely to be useful.
     pub(super) fn learn(&mut self, plan: &SourcePlan, payload: &[u8], names: &mut ElementNames) {
-        // The payload was walked, so the next payload must set the names of its elements again.
+        // The payload was walked, so the next payload that fits a template must set the names of
+        // its elements again.
         self.interrupt();
         // A payload length that occurs only one time does not justify a template.
         let is_repeated = self.missed_bytes.replace(payload.len()) == Some(payload.len());

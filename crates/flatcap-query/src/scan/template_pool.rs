@@ -1,5 +1,6 @@
 //! Templates of matrices. Most matrices of a block have the same structure as a matrix of the
-//! previous block. For these matrices, a template needs only new values, but no walk.
+//! previous block. For these matrices, an existing template only gets new values, so the payload
+//! need not be walked.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ pub(super) struct TemplatePool {
 struct SourceTemplates {
     /// The templates that are not in use. The most recently used template is last.
     free: Vec<SampleTemplate>,
-    /// Number of matrices whose rows fitted a template, and number of matrices whose rows did not.
+    /// Number of matrices whose rows fitted a template (`served`), and number of matrices whose
+    /// rows fitted no template (`failed`).
     served: u64,
     failed: u64,
 }

@@ -1,4 +1,4 @@
-//! Tests of the errors about conditions and paths that do not fit the fields of a recording.
+//! Tests of the errors about conditions and paths that do not match the fields of a recording.
 
 use flatcap_format::testing::shared_names::write_recording;
 
@@ -28,7 +28,8 @@ fn errors_show_what_to_write() {
     }
 }
 
-// Proves that the error about a unit that a field has in no run shows the units of the field.
+// Proves that, if a condition has a unit that its field has in no run, the error shows the units of
+// the field.
 #[test]
 fn other_units_are_suggested() {
     let suggested = |seed| {

@@ -76,7 +76,7 @@ impl Raw {
         }
     }
 
-    /// Returns the value that represents absence in this type. For a float, it is NaN.
+    /// Returns the value that means "absent" in the type of this number. For a float, it is NaN.
     pub(super) fn absent(self) -> Self {
         match self {
             Self::U64(_) => Self::U64(u64::MAX),
@@ -206,8 +206,8 @@ pub(super) struct Sample {
 pub(super) const LISTS: [&str; 3] = ["total", "devices", "processes"];
 
 impl Sample {
-    /// Returns whether an element that is missing has ended. This is so if the sample contains all
-    /// elements of the list.
+    /// Returns whether an element that is missing from the sample has ended. The element has ended
+    /// if the sample contains all elements of the list.
     pub(super) fn is_complete(&self, list: usize) -> bool {
         !self.is_cut && (list != 2 || self.skipped == 0)
     }
@@ -254,7 +254,7 @@ pub(super) fn samples(random: &mut Random) -> Vec<Sample> {
                 let mut elements = Vec::new();
                 for id in 0..if list == 0 { 1 } else { IDS } {
                     let is_there = list == 0 || random.below(6) > 0;
-                    // A device that is created again has its old name.
+                    // A device that is created again has the name of the old device.
                     if !is_there && random.below(2) == 0 {
                         known.remove(&(list, id));
                     }

@@ -1,4 +1,4 @@
-//! Compares two ways of reading payloads. One way reads columns and templates, and the other way
+//! Compares two ways of reading payloads. One way reads columns and uses templates. The other way
 //! walks each payload.
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use proptest::prelude::*;
 use super::segment_files::files;
 use super::*;
 
-/// Compares both ways of reading. Returns the summary of the reading by columns and templates.
+/// Compares both ways of reading. Returns the summary of the query that reads columns and uses
+/// templates.
 fn compare(path: &Path, query: &Query) -> Option<QuerySummary> {
     fuzzing::compare(path, query, None)
 }
@@ -31,8 +32,8 @@ pub(super) fn asking(fields: &[&str]) -> Query {
     Query { fields: fields.iter().map(|field| field.parse().unwrap()).collect(), ..Query::default() }
 }
 
-/// Compares both ways of reading for all fields, for each field, and for parts of the recorded
-/// time.
+/// Compares both ways of reading for all fields together, for each field alone, and for parts of
+/// the recorded time.
 fn compare_all(path: &Path) -> u64 {
     let recording = Recording::open(&[path.to_owned()]).unwrap();
     let mut read = compare(path, &Query::default()).map_or(0, |summary| summary.blocks_read);
@@ -58,9 +59,9 @@ fn compare_all(path: &Path) -> u64 {
     read
 }
 
-// Proves that both ways of reading give the same results for each conformance and corpus file, and
-// for the raw files compressed in small and in large blocks. The test queries all fields, each
-// field alone, and ranges of time.
+// Proves that both ways of reading give the same results for each conformance and corpus file. The
+// raw files are also tested after compression with small and with large blocks. The test queries
+// all fields, each field alone, and ranges of time.
 #[test]
 fn columns_are_as_a_walk_of_each_payload() {
     let folder = tempfile::tempdir().unwrap();
@@ -171,7 +172,7 @@ pub(super) fn cpu(counts: &[u64], cores: u16) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Changes some bytes of each sample, at a few positions.
+/// Returns payloads that differ from `base` in some bytes, at a few positions.
 fn series(base: &[u8], places: &[prop::sample::Index], steps: &[u8], keeps: bool) -> Vec<Vec<u8>> {
     let mut payload = base.to_vec();
     steps
@@ -193,9 +194,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(12, 200)))]
 
     // Proves that both ways of reading give the same results for random samples, raw and
-    // compressed. The samples contain numbers that change or stay, and cores that come and go. Any
-    // bytes change in payloads with strings, enums, tables and lists, so that structure, elements
-    // and strings change and some payloads are malformed.
+    // compressed. The samples contain numbers that change or stay, and cores that come and go. In
+    // payloads with strings, enums, tables and lists, arbitrary bytes change. Structures, elements
+    // and strings therefore change, and some payloads are malformed.
     #[test]
     fn columns_are_as_a_walk_of_random_payloads(
         counts in prop::collection::vec(prop_oneof![0..9_u64, any::<u64>(), Just(u64::MAX)], 1..12),
@@ -214,7 +215,7 @@ proptest! {
         }).collect();
         all[1] = series(MARKED, &places, &steps, keeps).into_iter().map(|payload| (1, payload)).collect();
         all[2] = series(SHAPES, &places, &steps, keeps).into_iter().map(|payload| (2, payload)).collect();
-        // The samples of the sources alternate.
+        // The samples of the sources alternate in the file.
         let mut samples = Vec::new();
         while all.iter().any(|own| !own.is_empty()) {
             for own in &mut all {
@@ -250,7 +251,7 @@ pub(super) fn any_process() -> impl Strategy<Value = (u64, u8, u64)> {
     (0..7_u64, prop_oneof![Just(0_u8), 97..100_u8, Just(200)], any::<u64>())
 }
 
-/// Returns a payload with equally many processes and ended processes.
+/// Returns a payload with equal numbers of processes and ended processes.
 pub(super) fn processes(all: &[(u64, u8, u64)]) -> Vec<u8> {
     let (mut builder, mut counters) = (flatbuffers::FlatBufferBuilder::new(), Vec::new());
     for (pid, name, count) in all {
@@ -286,9 +287,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(20, 300)))]
 
     // Proves that both ways of reading give the same results for lists of structs of any length. In
-    // these lists, elements come, go, change their names and share identities. Some strings are not
-    // UTF-8, and some identities are absent. Also proves that elements of unnamed lists are not
-    // distinguished.
+    // these lists, elements appear, disappear, change their names and share identities. Some
+    // strings are not UTF-8, and some identities are absent. Also proves that elements of unnamed
+    // lists are not distinguished.
     #[test]
     fn structs_are_as_a_walk_of_each(
         samples in prop::collection::vec(
@@ -320,7 +321,8 @@ proptest! {
             }
         }
         prop_assert!(elements.iter().all(|element| *element == NO_ELEMENT));
-        // There are six identities, and a sample contains each at most five times.
+        // There are six identities, and a sample contains at most five elements with the same
+        // identity.
         prop_assert!(results.elements().len() <= 6 * 5);
     }
 }
@@ -372,8 +374,8 @@ fn rows_where(path: &Path, field: &str, condition: &str) -> (Vec<(u64, Option<St
 
 // Proves which rows a condition keeps. A condition on a field of the sample keeps all rows of the
 // sample. A condition on a field of a list keeps the rows of the elements for which it holds. A
-// condition that selects one element keeps the rows of all elements in the samples in which it
-// holds. Also proves that blocks without such rows are skipped.
+// condition that selects one element keeps the rows of all elements, in the samples in which the
+// condition holds. Also proves that blocks without rows that pass are skipped.
 #[test]
 fn conditions_keep_the_rows_they_are_about() {
     let folder = tempfile::tempdir().unwrap();
@@ -440,7 +442,7 @@ fn each_block_has_its_own_constants() {
     compare_where(&path, &asking(&["cpu"]), Some("cpu.context_switches = 7 or cpu.forks = 900")).unwrap();
 }
 
-// Proves that blocks outside of the requested time are not read.
+// Proves that blocks whose rows are all outside of the requested time are not read.
 #[test]
 fn blocks_outside_of_the_time_are_skipped() {
     let folder = tempfile::tempdir().unwrap();
@@ -477,7 +479,8 @@ fn damaged_blocks_are_skipped() {
     }
 }
 
-// Proves that both ways of reading agree on mutated files of the corpus, as the fuzz target does.
+// Proves that both ways of reading agree on mutated corpus files. The fuzz target makes the same
+// comparison.
 #[test]
 fn both_ways_agree_on_damaged_files() {
     let folder = tempfile::tempdir().unwrap();

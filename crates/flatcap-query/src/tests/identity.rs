@@ -24,7 +24,7 @@ const NAMES: [&str; 4] = ["app", "app", "other", "app"];
 /// The number of consecutive samples of a source, and the processes in each of these samples.
 type Phase = (usize, Vec<Vec<(u64, u8, u64)>>);
 
-/// The sources of a run, and whether times of the run are in microseconds.
+/// The sources of a run, and whether the run stores times in microseconds.
 type SourceRun = (bool, Vec<Phase>);
 
 /// The identity of an element in a sample. The identity consists of the run, the id of the source,
@@ -57,7 +57,7 @@ struct NaiveSample {
 /// A condition, and the function that returns whether the condition holds.
 type NaiveCondition<'c, T> = (Option<String>, &'c dyn Fn(&T) -> bool);
 
-/// Returns the schema with another unit of times.
+/// Returns the schema, with microseconds as the unit of times if `is_in_us` is true.
 fn schema(is_in_us: bool) -> Vec<u8> {
     const UNIT: &[u8] = b"\x02\0\0\0ns\0";
     let mut schema = SCHEMA.to_vec();
@@ -202,7 +202,8 @@ fn check_names(
 fn check(folder: &Path) {
     let (samples, rows) = naive_rows(folder, "app");
     let rows: Vec<NaiveRow> = rows.into_iter().filter(|row| row.value != u64::MAX).collect();
-    // Long rows contain each value in the order of the samples, with the name that its element had.
+    // Rows in long form contain each value in the order of the samples, with the name that the
+    // element had in the sample.
     let field = "app.processes[*].run_time";
     let long = cells(folder, &[field], options(true, false, None));
     assert_eq!(long.len(), rows.len());
@@ -215,12 +216,12 @@ fn check(folder: &Path) {
         // If runs have different units, the name of a column contains the unit of its run.
         let suffix = if units.len() > 1 { format!("{{{}}}", row.unit) } else { String::new() };
         assert!(column.ends_with(&format!("processes[*].run_time{suffix}")), "{column} of {row:?}");
-        // Sources that exist one after the other have the same columns.
+        // Two sources that exist one after the other share their columns.
         let (run, id, pid, start, before) = row.identity;
         let id = if column.starts_with("app[") { id } else { 0 };
         check_names(&mut names, &(run, column.clone(), label), (run, id, pid, start, before));
     }
-    // Wide rows contain each value in the column of its element, and no other value.
+    // Rows in wide form contain each value in the column of its element, and no other values.
     let wide = cells(folder, &[field], options(false, false, None));
     let by_time = |cells: &[Cell]| {
         let mut found: BTreeMap<i64, Vec<String>> = BTreeMap::new();
@@ -254,8 +255,8 @@ fn runs_of(folder: &Path) -> BTreeMap<u64, &'static str> {
 
 /// Checks rates, and the rows that conditions select.
 fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[NaiveRow])) {
-    // A rate covers the time since the previous sample of the source, if each of the two samples
-    // contains the element exactly once.
+    // A rate covers the time since the previous sample of the source. Both samples must contain the
+    // element exactly once.
     let of_sample = |run: u64, id: u16, wall_ns: i64, of: &NaiveRow| -> Vec<(u64, u64)> {
         let is_same = |row: &&NaiveRow| {
             let (own_run, own_id, pid, start, _) = row.identity;
@@ -309,8 +310,8 @@ fn check_rates(folder: &Path, field: &str, (samples, rows): (&[NaiveSample], &[N
 }
 
 /// Checks joined rows of two sources. Each sample of the leading source is a row. The row has the
-/// value of this sample. From the other source, it has the most recent value that passes the
-/// condition.
+/// value of this sample of the leading source. From the other source, it has the most recent value
+/// that passes the condition.
 fn check_joins(folder: &Path, samples: &[NaiveSample]) {
     let (fields, is_app) =
         (["app.count", "other.count"], |own: &NaiveSample| NAMES[usize::from(own.id)] == "app");
@@ -350,7 +351,7 @@ fn check_joins(folder: &Path, samples: &[NaiveSample]) {
 
 /// Checks that the aggregate `Max` gives the largest value in each step.
 fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
-    // A step has the largest value under each name.
+    // For each name, a step has the largest value with this name.
     let mut most: BTreeMap<(i64, String, String), u64> = BTreeMap::new();
     for ((_, label, column, _), row) in long.iter().zip(rows) {
         let key = (row.wall_ns.div_euclid(7000), label.clone().unwrap(), column.clone());
@@ -375,8 +376,8 @@ fn check_steps(folder: &Path, field: &str, long: &[Cell], rows: &[NaiveRow]) {
 }
 
 /// Checks that each printed name is a path to the values with this name. The name of a column leads
-/// to all values of the column. The name of an element leads to no other values, if all elements
-/// were read before.
+/// to all values of the column. If all elements were read before, the name of an element leads to
+/// no values with another name.
 fn check_picks(folder: &Path, wide: &[Cell]) {
     // If a query reads fewer elements, their names may be shorter, so the test compares values and
     // not names.
@@ -397,8 +398,8 @@ fn check_picks(folder: &Path, wide: &[Cell]) {
     }
 }
 
-/// Returns the label, the time and the value of each row. The labels are those that the elements
-/// have after the last row was read.
+/// Returns the label, the time and the value of each row. The labels are the final labels of the
+/// elements, after the last row was read.
 fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
     let query = asking(&["app.processes[*].run_time"]);
@@ -414,7 +415,7 @@ fn named_values(folder: &Path) -> Vec<(String, i64, HeldValue)> {
 
 /// Checks that no sample is missing.
 fn check_counts(folder: &Path) {
-    // Each sample of a source with this name has a row with its own value.
+    // Each sample of each source with this name has its own row with its own value.
     let count = cells(folder, &["app.skipped"], options(false, false, None));
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
     let mut results = recording.query(&asking(&["app.skipped"])).unwrap();
@@ -433,11 +434,11 @@ fn any_phase() -> impl Strategy<Value = Phase> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(40, 10_000)))]
 
-    // Proves that rows contain each value exactly once, with its source, element and name. Sources
-    // and elements share names, appear, end, are renamed, replace each other and exist twice. A
-    // unit differs between runs. A rate covers two consecutive samples of an element, regardless of
-    // the rows that a condition selects, and joins use the last sample. Raw and compressed files
-    // have the same rows.
+    // Proves that rows contain each value exactly once, with its source, element and name. In the
+    // samples, sources and elements share names, appear, end, are renamed, replace each other and
+    // occur twice. A unit differs between runs. A rate covers two consecutive samples of an
+    // element, regardless of the rows that a condition selects. Joins use the last sample. Raw and
+    // compressed files have the same rows.
     #[test]
     fn rows_are_those_of_a_reader_by_ids(
         runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any_phase(), 0..6)), 1..3),
@@ -477,8 +478,8 @@ fn sources_of_one_name_are_all_read() {
     assert_eq!(picked, [of(1, 6.0)]);
 }
 
-// Proves that a value of a process has the name of the process at that time. Also proves that a
-// selection by a name contains only values with this name.
+// Proves that a value of a process has the name of the process at that time. Also proves that
+// selecting a process by name returns only values that the process had under this name.
 #[test]
 fn a_process_has_the_name_of_its_sample() {
     let folder = tempfile::tempdir().unwrap();
@@ -502,7 +503,8 @@ fn a_process_has_the_name_of_its_sample() {
 #[test]
 fn an_overview_has_the_names_of_the_samples() {
     let folder = tempfile::tempdir().unwrap();
-    // The process executes other programs. The names are the single bytes 97 and 98.
+    // The process changes its name by executing other programs. The names are the single bytes 97
+    // and 98.
     let of = |name: u8, count: u64| vec![(1_u64, name, count)];
     let samples = vec![of(97, 5), of(97, 9), of(98, 20), of(98, 22), of(97, 40), of(97, 41)];
     let paths = write_runs(folder.path(), &[(false, vec![(0, samples)])]);

@@ -9,11 +9,11 @@ use super::*;
 
 /// Number of sources, which is the maximum in a segment.
 const SOURCES: u16 = 4096;
-/// Number of samples of each source. The sources take turns.
+/// Number of samples of each source. The samples of the sources alternate.
 const ROUNDS: u64 = 2;
 
-// Proves that one query reads all sources of a name, each with its own column. If the work grew
-// with the cube of the number of sources, this test would take minutes.
+// Proves that one query reads all sources of a name, each with its own column. If the time of the
+// query grew with the cube of the number of sources, this test would take minutes.
 #[test]
 fn all_sources_of_one_name_are_read() {
     let folder = tempfile::tempdir().unwrap();

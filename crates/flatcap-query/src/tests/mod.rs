@@ -1,4 +1,4 @@
-//! Tests of whole queries, most of them against a simpler reader.
+//! Tests of whole queries. Most of the tests compare a query with a simpler reader.
 
 mod batches;
 mod conditions;

@@ -18,7 +18,7 @@ const FIELDS: [&str; 3] = ["cpu.forks", "cpu.cores[*].times.user", "cpu.context_
 /// A sample that will be written.
 #[derive(Debug, Clone)]
 struct Step {
-    /// Distance from the previous sample, in nanoseconds.
+    /// Time since the previous sample, in nanoseconds.
     after_ns: u64,
     /// Number of lost samples between this sample and the previous one.
     lost: u64,
@@ -42,7 +42,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => 2_500_000_000..3_500_000_000_u64,
     ];
     let lost = prop_oneof![30 => Just(0_u64), 1 => 1..5_u64];
-    // A large growth is a spike that lasts one sample.
+    // A large growth makes a spike of one sample.
     let growth = prop_oneof![20 => 0..9_u64, 1 => 1_000_000..9_000_000_u64];
     let cores = prop_oneof![9 => Just(2_u16), 1 => 0..4_u16];
     (after_ns, lost, growth, cores).prop_map(|(after_ns, lost, growth, cores)| Step {
@@ -80,8 +80,8 @@ impl Run {
         let samples = steps.iter().map(|step| {
             self.mono_ns += step.after_ns;
             self.seq += 1 + step.lost;
-            // The growth is also a value of its own, which falls again after a spike. So this
-            // counter has spikes, and its rate has no value at the fall.
+            // The growth is also recorded as a separate counter, which falls again after a spike.
+            // So this counter has spikes, and its rate has no value at the fall.
             self.count = self.count.wrapping_add(step.growth);
             TimedSample {
                 incomplete: flatcap_format::frame::Incomplete::NONE,
@@ -107,7 +107,7 @@ impl Run {
     }
 }
 
-/// Adds the values of the walk to the pixels of an overview.
+/// Computes the rows (pixels and gaps) of an overview from the values of the walk.
 fn drawn(values: &[Walked], overview: &Overview) -> Vec<OverviewRow> {
     let mut rows: Vec<OverviewRow> = Vec::new();
     for Walked { wall_ns, value, is_after_gap } in values.iter().copied() {
@@ -176,10 +176,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(10, 200)))]
 
     // Proves that each pixel has the count and the first, last, smallest and largest value of its
-    // samples, and that gaps are rows. This is true at every zoom, for values, rates and formulas.
-    // The test uses random samples with spikes of one sample, losses, holes, and elements that come
-    // and go. The samples are in raw, compressed and unsealed segments of several runs. Overviews
-    // are computed with and without a cache.
+    // samples, and that gaps are rows. The test covers every zoom level, for values, rates and
+    // formulas. The test uses random samples with spikes of one sample, lost samples, holes, and
+    // elements that appear and disappear. The samples are in raw, compressed and unsealed segments
+    // of several runs. Overviews are computed with and without a cache.
     #[test]
     fn pixels_have_the_extremes_of_their_samples(
         segments in prop::collection::vec((prop::collection::vec(any_step(), 1..80), any_form()), 1..5),
@@ -285,7 +285,7 @@ proptest! {
         prop_assert_eq!((overview.pixel_ns, overview.left_out), (1 << bits, 0));
         let expected: BTreeMap<String, Vec<OverviewRow>> =
             overview.series.into_iter().map(|series| (name_of(&series), series.rows)).collect();
-        // The overview does not know values before its range, so it contains no gap that begins
+        // The overview has no values from before its range, so it contains no gap that begins
         // before the range.
         rows.retain(|_, rows| {
             rows.retain(|row| !matches!(row, OverviewRow::Gap(gap) if gap.start < begin_ns));
@@ -329,8 +329,8 @@ fn overviews_of_hosts_show_a_single_sample() {
     };
     assert!(most(&overview) > 1e6, "{overview:?}");
     assert!(cache.bytes() > 0);
-    // Each call summarizes only one more segment, if the cache is large enough for the summaries of
-    // all segments.
+    // If the cache is large enough for the summaries of all segments, each call summarizes only one
+    // more segment.
     let mut own = OverviewCache::new(1 << 20);
     let ask = |cache: &mut OverviewCache| recording.overview_until(&request, cache, &mut || true).unwrap();
     let first = ask(&mut own);
@@ -353,9 +353,9 @@ fn overviews_of_hosts_show_a_single_sample() {
     assert!(recording.overview(&request, &mut cache).unwrap().series.is_empty());
 }
 
-// Proves that samples that were left out on purpose are not a gap, within a segment and between two
-// segments, however far the remaining samples are apart. Also proves that lost samples among them
-// are a gap.
+// Proves that samples that were left out on purpose are not shown as a gap, within a segment and
+// between two segments, regardless of the time between the remaining samples. Also proves that lost
+// samples among the left-out samples are shown as a gap.
 #[test]
 fn samples_left_out_on_purpose_are_no_gap() {
     // One of ten samples is written to the files.

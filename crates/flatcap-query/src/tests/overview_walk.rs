@@ -39,8 +39,8 @@ pub(super) fn walked(
     let (mut series, mut before): (BTreeMap<String, Vec<Walked>>, BTreeMap<String, Before>) =
         Default::default();
     let (mut run_id, mut has_gap) = (0, BTreeMap::new());
-    // For each table, the number and the time of the last sample, and the end of the last hole of
-    // the source.
+    // For each table, the number and the time of the last sample, and the end time of the last hole
+    // in the samples of the source.
     let mut samples: BTreeMap<usize, (u64, u64, u64)> = BTreeMap::new();
     let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     while let Some(item) = results.next().unwrap() {
@@ -76,7 +76,7 @@ pub(super) fn walked(
                     });
                     *has_gap.entry(path.clone()).or_insert(false) |= is_gap;
                     let rate =
-                        // An element that is missing in a sample has ended.
+                        // If an element is missing from a sample, the element has ended.
                         last.filter(|last| last.run_id == run_id && last.sample + 1 == *number)
                             .filter(|last| count >= last.count)
                             .and_then(|last| {
@@ -135,7 +135,7 @@ fn computed(
     let (mut part, mut whole) = (0.0, 0.0);
     for (field, (now, before)) in formula.fields.iter().zip(now.iter().zip(before)) {
         let number = if field.is_counter {
-            // A fall of at most 1 % is a correction.
+            // A decrease of at most 1 % is a correction, not a reset.
             if now < before && (before - now) as f64 > *before as f64 / 100.0 {
                 return None;
             }

@@ -18,7 +18,7 @@ fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf>
     for (number, part) in [(0, 0..cut), (1, cut..samples.len())] {
         let mut header = example();
         header.segment = number;
-        // The reader uses the clocks to find times.
+        // The reader uses these clocks to convert times.
         header.clocks = ClockReading { mono_ns: 0, boot_ns: 0, wall_ns: OFFSET_NS };
         header.clock_table = vec![header.clocks];
         let first = header.sources[0].clone();
@@ -52,13 +52,14 @@ fn write(folder: &Path, samples: &[Sample], random: &mut Random) -> Vec<PathBuf>
     paths
 }
 
-/// The id of an element, and its number among the elements with this id in a sample, from 1.
+/// The id of an element, and the position of the element among the elements of a sample that have
+/// this id, from 1.
 type ElementKey = (u64, u64);
 
 /// A row, with the time of its step or sample, its element, and the value of each field.
 type ComparedRow = (i64, Option<ElementKey>, Vec<HeldValue>);
 
-/// Reads the label of an element, such as `7` or `7#2`.
+/// Parses the label of an element, such as `7` or `7#2`.
 fn key(label: &str) -> ElementKey {
     let (id, number) = label.split_once('#').unwrap_or((label, "1"));
     (id.parse().unwrap(), number.parse().unwrap())
@@ -147,7 +148,7 @@ fn aggregate(name: &str, values: &[HeldValue]) -> HeldValue {
     }
 }
 
-/// Computes the rows by their definition. The condition selects rows, and changes no value.
+/// Computes the rows by their definition. The condition selects rows but changes no value.
 fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least) -> Vec<ComparedRow> {
     // The samples of each row.
     let mut groups: Vec<(i64, Vec<usize>)> = Vec::new();
@@ -190,7 +191,7 @@ fn expected(samples: &[Sample], list: usize, options: &RowOptions, least: Least)
                     aggregate(name, &values)
                 };
                 match options.steps.map(|steps| steps.aggregate) {
-                    // NaN is a valid value of a row, but has no rate.
+                    // NaN is a valid value of a row, but a rate cannot be computed from NaN.
                     None if !is_rate => match group[0].1.values[field] {
                         Raw::F64(number) if number.is_nan() => HeldValue::Float(number),
                         Raw::F32(number) if number.is_nan() => HeldValue::Float32(number),
@@ -254,7 +255,7 @@ fn compare(paths: &[PathBuf], samples: &[Sample], list: usize, options: &RowOpti
 }
 
 /// Compares whole samples that contain rates, as `dump --source --rate` prints them. `first` is the
-/// position of the first compared sample.
+/// index in `samples` of the first compared sample.
 fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
     let since_ns = samples[first].mono_ns.cast_signed() + OFFSET_NS;
     let filter = ReplayFilter { since_ns: (first > 0).then_some(since_ns), ..ReplayFilter::default() };
@@ -269,7 +270,8 @@ fn compare_source(paths: &[PathBuf], samples: &[Sample], first: usize) {
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         found.push((sample.seq, json));
     }
-    // Samples that are far before the first compared sample are not read for its rates.
+    // To compute the rates, only samples that are shortly before the first compared sample are
+    // read.
     let read_ns = samples[first].mono_ns.saturating_sub(2 * PERIOD_NS + 1_000_000_000);
     let begin = if first == 0 { 0 } else { samples.partition_point(|sample| sample.mono_ns < read_ns) };
     // Several samples may have the same time.
@@ -394,8 +396,9 @@ fn all_types_of_counters_have_rates() {
     }
 }
 
-// Proves that a device that is created again with its old name has no rate relative to the old
-// device. Also proves that two devices with one name have no rate relative to each other.
+// Proves that the rate of a device that is created again under its old name is not computed from
+// the counters of the old device. Also proves that no rate is computed from two devices with the
+// same name.
 #[test]
 fn a_device_made_again_is_another_one() {
     let samples = || {

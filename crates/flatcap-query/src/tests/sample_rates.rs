@@ -39,7 +39,7 @@ fn payload(devices: &[(&str, u64)]) -> Vec<u8> {
     builder.finished_data().to_vec()
 }
 
-/// Returns whole samples with rates as JSON. The samples contain only these fields.
+/// Returns whole samples as JSON, with rates. The samples contain only these fields.
 fn walked(
     (schema, root): (&[u8], &str),
     fields: &[&str],
@@ -80,8 +80,8 @@ fn counters_become_rates() {
     assert_eq!(seen[1], r#"{"devices":[{"name":"a","reads":10.0},{"name":"b","reads":null}]}"#);
 }
 
-// Proves that elements that come and go do not affect the rates of other elements, and that two
-// elements with the same name have no rate.
+// Proves that elements that appear and disappear do not affect the rates of other elements, and
+// that two elements with the same name have no rate.
 #[test]
 fn others_keep_their_rates() {
     let seen = rates([
@@ -172,7 +172,7 @@ fn fractions_become_rates() {
     assert_eq!(found, [&json!(0.5), &Value::Null, &Value::Null, &Value::Null]);
 }
 
-// Proves that a device is not compared with another device that gets the same index later.
+// Proves that no rate is computed from two devices that have the same index in different samples.
 #[test]
 fn elements_are_matched_by_name() {
     let seen = rates([
@@ -184,11 +184,11 @@ fn elements_are_matched_by_name() {
     assert_eq!(seen[2], r#"{"devices":[{"name":"b","reads":1.0},{"name":"c","reads":0.0}]}"#);
 }
 
-/// An element, with a counter, an inner list of counters by their keys, and a list of numbers that
-/// are counters.
+/// An element that has a counter, an inner list of counters by key, and a list of numbers that are
+/// counters.
 type Item = (u64, BTreeMap<u64, u64>, Vec<u64>);
 
-/// A sample, with a counter in a table that may be missing, and elements by their ids.
+/// A sample that has a counter in an optional table, and elements by id.
 type Nested = (Option<u64>, BTreeMap<u64, Item>);
 
 fn any_nested() -> impl Strategy<Value = Nested> {
@@ -256,7 +256,7 @@ fn nested_payload((part, items): &Nested) -> Vec<u8> {
 }
 
 /// Returns a sample with rates, one second after the previous sample. `last_part` is the last value
-/// of the counter in the table, with its age in seconds.
+/// of the counter in the table, and the age of this value in seconds.
 fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Nested) -> Value {
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let rate = |before: Option<u64>, now: u64, seconds: u64| {
@@ -272,7 +272,7 @@ fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Ne
             json!({ "count": rate(old.and_then(|old| old.1.get(key).copied()), *count, 1), "key": key })
         });
         let counts = counts.iter().enumerate().map(|(at, count)| {
-            // In a list of another length, the same position may belong to another element.
+            // If the length of a list changes, the same position may belong to another element.
             let old = old.filter(|old| old.2.len() == counts.len());
             rate(old.map(|old| old.2[at]), *count, 1)
         });
@@ -285,9 +285,9 @@ fn nested_rates(before: Option<&Nested>, last_part: Option<(u64, u64)>, now: &Ne
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::cases(60, 5_000)))]
 
-    // Proves that each counter of a whole sample is replaced by its own rate, whichever elements
-    // come and go. The counters are in nested tables, in lists in elements of lists, and in lists
-    // of numbers.
+    // Proves that each counter of a whole sample is replaced by its own rate, regardless of other
+    // elements that appear or disappear. The counters are in nested tables, in lists in elements of
+    // lists, and in lists of numbers.
     #[test]
     fn nested_counters_have_their_rates(samples in prop::collection::vec(any_nested(), 1..8)) {
         let schema = nested_schema();
@@ -296,7 +296,8 @@ proptest! {
         let (mut before, mut last_part) = (None, None);
         for (sample, line) in samples.iter().zip(lines) {
             let found: Value = serde_json::from_str(&line).unwrap();
-            // The expected JSON is parsed too, because the parser may round to the next number.
+            // The expected JSON is also parsed, because the parser may round a number to an
+            // adjacent value.
             let expected = nested_rates(before, last_part, sample).to_string();
             prop_assert_eq!(found, serde_json::from_str::<Value>(&expected).unwrap());
             before = Some(sample);
@@ -306,7 +307,7 @@ proptest! {
 }
 
 /// Checks that whole samples of the source `app` have these processes. An item has the time of the
-/// sample, the process id, the process's run time, and the rate of the run time.
+/// sample, the id and the run time of the process, and the rate of the run time.
 pub(super) fn check_processes(folder: &Path, expected: &[(i64, u64, u64, Option<f64>)]) {
     let filter = ReplayFilter { sources: ["app".to_owned()].into(), ..ReplayFilter::default() };
     let recording = Recording::open(&[folder.to_owned()]).unwrap();
@@ -329,7 +330,7 @@ pub(super) fn check_processes(folder: &Path, expected: &[(i64, u64, u64, Option<
     for ((found, with_rate), (wall_ns, pid, value, rate)) in known.into_iter().zip(expected) {
         assert_eq!(found, (*wall_ns, json!(pid), json!(value)));
         assert_eq!((with_rate.0, &with_rate.1), (*wall_ns, &json!(pid)));
-        // The JSON parser may round to the next number.
+        // The JSON parser may round a number to an adjacent value.
         let is_near = |(found, rate): (f64, f64)| (found - rate).abs() <= 1e-9 * rate.abs();
         let is_same =
             with_rate.2.as_f64().zip(*rate).map_or(with_rate.2.is_null() && rate.is_none(), is_near);

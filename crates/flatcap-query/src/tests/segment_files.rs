@@ -20,8 +20,8 @@ pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the payloads of a file as JSON, by the source, sequence number and monotonic time of the
-/// sample.
+/// Returns the payloads of a file as JSON. The key of a payload has the source, the sequence number
+/// and the monotonic time of its sample.
 fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     let mut reader = MergedReader::open(&[path.to_owned()], ReplayFilter::default()).unwrap();
     let (mut schemas, mut found) = (BTreeMap::new(), BTreeMap::new());
@@ -53,8 +53,8 @@ fn payloads(path: &Path) -> BTreeMap<(String, u64, u64), Value> {
     found
 }
 
-/// Returns the values at a path of names, for all elements of the lists on the way. In the path, a
-/// list's name ends with `[*]`. An absent list has no elements.
+/// Returns the values at a path of names. If the path leads through lists, returns the values of
+/// all their elements. In the path, a list's name ends with `[*]`. An absent list has no elements.
 fn values_at<'v>(value: &'v Value, path: &[&str], found: &mut Vec<&'v Value>) {
     let Some((step, rest)) = path.split_first() else { return found.push(value) };
     let (name, is_list) = step.strip_suffix("[*]").map_or((*step, false), |name| (name, true));
@@ -102,7 +102,7 @@ fn asked(path: &Path, fields: &[&str]) -> (Vec<ColumnBatch>, Vec<TableInfo>, Ele
     (batches, results.tables().to_vec(), results.elements().clone())
 }
 
-// Proves that a query of all fields returns each value of each sample of all conformance and corpus
+// Proves that a query of all fields returns each value in the samples of all conformance and corpus
 // files exactly once, in the order of the payload.
 #[test]
 fn all_values_are_returned() {
@@ -150,8 +150,8 @@ fn all_values_are_returned() {
     assert!(compared > 5_000, "{compared} values compared");
 }
 
-// Proves that each field alone, and a few fields together in another order, have the values that a
-// query of all fields returns.
+// Proves that queries of one field, and of a few fields in another order, return the same values as
+// a query of all fields.
 #[test]
 fn parts_are_as_the_whole() {
     for path in files("conformance") {

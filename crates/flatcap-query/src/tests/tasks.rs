@@ -17,7 +17,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 /// Time at which the events begin, in milliseconds.
 const BEGIN_MS: u64 = 1_000;
-/// Duration that a payload covers, in milliseconds.
+/// Length of the time that one payload covers, in milliseconds.
 const PAYLOAD_MS: u64 = 20;
 const OFFSET_NS: i64 = 1_700_000_000_000_000_000;
 const CPU_SCHEMA: &[u8] = include_bytes!("../../../../generated/host/cpu.bfbs");
@@ -67,7 +67,8 @@ fn payload(number: u64) -> SchedPayload {
     }
 }
 
-/// Writes payloads, and a sample of `cpu` with each payload. Returns the path of the segment.
+/// Writes payloads of events, and one sample of `cpu` with each payload. Returns the path of the
+/// segment.
 fn write(folder: &Path, ids: (u64, u64), numbers: &[u64], form: Form) -> PathBuf {
     write_with(folder, ids, numbers, form, false)
 }
@@ -216,9 +217,9 @@ fn samples_are_exact_in_all_forms() {
     }
 }
 
-// Proves that a query returns the computed source if the query names the source or one of its
-// fields, and that a query of all fields does not return it. Also proves that the fields of the
-// source are listed.
+// Proves that a query returns the computed source if the query names the source or a field of the
+// source. A query of all fields does not return the computed source. Also proves that the fields of
+// the source are listed.
 #[test]
 fn it_is_there_for_those_who_ask() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +235,7 @@ fn it_is_there_for_those_who_ask() {
     assert_eq!(sources(&Query::default()), ["cpu", "sched"]);
     assert_eq!(sources(&of_tasks()), ["tasks"]);
     assert_eq!(sources(&asking(&["on_cpu", "forks"])), ["cpu", "tasks"]);
-    // The list of threads repeats the values of processes in more detail.
+    // The list of threads contains the values of processes in more detail.
     let mut results = recording.query(&asking(&["on_cpu"])).unwrap();
     while results.next().unwrap().is_some() {}
     let paths = |results: &QueryResults| -> Vec<String> {
@@ -249,8 +250,8 @@ fn it_is_there_for_those_who_ask() {
 }
 
 // Proves that a pushed source with the name of the computed source does not hide the computed
-// source. Both sources have columns. The columns of the recorded source have its id, and the name
-// of the recorded source is reported.
+// source. Both sources have columns. The columns of the recorded source have the id of this source,
+// and the name of this source is reported.
 #[test]
 fn a_recorded_source_does_not_hide_it() {
     let numbers: Vec<u64> = (0..10).collect();
@@ -279,9 +280,9 @@ fn a_recorded_source_does_not_hide_it() {
     }
 }
 
-// Proves that a query of a part of the time returns the samples of that part, with the same growth
-// as in a query of the whole time. This is true even if all events of the part are in earlier or
-// later payloads.
+// Proves that a query of a part of the time returns the samples of this part, with the same counter
+// growth as in a query of the whole time. This is true even if all events of the part are in
+// earlier or later payloads.
 #[test]
 fn a_part_of_the_time_is_as_in_the_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -295,8 +296,8 @@ fn a_part_of_the_time_is_as_in_the_whole() {
     assert_eq!(counters(&recording, &query), part);
 }
 
-// Proves that samples at shorter steps are exact, and that the rate of a counter of time is a share
-// of one core.
+// Proves that samples at steps shorter than the period are exact, and that the rate of a time
+// counter is a share of one core.
 #[test]
 fn steps_may_be_shorter() {
     let folder = tempfile::tempdir().unwrap();
@@ -349,7 +350,7 @@ fn holes_and_runs_are_kept_apart() {
     assert_eq!(numbers, [&first[..], &second[..]].concat());
 }
 
-// Proves that an overview of a computed field has the extrema of the field's rate.
+// Proves that an overview of a computed field contains the extrema of the rate of this field.
 #[test]
 fn overviews_have_them() {
     let folder = tempfile::tempdir().unwrap();

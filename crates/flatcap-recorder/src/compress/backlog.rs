@@ -1,17 +1,17 @@
-//! The sealed segments that wait for compression, and the choice of the compressor for the next
-//! segment. The module decides by names and by times that the caller passes. It uses neither a
-//! clock nor files.
+//! Stores the sealed segments that wait for compression, and chooses the compressor for the next
+//! segment. The decisions depend only on segment names and on times that the caller passes. It uses
+//! neither a clock nor files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use flatcap_format::segment::SegmentName;
 use flatcap_os::clock::NS_PER_S;
 
-/// Maximum wait of a segment before it is compressed with the guaranteed share. Compressing a
-/// segment of the default size takes 10 s within the default budget. So on a host with idle time,
-/// segments wait this long only if more is recorded than the budget allows.
+/// Maximum time that a segment waits before it is compressed with the guaranteed share. Compressing
+/// a segment of the default size takes 10 s within the default budget. So on a host with idle time,
+/// segments wait this long only if the recording rate exceeds the budget.
 pub(super) const WAIT_MAX_NS: u64 = 30 * NS_PER_S;
-/// Maximum number of attempts to compress a segment in a run. After the last failed attempt the
+/// Maximum number of attempts to compress one segment in a run. After the last failed attempt the
 /// segment stays uncompressed.
 const ATTEMPTS_MAX: u32 = 3;
 
@@ -49,8 +49,8 @@ impl Backlog {
         }
     }
 
-    /// Takes the next segment, which is the first in the order. Segments with failed attempts come
-    /// after all others.
+    /// Removes the next segment in the order from the backlog and returns it. Segments with failed
+    /// attempts come after all others.
     pub(super) fn take(&mut self) -> Option<SegmentName> {
         self.waiting.pop_first().map(|(_, name)| name)
     }
@@ -60,14 +60,15 @@ impl Backlog {
         self.wait(name);
     }
 
-    /// Marks a segment as finished for this run because it was compressed or left unchanged.
+    /// Marks a segment as finished for this run, because the segment was compressed or was left
+    /// unchanged.
     pub(super) fn finish(&mut self, name: &SegmentName) {
         self.waiting_since_ns.remove(&key(name));
         self.done.insert(key(name));
     }
 
-    /// Marks a segment as finished until the compression options change, because compressing it
-    /// saves too little.
+    /// Marks a segment as finished until the compression options change, because compression saves
+    /// too little space.
     pub(super) fn finish_incompressible(&mut self, name: &SegmentName) {
         self.waiting_since_ns.remove(&key(name));
         self.incompressible.insert(key(name));
@@ -86,18 +87,17 @@ impl Backlog {
         self.incompressible.clear();
     }
 
-    /// Returns the number of waiting segments, not counting the assigned ones.
+    /// Returns the number of waiting segments, without the assigned segments.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns the time since which the next segment has been waiting, or `None` if no segment
-    /// waits.
+    /// Returns the time at which the next segment began to wait, or `None` if no segment waits.
     pub(super) fn next_since_ns(&self) -> Option<u64> {
         self.waiting.first_key_value().and_then(|((_, key), _)| self.waiting_since_ns.get(key)).copied()
     }
 
-    /// Returns the time since which an assigned segment has been waiting.
+    /// Returns the time at which an assigned segment began to wait.
     pub(super) fn waiting_since_ns(&self, name: &SegmentName) -> Option<u64> {
         self.waiting_since_ns.get(&key(name)).copied()
     }
@@ -122,11 +122,11 @@ pub(super) enum CompressorShare {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BacklogState {
     pub(super) now_ns: u64,
-    /// Maximum wait of a segment before it needs the guaranteed share, in nanoseconds.
+    /// Maximum time that a segment waits before it needs the guaranteed share, in nanoseconds.
     pub(super) wait_max_ns: u64,
     /// Whether disk space is low, so that every segment needs the guaranteed share.
     pub(super) is_urgent: bool,
-    /// Time since which the next segment has been waiting, or `None` if no segment waits.
+    /// Time at which the next segment began to wait, or `None` if no segment waits.
     pub(super) next_since_ns: Option<u64>,
     /// Time of the last progress of the idle compressor, or `None` if this compressor has no
     /// segment.
@@ -183,8 +183,9 @@ mod tests {
         SegmentName { number, created_s: 1_700_000_000, run_id, state: SealState::Sealed }
     }
 
-    // Proves the order of segments. The oldest is first, failed ones are last but are not tried for
-    // ever, and assigned or finished ones are not returned. Two runs use the same numbers.
+    // Proves the order of segments. The oldest segment is first. Failed segments are last and are
+    // not tried for ever. Assigned or finished segments are not returned. Two runs use the same
+    // segment numbers.
     #[test]
     fn each_waits_its_turn() {
         let mut backlog = Backlog::default();
@@ -211,9 +212,9 @@ mod tests {
         assert_eq!((backlog.waiting(), backlog.next_since_ns()), (0, None));
     }
 
-    // Proves that idle time is used first. The guaranteed share takes only segments that are
-    // overdue or urgent. A segment is recalled from the idle compressor only if that compressor
-    // makes no progress and no other segment waits.
+    // Proves that the compressor at idle priority is used first. The guaranteed share takes only
+    // segments that are overdue or urgent. A segment is recalled from the idle compressor only if
+    // that compressor makes no progress and no other segment waits.
     #[test]
     fn idle_time_comes_first() {
         let calm = BacklogState {

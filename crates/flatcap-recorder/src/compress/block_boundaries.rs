@@ -1,8 +1,8 @@
-//! Block boundaries, decided by the kinds and lengths of frames, one frame at a time.
+//! Determines the block boundaries from the kinds and lengths of the frames, one frame at a time.
 
 use flatcap_format::segment::FrameKind;
 
-/// The stored size of a block is at most about the limit divided by this number. Data that
+/// The stored size of a block is at most about the general limit divided by this number. Data that
 /// compresses poorly is slow to decompress, and a seek has to decompress an entire block.
 const STORED_FRACTION: u64 = 8;
 /// Lower bound on the limit of a block in raw bytes, unless the general limit of blocks is lower.
@@ -19,7 +19,7 @@ pub(super) fn next_limit(limit: usize, raw_bytes: u64, stored_bytes: u64) -> usi
 
 /// Returns whether a block of `filled` bytes ends before a frame. This is so if the frame does not
 /// fit or is the footer. The footer gets a separate block, so that a reader that opens a compressed
-/// segment decompresses nothing else.
+/// segment decompresses only the block of the footer.
 pub(super) fn ends_before(kind: FrameKind, bytes: usize, filled: usize, limit: usize) -> bool {
     filled > 0 && (filled.saturating_add(bytes) > limit || kind == FrameKind::Footer)
 }

@@ -1,5 +1,5 @@
-//! Comparison of a compressed file with the raw one. The compressed file is read back like any
-//! segment and compared byte by byte.
+//! Compares a compressed file with the raw file. The compressed file is read back like any segment
+//! and compared byte by byte.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -8,15 +8,15 @@ use std::sync::Arc;
 use flatcap_format::segment::SegmentReader;
 use flatcap_format::storage::{ReadAt, StorageFile};
 
-/// Bytes compared at a time.
+/// Number of bytes that are compared at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// Compares a raw file with a compressed one. Calls `each` with the length of each compared piece.
 /// Returns false if `each` asks to stop.
 ///
 /// # Errors
-/// The compressed file cannot be read, or it differs from the raw one. The error names the
-/// difference.
+/// The compressed file cannot be read, or the decompressed bytes differ from the raw file. The
+/// error names the difference.
 pub(super) fn compare_compressed(
     raw: &dyn ReadAt,
     compressed: Arc<dyn StorageFile>,

@@ -1,7 +1,7 @@
 //! A thread that compresses the segments assigned to it, one at a time.
 //!
-//! The thread shares no lock with the worker, because a thread at idle priority may not run for
-//! minutes, even while it holds a lock.
+//! The thread shares no lock with the worker, because a thread at idle priority may get no CPU time
+//! for minutes, even while it holds a lock.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -42,7 +42,7 @@ pub(super) const IDLE: CompressorKind = CompressorKind {
 };
 
 /// The thread runs at normal priority within the budget. This thread therefore makes progress on a
-/// busy host, too.
+/// busy host too.
 pub(super) const GUARANTEED: CompressorKind = CompressorKind {
     name: "compress",
     set_priority: thread::set_batch_priority,
@@ -96,7 +96,7 @@ impl CompressorContext {
         self.io.set_budget(budget.io_bytes);
     }
 
-    /// Charges work that began at `began_ns`, whichever thread did it.
+    /// Charges the budgets for work that began at `began_ns`, whichever thread did the work.
     pub(super) fn charge(&self, began_ns: u64, cpu_ns: u64, io_bytes: u64) {
         self.cpu.charge(began_ns, cpu_ns);
         self.io.charge(began_ns, io_bytes);
@@ -156,7 +156,8 @@ pub(super) struct CompressorHandle {
 
 #[derive(Debug)]
 struct AssignmentQueue {
-    // pushed only when the previous one is done, so the two threads never contend for the queue
+    // pushed only when the previous assignment is done, so the two threads never contend for the
+    // queue
     next: ArrayQueue<Arc<Assignment>>,
     wake: WakeEvent, // set for an assignment, a recall, another budget and the end
     stop: AtomicBool,
@@ -193,7 +194,7 @@ impl CompressorHandle {
         Ok(())
     }
 
-    /// Takes back the assignment once it is done or its thread has panicked.
+    /// Takes back the assignment after it is done or the compressor's thread has panicked.
     pub(super) fn take_done(&mut self) -> Option<Arc<Assignment>> {
         let has_ended = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
         if has_ended {
@@ -211,13 +212,13 @@ impl CompressorHandle {
         }
     }
 
-    /// Returns the time of the segment's last progress, or the planned end of its last pause if
-    /// that is later. Returns `None` if the compressor has no segment.
+    /// Returns the time of the last progress on the segment, or the planned end of the last pause
+    /// if that end is later. Returns `None` if the compressor has no segment.
     pub(super) fn progress_ns(&self) -> Option<u64> {
         self.current.as_ref().map(|current| current.progress_ns.load(Ordering::Relaxed))
     }
 
-    /// Ends a pause, so that the thread checks for a recall, a stop or another budget.
+    /// Ends a pause of the thread, so that the thread checks for a recall, a stop or a new budget.
     pub(super) fn wake(&self) {
         self.queue.wake.set();
     }
@@ -265,8 +266,8 @@ fn run_compressor(kind: CompressorKind, common: &CompressorContext, queue: &Assi
             usage.began_ns = monotonic_ns();
             may_go_on
         };
-        // Charge the budget before the start, to pay for the work of the other threads. Charge it
-        // again at the end, for the check of a segment that stays unchanged.
+        // Charge the budget before the start, so that the work of the other threads is paid for.
+        // Charge the budget again at the end, for the check of a segment that stays unchanged.
         let nothing = WorkSlice { raw_bytes: 0, io_bytes: 0 };
         let result = if after(nothing) {
             compress(common, &assignment, &mut after)

@@ -2,7 +2,7 @@
 //! the original. After the comparison, the compressed segment replaces the original
 //! (docs/ARCHITECTURE.md).
 //!
-//! This module never blocks or delays a recording. No byte of a segment is removed before the
+//! This module never blocks or delays a recording. No byte of a segment is removed until the
 //! compressed segment is on disk and was compared with the original.
 
 mod backlog;

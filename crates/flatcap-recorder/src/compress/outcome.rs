@@ -1,4 +1,4 @@
-//! Results of compressing a segment, and the reasons for leaving one unchanged.
+//! The results of compressing a segment, and the reasons for leaving a segment unchanged.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub enum CompressOutcome {
     Compressed {
         /// Length of the segment as it was recorded, in bytes.
         raw_bytes: u64,
-        /// Length of the segment's file now, in bytes.
+        /// Length of the compressed file, in bytes.
         stored_bytes: u64,
     },
     /// The segment was compressed and is raw again.
@@ -43,7 +43,7 @@ pub enum CompressSkipReason {
     /// The segment is not compressed.
     #[error("it is not compressed")]
     NotCompressed,
-    /// Compression would save less than a tenth.
+    /// Compression would save less than a tenth of the raw bytes.
     #[error(
         "compression saves too little: {raw_bytes} bytes became {stored_bytes}; try another codec or layout"
     )]
@@ -84,8 +84,7 @@ pub enum CompressSkipReason {
     /// The segment was removed during the compression.
     #[error("it was removed meanwhile")]
     Removed,
-    /// The segment's name now leads to a file other than the one that was read, or the file has
-    /// become longer.
+    /// The segment's name no longer leads to the file that was read, or the file has become longer.
     #[error("it was changed meanwhile by another program")]
     Changed,
     /// The file system has too little free space for the compressed file.
@@ -107,7 +106,7 @@ pub enum CompressSkipReason {
 }
 
 impl CompressSkipReason {
-    /// Returns whether the segment itself is damaged.
+    /// Returns whether the segment is damaged, unreadable or unsealed.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Unreadable(_) | Self::Unsealed)
     }

@@ -35,13 +35,13 @@ pub enum ReplaceMode {
     ExchangeOrReplace,
 }
 
-/// A finished slice of work. Each byte of a segment is processed twice, because it is first written
-/// and then compared.
+/// A finished slice of work. Each byte of a segment is processed twice: one time when it is written
+/// and one time when it is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkSlice {
-    /// Bytes of the segment.
+    /// Number of processed bytes of the segment.
     pub raw_bytes: u64,
-    /// Bytes read and written.
+    /// Number of bytes read and written.
     pub io_bytes: u64,
 }
 
@@ -51,8 +51,8 @@ pub(super) enum Halt {
     Skipped(CompressSkipReason),
     Stopped,
     Failed(&'static str, io::Error),
-    /// The work failed after the names were changed. In this case no file is removed, because the
-    /// disk may still have the old names.
+    /// The work failed after the names were changed. In this case no file is removed, because a
+    /// crash may restore the old names.
     FailedAfterRename(&'static str, io::Error),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn aside_name(name: SegmentName) -> String {
     name.side_file(SideFile::Compressing)
 }
 
-/// Converts the result of the work for the caller, and removes the temporary file.
+/// Converts the result of the work to the result for the caller, and removes the temporary file.
 pub(super) fn conclude(
     storage: &dyn Storage,
     name: SegmentName,
@@ -72,7 +72,7 @@ pub(super) fn conclude(
         Err(halt) => halt,
     };
     if !matches!(halt, Halt::FailedAfterRename(..)) {
-        // If the removal fails too, the next start removes the file.
+        // If the removal also fails, the next start of the daemon removes the file.
         let _removed = storage.remove(&aside_name(name));
     }
     match halt {
@@ -104,7 +104,7 @@ pub(super) fn open_segment(
     let reader = SegmentReader::over(Path::new(&path), Arc::clone(&file) as Arc<dyn ReadAt>);
     let reader = reader.map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed(READING, error),
-        // The caller adds the name itself.
+        // The caller adds the name of the segment to the error.
         error => {
             Halt::Skipped(CompressSkipReason::Unreadable(error.to_string().replace(&format!("{path}: "), "")))
         }
@@ -117,7 +117,7 @@ fn is_foreign_file(error: &io::Error) -> bool {
     matches!(error.kind(), InvalidInput | IsADirectory | PermissionDenied)
 }
 
-/// Creates the temporary file, replacing one that an earlier attempt left.
+/// Creates the temporary file, and replaces a temporary file that an earlier attempt left.
 pub(super) fn create_aside(storage: &dyn Storage, name: SegmentName) -> Result<Arc<dyn StorageFile>, Halt> {
     let aside = aside_name(name);
     match storage.remove(&aside) {
@@ -143,12 +143,13 @@ impl ReplaceJob<'_> {
         if (self.after_slice)(slice) { Ok(()) } else { Err(Halt::Stopped) }
     }
 
-    /// Copies the attributes of the old file to the new one, syncs the new file, and then replaces
-    /// the old one. `old_bytes` is the length of `old` when it was read.
+    /// Copies the attributes of the old file to the new file, syncs the new file, and then replaces
+    /// the old file. `old_bytes` is the length of `old` when it was read.
     ///
-    /// A sealed segment does not change. Another program may have changed it anyway, so the file at
-    /// its name is compared with the file that was read. No storage can compare and exchange files
-    /// in one step. The comparison is therefore made before the exchange and again after it.
+    /// A sealed segment does not change. Another program may nevertheless have changed or replaced
+    /// the file, so the file that now has the name is compared with the file that was read. No
+    /// storage can compare and exchange files in one atomic step. The comparison is therefore made
+    /// before the exchange and again after it.
     pub(super) fn replace(
         &self,
         name: SegmentName,
@@ -180,7 +181,7 @@ impl ReplaceJob<'_> {
         };
         let was_old = match is_old(&aside) {
             _ if !is_exchanged => Ok(true),
-            // Retention removes temporary files together with their segment.
+            // Retention removes the temporary file of a segment together with the segment.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
             was_old => was_old,
         };
@@ -189,11 +190,12 @@ impl ReplaceJob<'_> {
             undone.map_err(|error| Halt::FailedAfterRename("undoing the exchange", error))?;
             return Err(Halt::Skipped(CompressSkipReason::Changed));
         }
-        // Sync before the old file is removed, because until then the disk may have the old names.
+        // The sync must precede the removal of the old file, because until the sync the disk may
+        // have the old names.
         let synced = storage.sync_directory();
         synced.map_err(|error| Halt::FailedAfterRename("syncing the directory", error))?;
         if is_exchanged && let Err(error) = storage.remove(&aside) {
-            // Retention removes temporary files together with their segment.
+            // Retention removes the temporary file of a segment together with the segment.
             if error.kind() != ErrorKind::NotFound {
                 return Err(Halt::FailedAfterRename("removing the old file", error));
             }
@@ -202,8 +204,7 @@ impl ReplaceJob<'_> {
     }
 }
 
-/// Returns whether a name leads to the file that was read, and whether that file still has the same
-/// length.
+/// Returns whether a name leads to the file that was read, and the file still has the same length.
 fn is_file(storage: &dyn Storage, name: &str, (file, bytes): (&dyn StorageFile, u64)) -> io::Result<bool> {
     let found = storage.open(name)?;
     let is_same = match (found.identity(), file.identity()) {
@@ -225,7 +226,7 @@ pub(super) fn failed(step: &'static str) -> impl Fn(io::Error) -> Halt {
     }
 }
 
-/// Makes a storage file usable as the output of a writer.
+/// Adapts a storage file, so that a writer can write to it.
 #[derive(Debug)]
 pub(super) struct StorageOutput(pub(super) Arc<dyn StorageFile>);
 

@@ -1,5 +1,5 @@
-//! Undoes the compression of one segment. The raw bytes are written and compared, and then the raw
-//! file replaces the compressed one.
+//! Undoes the compression of one segment. The raw bytes are written to a new file and compared, and
+//! then the raw file replaces the compressed file.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::replacement::{
     open_segment,
 };
 
-/// Bytes written at a time.
+/// Number of bytes written at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Replaces a sealed compressed segment with the raw one.
+/// Replaces a sealed compressed segment with the raw segment.
 ///
 /// # Errors
-/// The error contains the step that failed, and the error of the storage. The segment is unchanged,
-/// or it is raw and complete. If a temporary file stays,
+/// The error contains the step that failed, and the error of the storage. The segment is either
+/// unchanged, or raw and complete. If a temporary file stays,
 /// [`remove_leftovers`](super::remove_leftovers) removes it.
 pub fn restore_segment(
     job: &mut ReplaceJob<'_>,
@@ -53,7 +53,7 @@ fn try_restore(job: &mut ReplaceJob<'_>, name: SegmentName) -> Result<CompressOu
     Ok(CompressOutcome::Restored { raw_bytes, stored_bytes })
 }
 
-/// Checks that every block can be read, because a damaged block reads as zeros.
+/// Checks that every block can be read. Without this check, a damaged block would be read as zeros.
 fn check_intact(reader: &mut SegmentReader) -> Result<(), Halt> {
     let failed = |error| Halt::Failed(READING, io::Error::other(error));
     while let Some(advance) = reader.advance().map_err(failed)? {

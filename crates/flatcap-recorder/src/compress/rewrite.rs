@@ -1,5 +1,5 @@
-//! Compresses one segment and replaces it with the result. Other modules decide which segments are
-//! compressed.
+//! Compresses one segment and replaces it with the compressed segment. Other modules decide which
+//! segments are compressed.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::replacement::{
 
 /// Maximum ratio of stored to raw bytes at which compression is worthwhile (nine tenths).
 const STORED_RATIO_MAX: (u64, u64) = (9, 10);
-/// After this number of raw bytes, the ratio so far decides whether compression continues.
+/// Number of raw bytes after which the ratio so far decides whether compression continues.
 const TRIAL_BYTES: u64 = 16 << 20;
 
 /// The parameters for compressing segments.
@@ -37,11 +37,11 @@ pub struct CompressJob<'a> {
     pub block_bytes: usize,
 }
 
-/// Compresses a sealed segment and replaces it.
+/// Compresses a sealed segment and replaces it with the compressed segment.
 ///
 /// # Errors
-/// The error contains the step that failed, and the error of the storage. The segment is unchanged,
-/// or it is compressed and complete. If a temporary file stays,
+/// The error contains the step that failed, and the error of the storage. The segment is either
+/// unchanged, or compressed and complete. If a temporary file stays,
 /// [`remove_leftovers`](super::remove_leftovers) removes it.
 pub fn compress_segment(
     job: &mut CompressJob<'_>,
@@ -61,7 +61,7 @@ fn try_compress(job: &mut CompressJob<'_>, name: SegmentName) -> Result<Compress
             stored_bytes: present_bytes,
         }));
     }
-    // A segment that was compressed while recording is compressed again, in larger blocks.
+    // A segment that was compressed during the recording is compressed again, in larger blocks.
     let raw = reader.decompressed().unwrap_or_else(|| Arc::clone(&present) as Arc<dyn ReadAt>);
     let raw_bytes = raw.length().map_err(failed(READING))?;
     let file = create_aside(job.replace.storage, name)?;
@@ -119,8 +119,8 @@ fn write(
     Ok(stored_bytes)
 }
 
-/// Returns the next frame, or `None` at the end. If the frame is damaged or too long, returns the
-/// reason why the segment is left unchanged.
+/// Returns the next frame, or `None` at the end of the segment. If the frame is damaged or too
+/// long, returns the reason why the segment is left unchanged.
 fn next(reader: &mut SegmentReader) -> Result<Option<FrameLocation>, Halt> {
     let advance = reader.advance().map_err(|error| match error {
         SegmentError::Io { error, .. } => Halt::Failed(READING, error),
@@ -161,7 +161,7 @@ impl SegmentRewriter {
             return Ok(());
         }
         self.block.clear();
-        // Only the block of the footer refers to the first block.
+        // The block of the footer is the last block, and only this block refers to the first block.
         let compressed = self.encoder.append_last(
             &self.frames,
             self.offset,
@@ -177,7 +177,8 @@ impl SegmentRewriter {
         let (features, sizes) = (self.encoder.features(), self.encoder.sizes());
         let stored_bytes = self.writer.append_block(&self.block, features, sizes).map_err(failed(WRITING))?;
         let raw_bytes = self.frames.len() as u64;
-        // Short blocks predict little about the next ones. The header's block predicts the least.
+        // The ratio of a short block predicts little about the next blocks. The header's block
+        // predicts the least.
         if self.frames.len() >= self.limit / 2 {
             self.limit = next_limit(job.block_bytes, raw_bytes, stored_bytes);
         }

@@ -1,4 +1,4 @@
-//! Finds the segments to compress, by their names.
+//! Finds, by their file names, the segments to compress.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -31,8 +31,8 @@ fn sealed_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<Segment
     chosen
 }
 
-/// Removes the temporary files that a killed compression left, and returns their number. The caller
-/// must hold the directory's lock, and must not have started to compress.
+/// Removes the temporary files that a killed compression left, and returns the number of removed
+/// files. The caller must hold the directory's lock, and compression must not have started yet.
 ///
 /// # Errors
 /// The directory cannot be listed, or a file cannot be removed.
@@ -42,8 +42,8 @@ pub fn remove_leftovers(storage: &dyn Storage) -> io::Result<usize> {
     };
     let left: Vec<FileEntry> = storage.entries()?.into_iter().filter(is_left).collect();
     if !left.is_empty() {
-        // The file may be the raw one, if the compressed file has already taken over its name. The
-        // exchange of the names must be on disk before the raw file is removed.
+        // The file to remove may be the raw file, if the compressed file already has the name of
+        // the segment. The exchange of the names must be on disk before the raw file is removed.
         storage.sync_directory()?;
     }
     let mut removed = 0;
@@ -64,7 +64,7 @@ pub fn remove_leftovers(storage: &dyn Storage) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    // Proves that exactly the sealed segments are found, oldest first, whichever run wrote them.
+    // Proves that exactly the sealed segments of all runs are found, oldest first.
     #[test]
     fn closed_segments_are_chosen() {
         let name = |number, run_id, state| SegmentName { number, created_s: 1_700_000_000, run_id, state };

@@ -1,4 +1,4 @@
-//! Compresses sealed segments during a recording. The worker's loop owns all state. The loop
+//! Compresses sealed segments during a recording. All state belongs to the worker's loop. The loop
 //! decides when segments are compressed, and assigns them to compressors. The caller provides the
 //! thread of the loop.
 
@@ -25,18 +25,19 @@ use super::named_options::NamedSourceCompression;
 use super::outcome::{CompressError, CompressOutcome, CompressSkipReason};
 use super::sealed_segments::{remove_leftovers, sealed_segments};
 
-/// Interval between two listings of the directory if no segment was announced. The listing finds
-/// segments that other programs have put there.
+/// Interval between two listings of the directory if no segment is announced. The listing finds
+/// segments that other programs have put into the directory.
 const LIST_INTERVAL_NS: u64 = 60 * NS_PER_S;
 /// Minimum interval between two listings of the directory while segments wait. The interval is
 /// needed because the directory may contain thousands of segments.
 const LIST_PAUSE_NS: u64 = 10 * NS_PER_S;
-/// The first pause after a failure. After each further failure, the pause is twice as long, up to
-/// `BACK_OFF_MAX_NS`.
+/// The pause after the first failure, in nanoseconds. After each further failure, the pause is
+/// twice as long, up to `BACK_OFF_MAX_NS`.
 const BACK_OFF_NS: u64 = NS_PER_S;
-/// Maximum pause after a failure.
+/// Maximum pause after a failure, in nanoseconds.
 const BACK_OFF_MAX_NS: u64 = 600 * NS_PER_S;
-/// Maximum number of settings not yet read. Further settings replace the oldest.
+/// Maximum number of settings that the worker has not read yet. Further settings replace the
+/// oldest.
 const SETTINGS_MAX: usize = 16;
 
 /// The settings of compression.
@@ -63,10 +64,10 @@ pub struct CompressWorkerHandle {
 
 /// Compresses segments one after the other.
 ///
-/// The compressor at idle priority gets each segment first. If a segment has waited too long, a
-/// second compressor with a guaranteed share gets it. Segments wait because the host is busy or
-/// because more is recorded than the budget allows. Both compressors together stay within the
-/// budget.
+/// Each segment is first assigned to the compressor at idle priority. If a segment has waited too
+/// long, a second compressor, which has a guaranteed share, compresses the segment. Segments wait
+/// because the host is busy or because the recording rate exceeds the budget. Both compressors
+/// together stay within the budget.
 #[derive(Debug)]
 pub struct CompressWorker {
     signals: Arc<WorkerSignals>,
@@ -187,10 +188,10 @@ impl CompressWorkerHandle {
 }
 
 impl CompressWorker {
-    /// Runs on the caller's thread until the worker is stopped.
+    /// Runs the loop on the caller's thread until the worker is stopped.
     pub fn run(mut self) {
-        // The worker must not delay the samplers. At idle priority, however, it could not assign
-        // the guaranteed share.
+        // The worker must not delay the samplers. At idle priority, however, the worker might get
+        // no CPU time to assign segments to the guaranteed compressor.
         if let Err(error) = thread::set_batch_priority() {
             tracing::warn!(%error, "cannot lower the priority of the compression worker; it keeps that of the process");
         }
@@ -302,8 +303,8 @@ impl CompressWorker {
         }
     }
 
-    /// Assigns the next segment to a compressor. After the last waiting segment, the directory is
-    /// listed again.
+    /// Assigns the next segment to a compressor. After the last waiting segment is assigned, the
+    /// directory is listed again.
     fn assign(&mut self, share: CompressorShare, now_ns: u64) {
         let Some(name) = self.backlog.take() else { return };
         let compressor = match share {
@@ -337,7 +338,7 @@ impl CompressWorker {
         self.common.charge(now_ns, self.cpu_ns.saturating_sub(before_ns), 0);
     }
 
-    /// Handles the result of a segment.
+    /// Handles the result of compressing a segment.
     fn handle_result(&mut self, done: &Assignment, now_ns: u64) {
         let (name, metrics) = (done.name, &self.common.metrics);
         match done.result() {
@@ -356,7 +357,8 @@ impl CompressWorker {
             Some(Ok(CompressOutcome::Skipped(
                 left @ (CompressSkipReason::TooLittleSpace { .. } | CompressSkipReason::DiskFull),
             ))) => {
-                // Other segments may be smaller and may fit, but the oldest goes first.
+                // Other segments may be smaller and may fit into the free space, but the oldest
+                // segment must be compressed first.
                 self.backlog.put_back(name);
                 return self.back_off(name, &left.to_string(), now_ns);
             }
@@ -370,7 +372,7 @@ impl CompressWorker {
                 }
                 return;
             }
-            // Only `compress --undo` restores segments.
+            // `Restored` does not occur here, because only `compress --undo` restores segments.
             Some(Ok(
                 CompressOutcome::Restored { .. }
                 | CompressOutcome::Skipped(

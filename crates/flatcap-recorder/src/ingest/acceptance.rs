@@ -11,17 +11,18 @@ use super::worker::PushWorker;
 
 /// Maximum number of connections accepted per turn.
 const CONNECTIONS_PER_TURN: usize = 16;
-/// Maximum number of connections without a client name. A further connection replaces the oldest
-/// one.
+/// Maximum number of connections whose client has not sent a name. A further connection replaces
+/// the oldest one.
 const UNNAMED_MAX: usize = 64;
-/// Maximum number of connections without a client name per payer. All users who may not push count
-/// as one payer. A further connection replaces the oldest one of the same payer.
+/// Maximum number of connections per payer whose client has not sent a name. All users who may not
+/// push count as one payer. A further connection replaces the oldest one of the same payer.
 const UNNAMED_OF_PAYER_MAX: usize = 16;
-/// Pause after a failed accept. The usual reason is that no descriptors are left.
+/// Pause after a failed accept. The usual reason for the failure is that the process has no free
+/// file descriptors.
 const ACCEPT_PAUSE_NS: u64 = NS_PER_S;
 
 impl PushWorker {
-    /// Accepts connections, as far as the limit per turn and the budget allow.
+    /// Accepts connections, up to the limit per turn and while the budget allows.
     pub(super) fn accept(&mut self, now_ns: u64) {
         if self.listener.closer().is_full() {
             tracing::warn!(
@@ -95,8 +96,9 @@ impl PushWorker {
         added.map(|()| payer)
     }
 
-    /// If too many connections have no client name, closes the oldest of these connections. If this
-    /// payer has too many of them, closes the oldest one of this payer.
+    /// If this payer has too many connections without a client name, closes the oldest of these
+    /// connections. Otherwise, if all payers together have too many, closes the oldest connection
+    /// without a client name.
     fn displace_unnamed(&mut self, payer: Payer) {
         let unnamed = || self.registry.clients.iter().filter(|(_, client)| client.name.is_none());
         let own = || unnamed().filter(|(_, client)| client.payer() == payer);
@@ -122,11 +124,12 @@ impl PushWorker {
         self.registry.clients.get(&client).map_or(Payer::Stranger, ConnectedClient::payer)
     }
 
-    /// Removes a client, and charges the CPU time of the removal to the client.
+    /// Removes a client, and charges the CPU time of the removal to the client's payer.
     pub(super) fn remove_client(&mut self, id: u64) {
         let payer = self.payer_of(id);
         if let Some(client) = self.registry.clients.get(&id) {
-            // Another thread closes the connection, perhaps much later.
+            // Another thread closes the connection, perhaps much later, so the connection is
+            // deregistered here.
             self.ready.remove(&client.connection);
         }
         self.registry.remove_client(id);

@@ -7,7 +7,7 @@ const GROUP: &str = "/etc/group";
 /// The superuser.
 const ROOT: u32 = 0;
 
-/// Users and groups that may push, in addition to root and the user of this process.
+/// Users and groups that may push. Root and the user of this process may always push.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedAccounts {
     users: Vec<u32>,

@@ -1,4 +1,4 @@
-//! A client with its connection, its identity as the kernel reports it, and its registered sources.
+//! A client, with its connection, the identity that the kernel reports, and the registered sources.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl ConnectedClient {
     ) -> Option<Self> {
         let peer = peer_credentials(&connection).ok()?;
         let is_permitted = permits(&peer);
-        // For a peer that may not push, do only what the refusal needs.
+        // If the peer may not push, only the work for the refusal is done.
         let process = peer.process.filter(|_| is_permitted).and_then(|id| PeerProcess::open(id).ok());
         Some(Self { connection, uid: peer.user, process, is_permitted, name: None, sources: BTreeMap::new() })
     }
@@ -76,12 +76,12 @@ impl ConnectedClient {
     /// Notifies the client that one of its lanes has ended.
     pub(super) fn tell_ended(&self, lane: u32, reason: &str) {
         let message = PushReply::Ended { lane, reason: reason.to_owned() };
-        // A lost message is harmless, because the lane contains the same information.
+        // A lost message is harmless, because the lane's memory contains the same information.
         let _unheard = self.connection.send(&message.encode(), None);
     }
 
-    /// A client has handed over a lane. Notifies the client that the samples of this lane are in
-    /// the recording.
+    /// Notifies a client that the samples of a lane that it handed over are in the recording. The
+    /// lane is from an earlier run.
     pub(super) fn tell_rescued(&self, run_id: u64, lane: u32) {
         // If the client misses the message, it hands the lane over again. The second rescue of a
         // lane adds nothing to the recording.

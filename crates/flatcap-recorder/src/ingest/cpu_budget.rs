@@ -1,11 +1,12 @@
-//! The CPU budget of pushes, and the part of it that each user uses. If the budget is exceeded,
-//! frames wait in the lanes of the clients. This is the backpressure on applications.
+//! The CPU budget of pushes, and the share of each user in the CPU time used. If the budget is
+//! exceeded, frames wait in the lanes of the clients. This waiting is the backpressure on
+//! applications.
 //!
 //! All work for pushes is charged. The work consists of connecting, registering, reading and
 //! verifying frames, and the recorders' work on these frames. If the budget is exceeded, the thread
 //! sleeps until the debt is paid. During the sleep, messages wait in their sockets and frames in
 //! their lanes. The user who has recently used the least CPU time is served first. So users delay
-//! mostly themselves, and they delay others by at most one turn.
+//! mostly themselves, and they delay other users by at most one turn.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +15,25 @@ use flatcap_os::throttle::Throttle;
 
 /// Maximum unused CPU time that can be used later in one burst.
 const BURST_NS: u64 = 20_000_000;
-/// Duration that is added to each pause, beyond the time that pays the debt. Without this addition,
-/// a pause would follow each piece of work. Polling for work would then use most of the budget.
+/// Duration that is added to each pause, in addition to the time that pays the debt. Without this
+/// addition, a pause would follow each piece of work. Polling for work would then use most of the
+/// budget.
 const CREDIT_NS: u64 = 5_000_000;
 /// Interval at which the usage of all users is halved.
 const HALVING_NS: u64 = NS_PER_S;
-/// Interval over which pauses are summed for the warning about them, and the shortest interval
-/// between two warnings.
+/// Interval over which the lengths of pauses are summed for the warning about pauses. Also the
+/// minimum interval between two warnings.
 const WINDOW_NS: u64 = 10 * NS_PER_S;
 const WARNING_INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of users whose usage is kept. Beyond this number, the users with the least use
-/// are dropped.
+/// Maximum number of users whose usage is stored. If there are more users, the users with the
+/// lowest usage are dropped.
 const USERS_MAX: usize = 256;
 /// Divisor of the budget for connections of users who may not push, and for connections whose user
 /// is not known yet. These connections get only 1/20 of the budget, because they have no claim to
 /// it.
 const STRANGERS_PART: u64 = 20;
 
-/// The account that work is charged to.
+/// The account to which work is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Payer {
     /// A single account for all users who may not push and for connections whose user is not known
@@ -41,7 +43,7 @@ pub(super) enum Payer {
     User(u32),
 }
 
-/// The budget and the usage of all payers. The caller passes in times and CPU times.
+/// The budget and the usage of all payers. The caller passes the current time and the CPU times.
 #[derive(Debug)]
 pub(super) struct PushCpuBudget {
     all: Throttle,
@@ -109,7 +111,7 @@ impl PushCpuBudget {
         self.take_used(thread_ns, now_ns);
     }
 
-    /// Records how many bytes of a user were queued for the recorders.
+    /// Records the number of a user's bytes that were queued for the recorders.
     pub(super) fn note_bytes(&mut self, uid: u32, bytes: u64) {
         if bytes > 0 {
             self.add(Payer::User(uid), |usage| usage.bytes = usage.bytes.saturating_add(bytes));
@@ -150,7 +152,8 @@ impl PushCpuBudget {
         );
     }
 
-    /// Returns the recent use of a payer. The payer with the least use is served first.
+    /// Returns the recently used CPU time of a payer. The payer with the least CPU time is served
+    /// first.
     pub(super) fn recent_ns(&self, payer: Payer) -> u64 {
         self.payers.get(&payer).map_or(0, |usage| usage.recent_ns)
     }
@@ -240,7 +243,7 @@ mod tests {
     }
 
     // Proves that strangers get a small part of the budget, whatever they do, and that users are
-    // not charged for strangers.
+    // not charged for the work for strangers.
     #[test]
     fn strangers_get_a_small_part() {
         let mut thread = SimulatedThread::new(10_000);
@@ -275,8 +278,8 @@ mod tests {
         assert_eq!(budget.charged_ns(), 9 * MS, "frames of nobody who is known");
     }
 
-    // Proves that long pauses cause a warning at most once a minute, and that short pauses cause
-    // none.
+    // Proves that long pauses cause a warning at most once a minute, and that short pauses cause no
+    // warning.
     #[test]
     fn long_pauses_are_reported() {
         let mut warnings = |pause_ns: u64| {
@@ -287,7 +290,7 @@ mod tests {
         assert_eq!([0, 9 * MS, 11 * MS, 100 * MS].map(&mut warnings), [0, 0, 5, 5]);
     }
 
-    // Proves that the usage of any number of users takes bounded memory.
+    // Proves that the memory for the usage of users is bounded, whatever the number of users.
     #[test]
     fn users_are_bounded() {
         let mut thread = SimulatedThread::new(10_000);

@@ -24,13 +24,13 @@ pub(super) struct FrameSink {
 }
 
 impl FrameSink {
-    /// Creates a sink whose frames have this checksum.
+    /// Creates a sink for frames with this checksum kind.
     pub(super) fn new(producer: SlabProducer, checksum: ChecksumKind) -> Self {
         Self { producer, checksum }
     }
 
-    /// Returns whether the frames of a lane's slab can be queued. If there is no space, the frames
-    /// remain in the lane, which is the larger buffer.
+    /// Returns whether the frames of a lane's slab can be queued. If the queue has no space, the
+    /// frames remain in the lane, because the lane is the larger buffer.
     pub(super) fn has_space(&self) -> bool {
         self.producer.queue_space() >= QUEUE_SPACE_MIN
     }
@@ -39,8 +39,8 @@ impl FrameSink {
     /// first.
     ///
     /// The frame is written to a slab before its sequence number counts as begun. If this process
-    /// is killed between these two steps, the run does not account for the frame. The lane then
-    /// still contains the frame.
+    /// is killed between these two steps, the run does not account for the frame. In this case, the
+    /// lane still contains the frame.
     pub(super) fn pass(&mut self, source: &mut PushedSource, frame: &LaneFrame, bytes: &[u8]) {
         let sample = frame.sample;
         self.lose(source, frame.missing, Causes::QueueFull);
@@ -52,7 +52,8 @@ impl FrameSink {
             wall_offset_ns: sample.wall_ns.wrapping_sub_unsigned(sample.mono_ns),
         };
         self.producer.append_frame(&meta, bytes, self.checksum);
-        // After a kill at any point, the frame is in memory if its number counts as begun.
+        // Because of the fence, a frame whose number counts as begun is in memory even after a kill
+        // at any point.
         fence(Ordering::Release);
         self.begin(source, sample.seq.saturating_add(1));
     }
@@ -80,14 +81,15 @@ impl FrameSink {
         source.next_seq = next_seq;
     }
 
-    /// Queues the open slab if it is due before `next_ns` and there is space.
+    /// Queues the open slab if the slab is due before `next_ns` and the queue has space.
     pub(super) fn flush(&mut self, now_ns: u64, next_ns: u64) {
         if self.producer.queue_space() > 0 && self.producer.is_due(now_ns, next_ns) {
             self.producer.queue_open_slab(now_ns);
         }
     }
 
-    /// Queues the open slab and closes the queue. The recorder then sees that no slab follows.
+    /// Queues the open slab and closes the queue. The closed queue shows the recorder that no slab
+    /// follows.
     pub(super) fn finish(self, now_ns: u64) {
         self.producer.finish(now_ns);
     }

@@ -1,4 +1,4 @@
-//! A lane that is being read, with its memory, its sources, and its end.
+//! A lane that is being read, with its memory, its sources and its state (open or ending).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,10 +21,10 @@ use super::source_pool::{PushedSource, SourcePool};
 use super::source_setup::RegisteredSource;
 use super::user_rates::PushedAmount;
 
-/// Maximum number of slabs read from a lane per turn, so that other lanes get their turn.
+/// Maximum number of slabs read from a lane per turn, so that the other lanes are also read.
 const SLABS_PER_TURN: u32 = 16;
-/// Maximum duration of a turn. The turn ends after the slab that exceeds this duration. The limit
-/// is needed because frames may be expensive to verify.
+/// Maximum duration of a turn. A turn ends after the slab during which this duration is exceeded.
+/// The limit is needed because frames may be expensive to verify.
 const TURN_NS: u64 = 2_000_000;
 /// Limit on the slabs that are read after a lane has ended, as a multiple of the lane's slab count.
 /// So a client that continues to write does not keep the lane open.
@@ -55,18 +55,19 @@ struct LaneSource {
 enum LaneState {
     /// The client may write to the lane.
     Open,
-    /// The client must not write to the lane any more. At most this number of slabs is still read.
+    /// The client must not write to the lane any more. The field contains the maximum number of
+    /// slabs that may still be read.
     Ending { slabs_left: u32 },
 }
 
 /// The result of a turn of reading a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LaneProgress {
-    /// There was nothing new.
+    /// The lane had no new frames.
     Empty,
-    /// There were frames, and the lane is now empty.
+    /// New frames were read, and the lane is now empty.
     Frames,
-    /// There were frames, and there may be more.
+    /// New frames were read, and the lane may have more frames.
     More,
     /// The recorder does not keep up, so the frames stay in the lane.
     Blocked,
@@ -81,9 +82,9 @@ pub(super) struct LaneReading {
     pub(super) buffer: LaneBuffer,
     pub(super) sink: FrameSink,
     pub(super) check: PayloadVerification,
-    /// The wall offsets that were in use in this run, the newest one last.
+    /// The wall offsets that were in use in this run, with the newest offset last.
     pub(super) wall_offsets_ns: Vec<i64>,
-    /// The amount that was read since the caller last reset it.
+    /// The amount that was read since the caller last set the field to zero.
     pub(super) amount: PushedAmount,
 }
 
@@ -91,7 +92,7 @@ impl Lane {
     /// Creates the memory of a lane, which its client may map.
     ///
     /// # Errors
-    /// The kernel has no memory or descriptors left.
+    /// The kernel has no free memory or no free descriptors.
     pub(super) fn create(client: u64, header: LaneHeader, wall_offset_ns: i64) -> io::Result<Self> {
         let memory = create_fixed_length("flatcap-lane", header.bytes())?;
         memory.write_all_at(&header.first_page(wall_offset_ns), 0)?;
@@ -152,7 +153,7 @@ impl Lane {
 
     /// Updates the wall offset that the client reads.
     pub(super) fn set_wall_offset(&self, wall_offset_ns: i64) {
-        // Writing would fail only for lack of memory, and all memory of the lane is already
+        // The write would fail only for lack of memory, and all memory of the lane is already
         // allocated.
         let _stays = self.reader.set_wall_offset(&self.memory, wall_offset_ns);
     }
@@ -215,7 +216,7 @@ impl Lane {
                 continue;
             };
             let bound = plausible_end(*first_seq, (self.begun_ns, now_ns));
-            // Ignore an impossible number.
+            // Ignores a number that is not plausible.
             let end = if account.begun <= bound { account.begun } else { 0 };
             let missing = end.saturating_sub(source.next_seq);
             let counted = if causes == Causes::Damaged { 0 } else { missing.min(account.lost) };
@@ -226,8 +227,8 @@ impl Lane {
             sink.end(&source);
             pool.give_back(registered.setup, source);
         }
-        // The client may keep the memory for as long as the client lives. The first page stays, and
-        // shows the client that the lane has ended.
+        // The client may keep the memory mapped for as long as the client lives. The first page is
+        // not freed, and shows the client that the lane has ended.
         let _kept = free_pages_from(&self.memory, CONTROL_BYTES as u64);
     }
 }
@@ -289,9 +290,10 @@ impl LaneSource {
     }
 }
 
-/// Returns a sequence number that no sample of a lane can reach. A thread begins fewer than one
-/// sample per nanosecond. If a client invents a sequence number, this bound limits the loss that
-/// the number causes.
+/// Returns a sequence number that is greater than the number of any sample that a lane can
+/// plausibly contain. The bound is based on the fact that a thread begins fewer than one sample per
+/// nanosecond. If a client invents a sequence number, the bound limits the number of samples that
+/// count as lost.
 fn plausible_end(first_seq: u64, (begun_ns, now_ns): (u64, u64)) -> u64 {
     first_seq.saturating_add(now_ns.saturating_sub(begun_ns))
 }

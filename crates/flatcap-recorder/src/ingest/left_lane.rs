@@ -12,8 +12,8 @@ use flatcap_os::clock::monotonic_ns;
 use flatcap_os::sealed_memory::fixed_length;
 use flatcap_stream::ChecksumKind;
 
-/// Maximum number of slabs read from a lane. All slabs may be read twice, in case the client still
-/// writes.
+/// Maximum number of slabs read from a lane. The number allows all slabs to be read twice, in case
+/// the client still writes.
 const SLABS_READ_MAX: usize = 2 * SLABS_MAX;
 /// Memory that a frame needs in addition to its bytes.
 const FRAME_EXTRA_BYTES: u64 = size_of::<Vec<u8>>() as u64;
@@ -36,7 +36,7 @@ pub struct LaneReceipt {
     receipts: Sender<RescuedLane>,
 }
 
-/// The result for a handed-over lane that no longer waits to be rescued.
+/// The result for a handed-over lane whose rescue has ended, with or without success.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RescuedLane {
     pub(super) client: u64,
@@ -65,8 +65,8 @@ impl LaneReceipt {
 
 impl Drop for LaneReceipt {
     fn drop(&mut self) {
-        // The channel never waits, because that thread drops receipts too. If the thread has ended,
-        // there are no clients.
+        // The send must not wait, because the receiving thread also drops receipts and would wait
+        // for itself. If the receiving thread has ended, there are no clients to notify.
         let _unheard = self.receipts.try_send(self.rescued);
     }
 }
@@ -76,7 +76,7 @@ impl LeftLane {
     /// lane header `own` names. `uid` is the user of the client.
     ///
     /// # Errors
-    /// The memory is not a lane of such a run. The message names the reason.
+    /// The memory is not a lane of such a run. The message states the reason.
     pub fn open(
         memory: BorrowedFd<'_>,
         resumption: LaneResumption,
@@ -101,7 +101,7 @@ impl LeftLane {
         Ok(Self { memory, reader, resumption, uid, wall_offset_ns, receipt: None })
     }
 
-    /// Sets the client that is notified once the lane is rescued.
+    /// Sets the client that is notified after the lane was rescued.
     pub(super) fn for_client(self, client: u64, receipts: &Sender<RescuedLane>) -> Self {
         let rescued = RescuedLane { client, uid: self.uid, resumption: self.resumption, is_rescued: false };
         Self { receipt: Some(LaneReceipt { rescued, receipts: receipts.clone() }), ..self }
@@ -112,7 +112,7 @@ impl LeftLane {
         self.receipt.take()
     }
 
-    /// Returns the run that the lane belongs to.
+    /// Returns the id of the run to which the lane belongs.
     pub fn run_id(&self) -> u64 {
         self.resumption.run_id
     }
@@ -122,7 +122,7 @@ impl LeftLane {
         self.resumption.lane
     }
 
-    /// Returns the length of the lane's memory.
+    /// Returns the length of the lane's memory, in bytes.
     pub fn bytes(&self) -> u64 {
         self.reader.header().bytes()
     }
@@ -132,25 +132,26 @@ impl LeftLane {
         self.uid
     }
 
-    /// Returns the checksum of the lane's frames.
+    /// Returns the checksum kind of the lane's frames.
     pub fn checksum(&self) -> ChecksumKind {
         self.reader.header().checksum
     }
 
-    /// Reads the remaining frames up to the first invalid one. The lane is not changed. So if this
-    /// recorder is killed before it has written the frames, the next recorder reads them again.
+    /// Reads the remaining frames up to the first invalid frame. The lane is not changed. So if
+    /// this recorder is killed before it has written the frames, the next recorder reads them
+    /// again.
     pub fn read(mut self) -> LeftFrames {
         let mut left = LeftFrames::default();
-        // The memory has the last offset that its recorder set. If the client has modified the
-        // offset, the reading ends at the first frame with another offset.
+        // The lane's memory contains the last wall offset that the killed recorder set. If the
+        // client has modified the offset, the reading ends at the first frame with another offset.
         let known = self.reader.wall_offset(&self.memory).ok().flatten();
         let offsets: Vec<i64> = known.into_iter().chain([self.wall_offset_ns]).collect();
         let clocks = LaneClocks { now_ns: &monotonic_ns, wall_offsets_ns: &offsets };
         let mut buffer = LaneBuffer::default();
         // A client that continues to write must not fill the memory of the recorder.
         let mut space = 2 * self.bytes();
-        // Upper bound of sample numbers, because fewer than one sample per nanosecond can begin
-        // since boot.
+        // Upper bound of sequence numbers, because fewer than one sample per nanosecond can have
+        // begun since boot.
         let latest = monotonic_ns();
         'slabs: for _ in 0..SLABS_READ_MAX {
             let Ok(Some(batch)) = self.reader.look(&self.memory, &mut buffer, &clocks) else { break };

@@ -4,14 +4,14 @@ use flatcap_lane::{
     LANE_BYTES_MAX, LANE_BYTES_MIN, SLAB_BYTES_MIN, SLABS_MAX, SLABS_MIN, SourceRegistration,
 };
 
-/// Size of a lane's slab in bytes. These slabs are as large as the recorder's own slabs, so that
-/// the largest lane does not exceed the maximum number of slabs.
+/// Size of a lane's slab in bytes. The slabs of a lane are as large as the recorder's own slabs, so
+/// that the largest lane does not exceed the maximum number of slabs.
 pub const LANE_SLAB_BYTES: usize = 64 << 10;
 /// Memory that the recorder needs for a pushed source in addition to the copies of its schema and
-/// names, in bytes. This memory is used for counters and a list of losses. The size is rounded up.
+/// names, in bytes. This memory contains counters and a list of losses. The size is rounded up.
 const SOURCE_BYTES_MIN: u64 = 8 << 10;
-/// Number of copies of a source's schema in memory. One copy is in the run and one is in the
-/// client. The other copies are in the plans and headers of two recorders.
+/// Number of copies of a source's schema in memory. One copy belongs to the run and one copy
+/// belongs to the client. The other copies are in the plans and headers of two recorders.
 const SCHEMA_COPIES: u64 = 6;
 
 /// Each user may use at most 1 / `USER_SHARE` of the resources that applications share. Shared
@@ -39,9 +39,9 @@ pub struct PushLimits {
     pub lanes: usize,
     /// Maximum number of sources per client.
     pub sources: usize,
-    /// Maximum number of bytes that one user may push per second; 0 for no limit.
+    /// Maximum number of bytes that one user may push per second, or 0 for no limit.
     pub user_bytes_per_second: u64,
-    /// Maximum number of frames that one user may push per second; 0 for no limit.
+    /// Maximum number of frames that one user may push per second, or 0 for no limit.
     pub user_frames_per_second: u64,
     /// Maximum size of a schema in bytes.
     pub schema_bytes: u64,
@@ -78,16 +78,16 @@ impl DescribedSources {
         self.count = self.count.saturating_add(others.count);
     }
 
-    /// Returns whether these resources are at most 1 / `parts` of the limits for all pushed
-    /// sources.
+    /// Returns whether these resources are at most 1 / `parts` of the limits that apply to all
+    /// pushed sources together.
     fn is_within(self, limits: &PushLimits, parts: u64) -> bool {
         self.bytes <= limits.description_bytes / parts
             && self.memory_bytes <= limits.memory_bytes / parts
             && self.count <= limits.run_sources / parts
     }
 
-    /// Returns whether these resources are at most 1 / `parts` of the limits for the sources of one
-    /// user.
+    /// Returns whether these resources are at most 1 / `parts` of the limits that apply to the
+    /// sources of one user.
     pub(super) fn is_within_share(self, limits: &PushLimits, parts: u64) -> bool {
         self.is_within(limits, parts.saturating_mul(USER_SHARE))
     }
@@ -96,7 +96,7 @@ impl DescribedSources {
     /// one user.
     ///
     /// # Errors
-    /// The message states which limit is exceeded, and how to raise it or use less.
+    /// The message states the limit that is exceeded, and how to raise the limit or use less.
     pub(super) fn check(self, of_user: Self, limits: &PushLimits) -> Result<(), String> {
         let (who, sum, parts) = if of_user.is_within_share(limits, 1) {
             ("all users", self, 1)
@@ -136,8 +136,8 @@ pub(super) fn user_share(most: usize) -> usize {
     most.div_ceil(usize::try_from(USER_SHARE).unwrap_or(usize::MAX))
 }
 
-/// Returns the number of slabs of a lane for which a client requests `bytes`. If `bytes` is 0, the
-/// lane has the default size. `slab_bytes` is a power of two.
+/// Returns the number of slabs of a lane if the client requests a size of `bytes`. If `bytes` is 0,
+/// the lane has the default size. `slab_bytes` is a power of two.
 pub(super) fn slabs(limits: &PushLimits, slab_bytes: usize, bytes: u64) -> usize {
     let wanted = if bytes == 0 { limits.lane_bytes } else { bytes };
     let wanted = usize::try_from(wanted.clamp(LANE_BYTES_MIN, LANE_BYTES_MAX)).unwrap_or(usize::MAX);
@@ -186,7 +186,7 @@ pub(super) mod tests {
     }
 
     // Proves that a refusal says whether one user or all users have reached a limit, and that it
-    // names the limit and the key that raises it. The refusal is the same with a ring.
+    // names the limit and the key that raises it. The refusal has the same form if there is a ring.
     #[test]
     fn a_refusal_names_its_key() {
         let limits = PushLimits {

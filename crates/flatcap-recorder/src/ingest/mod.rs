@@ -1,5 +1,6 @@
-//! Frames that applications push (docs/PUSH.md). This module has the push socket, the lanes in
-//! shared memory, and the thread that reads the lanes and passes their frames on to the recorder.
+//! Receives the frames that applications push (docs/PUSH.md). This module contains the push socket,
+//! the lanes in shared memory, and the thread that reads the lanes and passes the frames on to the
+//! recorder.
 //!
 //! This module never waits for a client, never maps memory that a client can write to, and never
 //! trusts data before it is verified in a private copy. A client that violates the protocol loses

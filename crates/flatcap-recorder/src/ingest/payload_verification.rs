@@ -1,4 +1,4 @@
-//! Verification of payloads by the schema of their source.
+//! Verifies payloads against the schema of their source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,18 +14,18 @@ pub enum PayloadVerification {
     All,
     /// The first payload of each source in each lane.
     First,
-    /// No payload. Readers check each access to a payload even without this verification.
+    /// No payload. Even without this verification, readers check each access to a payload.
     None,
 }
 
 /// Maximum apparent size of a payload, as a multiple of its length. An apparent size of
-/// [`APPARENT_BYTES_MIN`] is always allowed. The apparent size counts shared bytes at each use,
-/// because a string that thousands of tables share would be checked thousands of times.
+/// [`APPARENT_BYTES_MIN`] is always allowed. The apparent size counts shared bytes at each use. For
+/// example, a string that thousands of tables share would be checked thousands of times.
 /// Applications share vtables, but these are short.
 const APPARENT_FACTOR: usize = 32;
 const APPARENT_BYTES_MIN: usize = 64 << 10;
-/// Maximum number of tables that a payload may contain. A few bytes can refer to the same table
-/// many times, and one thread verifies the payloads of all applications.
+/// Maximum number of tables that a payload may contain. The limit is needed because a few bytes can
+/// refer to the same table many times, and one thread verifies the payloads of all applications.
 const TABLES_MAX: usize = 16_384;
 
 /// Returns whether a payload matches the schema and can be verified in time proportional to its
@@ -39,7 +39,7 @@ pub(super) fn is_valid(verifier: &mut PayloadVerifier, payload: &[u8]) -> bool {
 ///
 /// # Errors
 /// The schema is invalid, lacks the root table, or has a field that no path can name. The message
-/// says which of these is the case.
+/// states the applicable reason.
 pub(super) fn verifier(schema: &[u8], root: &str) -> Result<Option<Arc<Mutex<PayloadVerifier>>>, String> {
     if root.is_empty() {
         return Ok(None);
@@ -67,8 +67,8 @@ impl<'h> LeftVerification<'h> {
         Self { header, check, verifiers: BTreeMap::new() }
     }
 
-    /// Returns the number of frames of a lane before the first one whose payload does not match the
-    /// schema of its source.
+    /// Returns the number of a lane's frames that precede the first frame whose payload does not
+    /// match the schema of its source.
     pub fn accepted(&mut self, frames: &[Vec<u8>]) -> usize {
         let mut verified = BTreeSet::new();
         let header_bytes = self.header.checksum.frame_bytes(0);
@@ -89,7 +89,8 @@ impl<'h> LeftVerification<'h> {
         let Self { header, verifiers, .. } = self;
         let verifier = verifiers.entry(source).or_insert_with(|| {
             let described = header.source(source)?;
-            // If the schema were invalid, the killed recorder would have refused the source.
+            // The schema cannot be invalid, because the killed recorder would have refused the
+            // source.
             verifier(&described.schema, &described.root).ok().flatten()
         });
         let verifier = verifier.as_ref();
@@ -135,7 +136,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    /// Returns the header of a run with two sources of log lines and an opaque one.
+    /// Returns the header of a run with two sources of log lines and one opaque source.
     fn header() -> SegmentHeader {
         let source = |id: u16| SourceInfo {
             id,
@@ -173,7 +174,7 @@ mod tests {
     }
 
     // Proves that a valid payload is refused if it refers to the same bytes too often, and is
-    // accepted if it does so moderately.
+    // accepted if it refers to them only a moderate number of times.
     #[test]
     fn shared_bytes_are_checked_a_bounded_number_of_times() {
         let verifier = verifier(SCHEMA, "flatcap.kernel.Kmsg").unwrap().unwrap();
@@ -191,8 +192,8 @@ mod tests {
     }
 
     // Proves that frames left in a lane are recorded up to the first payload that does not match
-    // the schema of its source. The settings decide whether every payload is verified, only the
-    // first one of each source, or none. A frame that is not a sample is always refused.
+    // the schema of its source. The settings decide whether all payloads are verified, only the
+    // first payload of each source, or no payload. A frame that is not a sample is always refused.
     #[test]
     fn payloads_left_in_a_lane_are_verified() {
         use PayloadVerification::{All, First, None as Nothing};
@@ -213,7 +214,7 @@ mod tests {
         let broken = [frames(&[(0, good())]), vec![vec![0; 20]]].concat();
         assert_eq!([All, First, Nothing].map(|check| accepted(check, &broken)), [1, 1, 1]);
         // Verification starts again with each lane, so the first payload of each source is verified
-        // in each.
+        // in each lane.
         let mut verification = LeftVerification::new(&described, First);
         assert_eq!([&of_two, &bad_first].map(|frames| verification.accepted(frames)), [5, 1]);
     }

@@ -1,4 +1,4 @@
-//! The interface between this module and the run that the pushed frames belong to.
+//! The interface between the `ingest` module and the run to which the pushed frames belong.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use flatcap_metrics::SourceMetrics;
 
 use super::left_lane::LeftLane;
 
-/// The run that accepts pushed frames. No function of this trait waits.
+/// The run that accepts pushed frames. The functions of this trait never wait.
 pub trait PushTarget: Send {
     /// Returns whether a source of the host has this name.
     fn is_reserved(&self, name: &str) -> bool;
@@ -18,28 +18,28 @@ pub trait PushTarget: Send {
     /// source comes before any frame that is queued after this call.
     ///
     /// # Errors
-    /// `Later` if the call must be repeated, or `Refused` if the source is refused for this run.
+    /// `Later` if the caller must repeat the call, or `Refused` if the run refuses the source.
     fn add_source(&self, source: SourceInfo) -> Result<AddedSource, SourceRefusal>;
 
     /// Writes a mark for an application of this user. If there is a ring, also requests a snapshot
     /// of its window.
     ///
     /// # Errors
-    /// The trigger is refused. The message names the reason.
+    /// The trigger is refused. The message states the reason.
     fn trigger(&self, uid: u32, text: String) -> Result<(), String>;
 
-    /// Takes over a lane of an earlier run, which is read later.
+    /// Takes over a lane of an earlier run, to read the lane later.
     ///
     /// # Errors
-    /// The lane is refused. The message names the reason.
+    /// The lane is refused. The message states the reason.
     fn take_over(&self, lane: LeftLane) -> Result<(), String>;
 
     /// Stores the memory of a new lane in a place where it outlives this process, if that is
     /// possible.
     fn keep_lane(&self, header: &LaneHeader, memory: BorrowedFd<'_>);
 
-    /// Removes a lane from the store of [`keep_lane`](Self::keep_lane), once the lane has ended and
-    /// was read.
+    /// Removes a lane from the store of [`keep_lane`](Self::keep_lane), after the lane has ended
+    /// and was read.
     fn forget_lane(&self, header: &LaneHeader);
 }
 
@@ -55,8 +55,8 @@ pub struct AddedSource {
 /// The reason why a source was not added.
 #[derive(Debug)]
 pub enum SourceRefusal {
-    /// Other sources are being added. Try again.
+    /// The source cannot be added at the moment, because other sources are being added. Try again.
     Later,
-    /// The run refuses the source. The message is for people.
+    /// The run refuses the source. The message is intended for people.
     Refused(String),
 }

@@ -8,11 +8,11 @@ use flatcap_os::clock::NS_PER_S;
 
 use super::cpu_budget::Payer;
 
-/// After a logged refusal, further refusals of the same user and kind are counted but not logged
-/// for this time.
+/// Time after a logged refusal during which further refusals of the same user and kind are counted
+/// but not logged, in nanoseconds.
 const INTERVAL_NS: u64 = 60 * NS_PER_S;
-/// Maximum number of recorded pairs of user and kind of refusal. Refusals of further pairs are not
-/// logged during the interval.
+/// Maximum number of recorded pairs, each of a user and a kind of refusal. Refusals of further
+/// pairs are not logged during the interval.
 const ENTRIES_MAX: usize = 64;
 
 /// The recently logged refusals.

@@ -30,7 +30,7 @@ use super::source_setup::{RegisteredSource, SourceSetup};
 use super::trigger_limits::TriggerLimits;
 
 /// Maximum number of receipts that are queued between two turns. There may be one receipt for each
-/// lane that waits and for each lane that is being rescued.
+/// waiting lane and for each lane that is being rescued.
 const RECEIPTS_MAX: usize = 2 * LEFT_LANES_MAX;
 
 /// The clients, their lanes, and the sources of lanes that have ended.
@@ -68,7 +68,8 @@ pub(super) enum RequestAnswer {
     Later(PushRequest),
 }
 
-/// The refusal of a request. It consists of the code for the reply and of a message for people.
+/// The refusal of a request. It consists of the code for the reply, and a message that is intended
+/// for people.
 pub(super) struct RequestRefusal(pub(super) PushErrorCode, pub(super) String);
 
 type Answered = Result<RequestAnswer, RequestRefusal>;
@@ -97,8 +98,8 @@ impl ClientRegistry {
         }
     }
 
-    /// Handles a request of a client, and returns the reply. The caller has checked that the client
-    /// has sent the right number of descriptors.
+    /// Handles a request of a client, and returns the reply. The caller must have checked that the
+    /// client has sent the right number of descriptors.
     pub(super) fn answer(
         &mut self,
         id: u64,
@@ -258,7 +259,7 @@ impl ClientRegistry {
         Ok(RequestAnswer::Reply(PushReply::Bind { id: source_id, next_seq }))
     }
 
-    /// Takes a source of the run that no lane uses, or adds a new one. The source has as many
+    /// Takes a source of the run that no lane uses, or adds a new source. The source has as many
     /// labels as the user's share allows. Returns `None` if the request must wait.
     fn take_source(
         &mut self,
@@ -303,7 +304,7 @@ impl ClientRegistry {
     fn trigger(&mut self, id: u64, text: &str, now: RequestTime) -> Answered {
         let Some(client) = self.clients.get(&id) else { return Ok(RequestAnswer::Nothing) };
         let user = client.uid;
-        // Other processes of the same program count as the same application.
+        // All processes of the same program count as the same application.
         let program = client.process.as_ref().and_then(|process| process.executable.clone());
         let program = program.unwrap_or_else(|| client.name().to_owned());
         self.triggers.permit(user, &program, now.mono_ns).map_err(limit)?;
@@ -346,7 +347,7 @@ impl ClientRegistry {
     }
 
     /// Notifies each client whose handed-over lane has been rescued. If a client still writes to
-    /// its lane, the client is notified only after the rest of the lane has been rescued.
+    /// its lane, the client is notified only after the rest of the lane was also rescued.
     pub(super) fn pass_on_receipts(&mut self) {
         for RescuedLane { client, uid, resumption, is_rescued } in self.receipts.1.try_iter() {
             if let Some(waiting) = self.left_of.get_mut(&uid) {

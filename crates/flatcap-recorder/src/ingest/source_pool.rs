@@ -1,5 +1,6 @@
 //! The pushed sources of a run. A new lane continues an unused source that has the same
-//! description. So threads and processes that start and end do not use up the ids of the run.
+//! description. So threads and processes that repeatedly start and end do not exhaust the ids of
+//! the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,11 +12,11 @@ use super::source_setup::{RegisteredSource, SourceIdentity, SourceSetup};
 
 /// Maximum number of processes of a source that are distinguished by a label. All further processes
 /// of the run share sources without the label, because a program that restarts all the time must
-/// not use up the ids.
+/// not exhaust the ids.
 const PROCESSES_MAX: usize = 32;
-/// Minimum time before a lane continues the source of another lane. It ensures that no sample of
-/// the lane is earlier than the source's last sample. The value equals the limit on how far in the
-/// future a sample's time may be.
+/// Minimum time before a lane continues the source of another lane. The time ensures that no sample
+/// of the lane is earlier than the source's last sample. The value equals the maximum time by which
+/// the stamp of a sample may be in the future.
 const PAUSE_MIN_NS: u64 = 1_000_000;
 
 /// A pushed source of the recording.
@@ -44,7 +45,7 @@ pub(super) struct SourcePool {
 pub(super) enum ChosenSource {
     /// A source that no lane uses.
     Known(Arc<SourceSetup>, PushedSource),
-    /// A new source with this setup, with the label of this process.
+    /// A new source with this setup. The source has a label with this process id, if any.
     New(Arc<SourceSetup>, Option<i32>),
 }
 
@@ -60,7 +61,7 @@ impl SourcePool {
     /// for which the user's share allows a new source.
     ///
     /// # Errors
-    /// The message states the limit that was reached, and how to raise it or use less.
+    /// The message states the limit that was reached, and how to raise the limit or use less.
     pub(super) fn choose(
         &mut self,
         registered: &RegisteredSource,
@@ -82,8 +83,8 @@ impl SourcePool {
         Err(checked.err().unwrap_or_default())
     }
 
-    /// Returns the resources of all sources, and the resources of the sources of this user. Both
-    /// values include one additional source of this user.
+    /// Returns the resources of the sources of all users, and the resources of the sources of this
+    /// user. Both values include one additional source of this user.
     fn with_another(&self, uid: u32, described: DescribedSources) -> (DescribedSources, DescribedSources) {
         let (mut of_all, mut of_user) = (self.described, self.described_of(uid));
         of_all.add(described);
@@ -200,7 +201,7 @@ mod tests {
         uid: u32,
         threads: usize,
         schema_bytes: usize,
-        /// Whether each start has another control group and other labels.
+        /// Whether the application has another control group and other labels at each start.
         is_changing: bool,
     }
 
@@ -247,8 +248,8 @@ mod tests {
 
     // Proves that applications can be started any number of times with and without a ring, with
     // small and large schemas, and with labels that change at each start. The ids and the
-    // descriptions of the run stay within their limits. A hostile user that describes a new source
-    // each time is refused, and another user is not affected.
+    // descriptions of the run stay within their limits. If a hostile user describes a new source
+    // each time, the user is refused, and another user is not affected.
     #[test]
     fn applications_are_started_any_number_of_times() {
         let starts = effort::by_hand(3_000, 10_000);
@@ -264,7 +265,7 @@ mod tests {
             let mut applications = [application(1, 0, false), application(1, 14 << 10, true)];
             let (mut pool, mut next_id) = (SourcePool::default(), 0);
             for start in 0..starts {
-                // Another program of a hostile user, with a new name each time.
+                // The hostile user starts another program, with a new name each time.
                 let described = applications[0].registered(0).described;
                 let hostile = registered(setup(9, &format!("name{start}"), &[]), described);
                 if let Ok(ChosenSource::New(setup, process)) = pool.choose(&hostile, (9, Some(1)), 1, &limits)

@@ -1,5 +1,5 @@
-//! The description of a source, which comes from its client, and the client's identity, which the
-//! kernel reports.
+//! The setup of a source: the description, which comes from the client, and the identity of the
+//! client, which the kernel reports.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use super::limits::DescribedSources;
 /// Maximum length of a label's value, in bytes.
 const LABEL_BYTES_MAX: usize = 255;
 /// Labels that the recorder gives to each pushed source. If a client sends labels with these names,
-/// they are dropped.
+/// the labels are dropped.
 const OWN_LABELS: [&str; 5] = ["client", "uid", "executable", "cgroup", PROCESS_LABEL];
 const PROCESS_LABEL: &str = "pid";
 
@@ -37,14 +37,14 @@ pub(super) struct SourceSetup {
     schema: Arc<[u8]>,
 }
 
-/// A description with which a lane may get a source of the recording.
+/// A description with which a lane may obtain a source of the recording.
 #[derive(Debug, Clone)]
 pub(super) struct SourceIdentity {
     pub(super) setup: Arc<SourceSetup>,
     /// The process id in the source's label, or `None` if the source has no such label.
     pub(super) process: Option<i32>,
-    /// A new source gets this description only while its user has used at most 1 / `parts` of the
-    /// user's share of the limits.
+    /// Limit on the use of this description. A new source gets the description only while the user
+    /// has used at most 1 / `parts` of the user's share of the limits.
     pub(super) parts: u64,
 }
 
@@ -61,16 +61,16 @@ pub(super) struct RegisteredSource {
     /// The verifier of payloads. All lanes of the client share the verifier, and one thread reads
     /// these lanes. `None` if the source is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
-    /// Memory of the description in bytes. When the source becomes part of the run, its description
-    /// needs this amount of memory a second time.
+    /// Memory that the description needs, in bytes. When the source becomes part of the run, a
+    /// second copy of the description needs the same amount of memory.
     pub(super) bytes: u64,
 }
 
 impl RegisteredSource {
-    /// Returns the possible descriptions of the source. The first one is complete and contains this
-    /// process id, and each further one has fewer labels. A description with fewer labels lets more
-    /// starts of an application share a source. So an application can be started any number of
-    /// times, although source ids are never reused.
+    /// Returns the possible descriptions of the source. The first description is complete and
+    /// contains this process id, and each further description has fewer labels. With fewer labels,
+    /// more starts of an application can share a source. So an application can be started any
+    /// number of times, although source ids are never reused.
     pub(super) fn identities(&self, process: Option<i32>) -> [SourceIdentity; 4] {
         let [of_program, of_user] = &self.reduced;
         let identity = |setup: &Arc<SourceSetup>, process, parts| SourceIdentity {
@@ -88,8 +88,8 @@ impl RegisteredSource {
 }
 
 impl SourceSetup {
-    /// Returns two copies with fewer labels. One has only [`PROGRAM_LABELS`], and the other has
-    /// only [`USER_LABELS`].
+    /// Returns two copies with fewer labels. The first copy has only [`PROGRAM_LABELS`], and the
+    /// second copy has only [`USER_LABELS`].
     pub(super) fn reduced(&self) -> [Arc<Self>; 2] {
         [&PROGRAM_LABELS[..], &USER_LABELS].map(|kept| {
             let mut reduced = self.clone();

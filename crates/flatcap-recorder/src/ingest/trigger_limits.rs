@@ -22,7 +22,7 @@ impl TriggerLimits {
     /// Checks whether a program of a user may fire a trigger now.
     ///
     /// # Errors
-    /// The application is not allowed to fire a trigger now. The message names the reason.
+    /// The application may not fire a trigger now. The message states the reason.
     pub(super) fn permit(&mut self, uid: u32, program: &str, now_ns: u64) -> Result<(), String> {
         self.last_ns.retain(|_, last_ns| now_ns.saturating_sub(*last_ns) < INTERVAL_NS);
         let programs = || self.last_ns.keys().filter(|(user, _)| *user == uid).map(|(_, program)| program);

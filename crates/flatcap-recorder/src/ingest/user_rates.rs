@@ -1,4 +1,4 @@
-//! The rate limit of each user. The amount of data that each user pushes is checked against limits
+//! The rate limit of each user. For each user, the pushed amount of data is checked against limits
 //! per second.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,11 @@ use flatcap_os::throttle::Throttle;
 
 use super::limits::PushLimits;
 
-/// Maximum time over which the unused rate of a user accumulates for one burst.
+/// Maximum time over which a user's unused rate accumulates. The accumulated amount can be used in
+/// one burst.
 const BURST_NS: u64 = NS_PER_S;
-/// Maximum number of users with accounts. Beyond this number, accounts without debt are dropped.
+/// Maximum number of users with accounts. If there are more users, accounts without debt are
+/// dropped.
 const USERS_MAX: usize = 64;
 /// The configuration keys of the limits.
 const BYTES_KEY: &str = "user_bytes_per_second";
@@ -49,8 +51,8 @@ impl UserRates {
         }
     }
 
-    /// Returns whether the recorder may read more data of a user. If the user has exceeded a limit,
-    /// logs a warning, at most once a minute per user.
+    /// Returns whether the recorder may read more data from a user. If the user has exceeded a
+    /// limit, logs a warning, at most once a minute per user.
     pub(super) fn permits(&mut self, uid: u32, now_ns: u64) -> bool {
         let Some(account) = self.users.get_mut(&uid) else { return true };
         let Some(key) = account.exceeded(now_ns) else { return true };
@@ -66,7 +68,7 @@ impl UserRates {
         false
     }
 
-    /// Charges the amount read to a user.
+    /// Charges a user for the amount of data that was read.
     pub(super) fn charge(&mut self, uid: u32, amount: PushedAmount, now_ns: u64) {
         let rates = (self.bytes_per_second, self.frames_per_second);
         if rates == (0, 0) || amount.frames == 0 {
@@ -90,7 +92,8 @@ impl UserAccount {
         Self { bytes: throttle(bytes_per_second), frames: throttle(frames_per_second), next_warning_ns: 0 }
     }
 
-    /// Returns the key of the limit that the user has exceeded and must wait for.
+    /// Returns the configuration key of the limit that the user has exceeded, so that the user must
+    /// wait.
     fn exceeded(&self, now_ns: u64) -> Option<&'static str> {
         let limits = [(&self.bytes, BYTES_KEY), (&self.frames, FRAMES_KEY)];
         let is_exceeded = |throttle: &&Throttle| throttle.wait_ns(now_ns) > 0;
@@ -114,8 +117,8 @@ mod tests {
         UserRates::new(&PushLimits { user_bytes_per_second: bytes, user_frames_per_second: frames, ..LIMITS })
     }
 
-    /// Returns the number of bytes that may be read in an interval if the user always has more
-    /// data.
+    /// Returns the number of bytes that may be read within a time interval if the user always has
+    /// more data.
     fn read_in(rates: &mut UserRates, uid: u32, from_ns: u64, to_ns: u64) -> u64 {
         let amount = PushedAmount { bytes: 1000, frames: 10 };
         let mut read = 0;
@@ -128,8 +131,8 @@ mod tests {
         read
     }
 
-    // Proves that a user gets its rate after a burst of one second, whichever limit is lower, and
-    // that other users do not affect this rate.
+    // Proves that, after a burst of one second, a user gets the rate of the lower limit, and that
+    // other users do not affect this rate.
     #[test]
     fn each_user_gets_its_rate() {
         for (bytes, frames) in [(1 << 20, 0), (0, 10_486), (1 << 20, 1 << 30), (1 << 40, 10_486)] {
@@ -146,8 +149,8 @@ mod tests {
         }
     }
 
-    // Proves that without a limit nobody waits, that a large amount causes a wait, that nothing
-    // overflows, and that the accounts of many users are bounded.
+    // Proves that without a limit no user waits, that a large amount causes a wait, that no sum
+    // overflows, and that the number of accounts is bounded.
     #[test]
     fn accounts_are_bounded() {
         let mut unlimited = rates(0, 0);

@@ -36,7 +36,7 @@ impl Wakeup {
 mod tests {
     use super::*;
 
-    // Proves that each wakeup has a unique number and can be decoded from it.
+    // Proves that each wakeup has a unique number and can be decoded from this number.
     #[test]
     fn a_wakeup_is_found_by_its_number() {
         let of_client = |id| [Wakeup::Connection(id), Wakeup::ProcessEnd(id)];

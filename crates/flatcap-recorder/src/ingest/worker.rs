@@ -29,19 +29,19 @@ use super::registry::{ClientRegistry, RegistrySettings, RequestAnswer, RequestRe
 use super::user_rates::{PushedAmount, UserRates};
 use super::wakeup::Wakeup;
 
-/// Interval between two reads of the lanes after `IDLE_AFTER_NS` without new frames.
+/// Interval between two reads of the lanes if there were no new frames for `IDLE_AFTER_NS`.
 pub const IDLE_INTERVAL_NS: u64 = 100_000_000;
 const IDLE_AFTER_NS: u64 = NS_PER_S;
 /// Maximum number of requests answered for one client per turn, so that other clients also get a
 /// turn.
 const REQUESTS_PER_TURN: usize = 16;
-/// Maximum number of wall offsets that the stamps of samples may be based on. The offsets are those
-/// after the last 64 changes of the wall clock.
+/// Maximum number of wall offsets on which the time stamps of accepted samples may be based. The
+/// list has the offsets after the last 64 changes of the wall clock.
 const WALL_OFFSETS_MAX: usize = 64;
-/// Time to wait, when the thread stops, for frames that clients are still writing. A client writes
-/// a frame in less than a microsecond, unless the writing thread is not running.
+/// Time for which a stopping thread waits for frames that clients are still writing. A client
+/// writes a frame in less than a microsecond, unless the writing thread is not running.
 const LAST_FRAMES_NS: u64 = 10_000_000;
-/// Maximum time to wait for the last frames if the recorder does not keep up.
+/// Maximum time for which a stopping thread waits if the recorder does not keep up.
 const STOP_MAX_NS: u64 = 3 * NS_PER_S;
 /// Interval between two attempts to read the last frames, until `STOP_MAX_NS` has passed.
 const STOP_INTERVAL_NS: u64 = 1_000_000;
@@ -63,7 +63,7 @@ pub struct PushWorkerSettings {
     pub lane_header: LaneHeader,
     /// Queues the frames for the recorder.
     pub producer: SlabProducer,
-    /// Difference between wall time and monotonic time.
+    /// The wall offset, that is, wall time minus monotonic time.
     pub wall_offset: Arc<WallOffset>,
     /// The run that the frames belong to.
     pub target: Box<dyn PushTarget>,
@@ -102,7 +102,7 @@ pub struct PushWorker {
     is_contended: bool,                // the budget did not suffice for the last turn
     is_lanes_turn: bool,               // lanes are read before requests are answered
     /// Requests that could not be answered yet. The connections of these requests are not in
-    /// `ready`, because later packets of the same client must wait.
+    /// `ready`, because later packets of these clients must wait.
     postponed: Vec<(u64, PushRequest)>,
     packet: Box<[u8; PACKET_BYTES_MAX]>,
 }
@@ -120,7 +120,7 @@ impl fmt::Debug for PushWorker {
 }
 
 impl PushStop {
-    /// Makes the thread read the lanes one last time and end.
+    /// Makes the thread read the lanes one last time and then end.
     pub fn stop(&self) {
         self.0.set();
     }
@@ -130,7 +130,7 @@ impl PushWorker {
     /// Creates the thread's state, and the handle that ends it.
     ///
     /// # Errors
-    /// The kernel has no descriptors left.
+    /// The kernel has no free descriptors.
     pub fn new(settings: PushWorkerSettings) -> std::io::Result<(Self, PushStop)> {
         let PushWorkerSettings {
             listener,
@@ -195,7 +195,7 @@ impl PushWorker {
         loop {
             let debt_ns = self.charge_recorders();
             if debt_ns > 0 {
-                // During the pause, messages wait in their sockets and frames in their lanes.
+                // During the pause, messages wait in the sockets and frames wait in the lanes.
                 self.metrics.cpu_waits.add(1);
                 self.cpu.note_pause(debt_ns, monotonic_ns());
                 if wait_readable(self.stop.as_fd(), debt_ns) {
@@ -218,7 +218,8 @@ impl PushWorker {
             if self.is_contended {
                 wakeups.sort_by_key(|wakeup| self.cpu.recent_ns(self.payer(*wakeup)));
             }
-            // If the budget does not suffice for both, requests and lanes take turns.
+            // If the budget is too small for both, requests and lanes alternate in being served
+            // first.
             self.is_lanes_turn = self.is_contended && !self.is_lanes_turn;
             if self.is_lanes_turn {
                 has_more = self.read_lanes(now_ns);
@@ -236,10 +237,10 @@ impl PushWorker {
         }
     }
 
-    /// Serves all pending requests, as far as the budget allows.
+    /// Serves all pending requests, while the budget allows.
     fn serve_all(&mut self, wakeups: &[Wakeup], now_ns: u64) {
         for wakeup in wakeups {
-            // The next turn reports the remaining events again.
+            // The events that remain are reported again in the next turn.
             if self.cpu.wait_ns(monotonic_ns()) > 0 {
                 return;
             }
@@ -304,7 +305,7 @@ impl PushWorker {
         let Some(client) = self.registry.clients.get(&id) else { return false };
         let (answer, is_last) = match client.receive(&mut self.packet) {
             Incoming::Packet(packet) => {
-                // If descriptors cannot be closed, no client may send more descriptors.
+                // If too many descriptors wait to be closed, no client may send more descriptors.
                 let is_last = !packet.descriptors.is_empty() && self.listener.closer().is_full();
                 (self.answer_packet(id, packet, now_ns), is_last)
             }
@@ -405,20 +406,19 @@ impl PushWorker {
             }
         };
         let memory = lane.and_then(|lane| self.registry.lanes.get(&lane)).map(Lane::memory);
-        // Do not wait for a client that does not read its replies.
+        // The thread does not wait for a client that does not read its replies.
         let is_sent = client.connection.send(&reply.encode(), memory).is_ok();
         if is_last || !is_sent {
             self.remove_client(id);
         }
     }
 
-    /// Reads all lanes, as far as the budget allows. Returns whether any of the lanes has more
-    /// frames.
+    /// Reads all lanes, while the budget allows. Returns whether any of the lanes has more frames.
     fn read_lanes(&mut self, now_ns: u64) -> bool {
         let mut has_more = false;
         let mut numbers: Vec<u32> = self.registry.lanes.keys().copied().collect();
-        // The lanes take turns in being first, because later ones may have to wait for free slabs
-        // or for the budget.
+        // The lanes take turns in being read first, because the lanes that are read later may have
+        // to wait for free slabs or for the budget.
         let first = numbers.partition_point(|number| *number < self.first_lane);
         numbers.rotate_left(first);
         if self.is_contended {
@@ -492,7 +492,8 @@ impl PushWorker {
         self.registry.finish_lane(number, Causes::Damaged, &mut self.reading.sink);
     }
 
-    /// Reads the lanes one last time, accounts for begun samples, and ends.
+    /// Reads the lanes one last time, accounts for the samples that were begun, and ends the
+    /// thread.
     fn finish(mut self) {
         let begin_ns = monotonic_ns();
         self.registry.lanes.values_mut().for_each(Lane::end);
@@ -510,7 +511,7 @@ impl PushWorker {
                     LaneProgress::Defect(defect) => self.end_defective(number, &defect),
                 }
             }
-            // Flush now, because the recorder has nothing else to wait for.
+            // The open slab is flushed now, because at the end the recorder waits for nothing else.
             self.reading.sink.flush(now_ns, u64::MAX);
             if now_ns >= deadline_ns || (now_ns >= settled_ns && !is_blocked) {
                 break;

@@ -1,5 +1,5 @@
-//! Snapshots of the full-rate samples around a moment. The samples are copied from the ring into a
-//! separate directory, which gets its final name atomically.
+//! Takes snapshots, which preserve the full-rate samples around a point in time. The samples are
+//! copied from the ring into a separate directory, which gets its final name atomically.
 //!
 //! This module never delays a sampler or the recorder, never gives an incomplete directory its
 //! final name, and never removes a snapshot that is marked as kept.

@@ -9,25 +9,26 @@ use flatcap_os::host_log::HostLog;
 use flatcap_os::wake_event::WakeEvent;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of requests and extensions queued for the snapshot thread. The thread takes them
-/// within milliseconds. Further ones are refused.
+/// Maximum number of requests and extensions queued for the snapshot thread. The thread takes
+/// queued requests within milliseconds. Further requests are refused.
 const REQUESTS_MAX: usize = 64;
 
-/// A request for a snapshot, with its content and its reason.
+/// A request for a snapshot, with the content and the reason of the snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotOrder {
-    /// The second part of the directory's name, which follows the time. The second part of the
-    /// directory's name, after the time. Characters that do not belong in a file name are replaced.
+    /// The name of the request, which becomes the second part of the directory's name. The first
+    /// part is the time. Characters that are unsuitable for a file name are replaced.
     pub name: String,
     /// The rule that fired, or `None` if a person or a signal requested the snapshot.
     pub rule: Option<String>,
-    /// The user whose application requested the snapshot, or `None` if a rule, a person or a signal
-    /// did. A request of a user is joined only with requests of the same user.
+    /// The user whose application requested the snapshot, or `None` if the request came from a
+    /// rule, a person or a signal. A request of a user is joined only with requests of the same
+    /// user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// The reason, written for people. The reason is the condition of the rule, or the text of
-    /// `--reason`.
+    /// The reason, in a form intended for people. The reason is the condition of the rule, or the
+    /// text of `--reason`.
     pub reason: String,
     /// The expressions of the rule and their values, as strings.
     pub values: Vec<(String, String)>,
@@ -35,9 +36,9 @@ pub struct SnapshotOrder {
     pub capture: Vec<HostLog>,
     /// The time at which the snapshot was requested or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
-    /// Begin of the window, included, in monotonic nanoseconds.
+    /// Begin of the window (inclusive), in monotonic nanoseconds.
     pub first_mono_ns: u64,
-    /// End of the window, included, in monotonic nanoseconds. The end may be in the future.
+    /// End of the window (inclusive), in monotonic nanoseconds. The end may be in the future.
     pub last_mono_ns: u64,
 }
 
@@ -56,8 +57,8 @@ pub enum OrderError {
     /// The run is ending.
     #[error("the recorder is stopping; nothing more is kept")]
     Ending,
-    /// The request is not on disk. The snapshot is tried again at the end of its window. If the
-    /// process is killed before then, the snapshot is lost.
+    /// The request could not be written to disk. At the end of the window, the thread tries again
+    /// to take the snapshot. If the process is killed before then, the snapshot is lost.
     #[error("cannot begin the directory of a snapshot, which is tried again at the end of its window: {0}")]
     NotWritten(String),
 }
@@ -149,7 +150,7 @@ impl SnapshotHandle {
     }
 
     /// Moves the end of a request's window to a later time, in monotonic nanoseconds. Has no effect
-    /// once the window has ended.
+    /// if the window has already ended.
     ///
     /// # Errors
     /// `Busy` or `Ending`. The end of the window is unchanged.
@@ -166,7 +167,7 @@ impl SnapshotHandle {
         self.send(SnapshotRequest::CompleteInterrupted)
     }
 
-    /// Requests a snapshot of everything that the ring has of an earlier run that crashed. The
+    /// Requests a snapshot of all samples of an earlier, crashed run that the ring contains. The
     /// caller must have recovered the run's segments in the ring.
     ///
     /// # Errors

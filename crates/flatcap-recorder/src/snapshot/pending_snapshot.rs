@@ -6,17 +6,17 @@ use flatcap_os::host_log::{HostLog, LogWindow};
 use super::order::{OrderId, SnapshotOrder};
 use super::ring_segment::RingSegment;
 
-/// Maximum length of the window of joined requests, in nanoseconds. This is enough for an hour
-/// before a rule fires, plus the longest episode after that. A request that would exceed this
-/// length gets a separate snapshot. Otherwise further requests could postpone the completion of the
-/// snapshot forever.
+/// Maximum length of the combined window of joined requests, in nanoseconds. The length is
+/// sufficient for an hour before a rule fires, plus the longest episode of the rule. A request that
+/// would exceed this length gets a separate snapshot. Otherwise further requests could postpone the
+/// completion of the snapshot forever.
 const JOINED_NS_MAX: u64 = 4_200_000_000_000;
 /// Maximum number of attempts to copy a window. Several attempts are made, because a failure may be
 /// temporary, such as a full disk.
 const COPY_ATTEMPTS_MAX: u32 = 6;
-/// Time from the first attempt to the second, in nanoseconds. Each further delay is twice as long
-/// as the one before, so the last attempt is 31 s after the first. During this time, segments that
-/// the ring has removed stay in memory.
+/// Delay between the first and the second attempt, in nanoseconds. Each further delay is twice as
+/// long as the previous delay, so the last attempt is 31 s after the first attempt. During this
+/// time, segments that the ring has removed stay in memory.
 const COPY_RETRY_NS: u64 = 1_000_000_000;
 
 /// A snapshot whose window has not ended or is not copied yet.
@@ -31,10 +31,10 @@ pub(super) struct PendingSnapshot {
     pub(super) run_id: u64,
     /// Offset that is added to monotonic time to get wall time, in nanoseconds.
     pub(super) wall_offset_ns: i64,
-    /// The window in monotonic nanoseconds, with both ends included.
+    /// The window in monotonic nanoseconds, including both ends.
     pub(super) window: (u64, u64),
-    /// Open files of segments. The files stay readable if the ring removes their segments before
-    /// the window is copied.
+    /// The open segment files that the window needs. The files stay readable even if the ring
+    /// removes their segments before the window is copied.
     pub(super) held: Vec<RingSegment>,
     /// The failed attempts to copy the window.
     pub(super) failed: FailedAttempts,
@@ -58,8 +58,8 @@ impl PendingSnapshot {
         first <= window.1 && window.0 <= last && is_short
     }
 
-    /// Returns the time at which to copy the window. The last samples of the window reach the ring
-    /// `settle_ns` after its end.
+    /// Returns the time at which to copy the window. The last samples of the window are in the ring
+    /// at the latest `settle_ns` after the end of the window.
     pub(super) fn due_ns(&self, settle_ns: u64) -> u64 {
         self.window.1.saturating_add(settle_ns).max(self.failed.retry_ns)
     }

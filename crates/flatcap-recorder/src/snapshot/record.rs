@@ -13,22 +13,22 @@ use super::order::SnapshotOrder;
 
 /// Name of the file that describes a complete snapshot.
 pub(super) const RECORD_NAME: &str = "snapshot.json";
-/// Name of the file with the requests, in a directory whose snapshot is not complete yet.
+/// Name of the file that contains the requests in the directory of an incomplete snapshot.
 pub(super) const REQUEST_NAME: &str = "request.json";
-/// Name of the file that protects a snapshot from being removed for its age.
+/// Name of the file that marks a snapshot as kept, so that the snapshot is never removed.
 pub(super) const KEEP_NAME: &str = "keep";
-/// Suffix of a directory whose snapshot is not complete yet.
+/// Suffix of the name of a directory whose snapshot is not complete yet.
 pub(super) const PARTIAL_SUFFIX: &str = ".partial";
-/// Maximum number of characters that a directory name takes from the name of a request.
+/// Maximum number of characters of a request's name that are used in a directory name.
 const NAME_CHARS_MAX: usize = 48;
 /// Maximum length of the text of a marker, in bytes. The limit is the same as for marks that people
 /// write.
 const MARKER_BYTES_MAX: usize = 4096;
-/// Maximum length of a file that is read, in bytes. A description is far shorter.
+/// Maximum length of a file that is read, in bytes. A valid description is far shorter.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The description of a complete snapshot. Later versions may add fields, but never remove or
-/// change them.
+/// The description of a complete snapshot. Later versions may add fields, but never remove fields
+/// or change their meaning.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SnapshotRecord {
@@ -36,7 +36,7 @@ pub struct SnapshotRecord {
     pub name: String,
     /// The rule that fired, or `None` if a person or a signal requested the snapshot.
     pub rule: Option<String>,
-    /// The reason, written for people.
+    /// The reason, in a form intended for people.
     pub reason: String,
     /// The expressions of the rule and their values.
     pub values: Vec<(String, String)>,
@@ -44,17 +44,17 @@ pub struct SnapshotRecord {
     pub fired_wall_ns: i64,
     /// The time at which the snapshot was requested or the rule fired, in monotonic nanoseconds.
     pub fired_mono_ns: u64,
-    /// Begin of the first sample, in wall nanoseconds.
+    /// Wall time at which the first sample began, in nanoseconds since 1970.
     pub first_wall_ns: i64,
-    /// Begin of the last sample, in wall nanoseconds.
+    /// Wall time at which the last sample began, in nanoseconds since 1970.
     pub last_wall_ns: i64,
-    /// The requested window in monotonic nanoseconds, with both ends included.
+    /// The requested window in monotonic nanoseconds, including both ends.
     pub window_mono_ns: (u64, u64),
-    /// Number of samples of all sources.
+    /// Total number of samples of all sources.
     pub samples: u64,
-    /// Number of samples in the window that the ring had lost.
+    /// Number of samples in the window that the ring does not contain because they were lost.
     pub lost: u64,
-    /// Whether the ring contained the whole window.
+    /// Whether the ring contained all samples of the window.
     pub complete: bool,
     /// All requests. A snapshot has several requests if their windows overlapped.
     pub orders: Vec<SnapshotOrder>,
@@ -66,7 +66,7 @@ impl SnapshotRecord {
     /// Returns the text of the marker that is set at the time of the request.
     pub(super) fn marker_text(&self) -> String {
         let mut text = match &self.rule {
-            // Use the same text as the recorder's marker of the firing.
+            // The text is the same as in the recorder's marker for the firing.
             Some(_) => self.reason.clone(),
             None => format!("snapshot: {}", self.reason),
         };
@@ -83,7 +83,7 @@ pub struct CapturedLog {
     pub log: HostLog,
     /// Name of the attachment, or `None` if the log is not attached.
     pub attachment: Option<String>,
-    /// The reason why the log is not attached.
+    /// The reason why the log is not attached, or `None` if the log is attached.
     pub error: Option<String>,
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     // Proves that a directory's name starts with the time and contains only characters that all
-    // tools accept.
+    // tools accept in file names.
     #[test]
     fn names_are_plain() {
         let named = |name: &str| {

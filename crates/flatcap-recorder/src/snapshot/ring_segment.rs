@@ -1,4 +1,5 @@
-//! Open segments of the ring. These segments can be read even after the ring has removed them.
+//! Segment files of the ring that are held open. These segments can be read even after the ring has
+//! removed them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,10 +9,11 @@ use std::sync::Arc;
 use flatcap_format::segment::{SealState, SegmentName, SegmentReader};
 use flatcap_format::storage::{ReadAt, Storage, StorageFile};
 
-/// Maximum number of attempts to list the ring while segments are renamed. A segment is sealed
-/// every few seconds.
+/// Maximum number of attempts to list the ring while segments are renamed. The attempts suffice
+/// because a segment is sealed only every few seconds.
 const LISTINGS_MAX: usize = 4;
-/// An open segment of the ring, which can be read even after the ring has removed it.
+/// A segment of the ring whose file is held open, so that it can be read even after the ring has
+/// removed the segment.
 #[derive(Debug, Clone)]
 pub(super) struct RingSegment {
     pub(super) name: SegmentName,
@@ -33,16 +35,16 @@ pub(super) fn last_sample_ns(reader: &SegmentReader) -> Option<u64> {
     totals.iter().filter_map(|totals| totals.span.map(|span| span.last_mono_ns)).max()
 }
 
-/// Merges two lists of segments in the order of their numbers. If both lists contain a number, the
-/// segment of the second list is used, because it may have been sealed since the first list was
-/// made.
+/// Merges two lists of segments, and sorts the result by segment number. If both lists contain the
+/// same number, the segment of the second list is used, because this segment may have been sealed
+/// after the first list was made.
 pub(super) fn merged(held: Vec<RingSegment>, now: Vec<RingSegment>) -> Vec<RingSegment> {
     let all = held.into_iter().chain(now).map(|segment| (segment.name.number, segment));
     all.collect::<BTreeMap<u64, RingSegment>>().into_values().collect()
 }
 
-/// Returns whether the segments are consecutive. A segment may be missing, because the ring may
-/// have removed it before the end of a long window.
+/// Returns whether the segment numbers are consecutive. A segment may be missing, because the ring
+/// may have removed it before the end of a long window.
 pub(super) fn follow_each_other(segments: &[RingSegment]) -> bool {
     let mut pairs = segments.iter().zip(segments.iter().skip(1));
     pairs.all(|(before, next)| next.name.number == before.name.number + 1)

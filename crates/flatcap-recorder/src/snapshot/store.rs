@@ -1,4 +1,4 @@
-//! The directories of snapshots. This module creates, lists and removes the directories of
+//! Manages the directories of snapshots. This module creates, lists and removes the directories of
 //! snapshots, and gives them their final names.
 
 use std::collections::BTreeSet;
@@ -13,15 +13,15 @@ use super::record::{KEEP_NAME, PARTIAL_SUFFIX, RECORD_NAME, SnapshotRecord, read
 /// Name of the directory of snapshots in the data directory.
 pub const SNAPSHOTS_NAME: &str = "snapshots";
 
-/// A directory that contains directories.
+/// A directory that contains the directories of snapshots.
 pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
-    /// Returns the names of its subdirectories.
+    /// Returns the names of the subdirectories.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Creates a directory that must not exist.
+    /// Creates a subdirectory, which must not exist yet.
     ///
     /// # Errors
     /// `AlreadyExists`, or any error of the underlying system call.
@@ -33,13 +33,13 @@ pub trait SnapshotFolder: Send + Sync + std::fmt::Debug {
     /// Any error of the underlying system call.
     fn open(&self, name: &str) -> io::Result<Arc<dyn Storage>>;
 
-    /// Renames a directory. Never replaces another one.
+    /// Renames a directory. Never replaces an existing directory.
     ///
     /// # Errors
     /// Any error of the underlying system call.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a directory with its files.
+    /// Removes a subdirectory and its files.
     ///
     /// # Errors
     /// Any error of the underlying system call.
@@ -107,7 +107,7 @@ pub struct SnapshotLimits {
 pub fn listed(folder: &dyn SnapshotFolder) -> io::Result<Vec<ListedSnapshot>> {
     let mut names = folder.names()?;
     names.retain(|name| !name.ends_with(PARTIAL_SUFFIX));
-    // Names start with the time, so the order of names is the order of times.
+    // Names start with the time, so sorting by name sorts by time.
     names.sort();
     Ok(names.into_iter().filter_map(|name| read(folder, name).ok()).collect())
 }
@@ -141,10 +141,10 @@ pub fn set_kept(folder: &dyn SnapshotFolder, name: &str, is_kept: bool) -> io::R
     }
 }
 
-/// Returns the snapshots to remove to stay within the limits. The result has the oldest snapshots
-/// that are not marked as kept. Never returns the newest snapshot. The newest snapshot is `newest`,
-/// which was just completed, or else the last one by name. `newest` is needed because names start
-/// with a time and the clock may have been set back.
+/// Returns the snapshots that must be removed to satisfy the limits. These are the oldest snapshots
+/// that are not marked as kept. Never returns the newest snapshot. The newest snapshot is the just
+/// completed snapshot `newest`. If `newest` is `None`, it is the last snapshot by name. `newest` is
+/// needed because names start with a time and the clock may have been set back.
 fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str>) -> BTreeSet<String> {
     let mut bytes = all.iter().fold(0_u64, |sum, snapshot| sum.saturating_add(snapshot.bytes));
     let mut count = all.len();
@@ -162,8 +162,8 @@ fn to_remove(all: &[ListedSnapshot], limits: SnapshotLimits, newest: Option<&str
     removed
 }
 
-/// Removes the oldest snapshots to stay within the limits. Returns the total size of the remaining
-/// snapshots.
+/// Removes the oldest snapshots until the limits are satisfied. Returns the total size of the
+/// remaining snapshots.
 ///
 /// # Errors
 /// The directory cannot be listed. If a snapshot cannot be removed, this is only logged.
@@ -199,8 +199,8 @@ pub(super) fn enforce_limits(
 mod tests {
     use super::*;
 
-    // Proves that the oldest snapshots are removed first, that a kept one and the newest one never
-    // are, and that none is removed without need.
+    // Proves that the oldest snapshots are removed first, that a kept snapshot and the newest
+    // snapshot are never removed, and that no snapshot is removed without need.
     #[test]
     fn the_oldest_go_first() {
         let all: Vec<ListedSnapshot> = (0..5)
@@ -219,7 +219,8 @@ mod tests {
         assert_eq!(removed(50, 3), "02");
         assert_eq!(removed(0, 0), "023");
         assert_eq!(to_remove(&[], SnapshotLimits { bytes: 0, count: 0 }, None).len(), 0);
-        // Snapshot 0 is the newest, because the clock was set back before it was taken.
+        // Snapshot 0 is the newest snapshot, because the clock was set back before this snapshot
+        // was taken.
         let left = to_remove(&all, SnapshotLimits { bytes: 0, count: 0 }, Some("0"));
         assert_eq!(left.into_iter().collect::<String>(), "234");
     }

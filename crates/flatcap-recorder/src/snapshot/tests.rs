@@ -28,14 +28,14 @@ use super::{
 
 /// The run whose samples are in the ring.
 const RUN: u64 = 5;
-/// Number of power-cut images checked per crash.
+/// Number of disk images after a power cut that are checked per crash.
 const POWER_CUTS: u64 = 3;
 /// The window of the tests, which is in the second and third of three segments.
 const WINDOW: (u64, u64) = (1_150, 1_250);
 
-/// Emulates directories on a simulated disk that has none. One file represents each directory. The
-/// name of this file contains the directory's name and a prefix, with which the names of the
-/// directory's files begin. So one rename renames the directory.
+/// Emulates directories on a simulated disk that has no directories. One file represents each
+/// directory. The name of this file contains the directory's name and a prefix. The names of the
+/// directory's files begin with this prefix. So one rename renames the directory.
 #[derive(Debug)]
 struct SimulatedFolder(SimulatedStorage);
 
@@ -167,7 +167,7 @@ fn header(segment: u64, first: u64) -> SegmentHeader {
         frame_max: 1 << 20,
         clocks,
         reorder_window_ns: 0,
-        // The second source has a tenth of the rate of the first one.
+        // The rate of the second source is a tenth of the rate of the first source.
         sources: vec![source(0, first - 1_000), source(1, first.div_ceil(10) - 100)],
         clock_table: vec![clocks],
         recorder_pid: 0,
@@ -185,8 +185,9 @@ fn frame_of(source: u16, seq: u64, mono_ns: u64) -> Vec<u8> {
     frame
 }
 
-/// Returns a ring of three segments of 100 ns each, the last one open. The first source has a
-/// sample every nanosecond, except three lost ones. The second source has a sample every 10 ns.
+/// Returns a ring with three segments of 100 ns each. The last segment is open. The first source
+/// has a sample every nanosecond, except for three lost samples. The second source has a sample
+/// every 10 ns.
 fn ring() -> SimulatedStorage {
     let storage = SimulatedStorage::new(0);
     for number in 0..3 {
@@ -255,7 +256,7 @@ fn worker(
     run_id: u64,
 ) -> (super::SnapshotHandle, SnapshotWorker) {
     let (handle, requests) = snapshot_requests();
-    // The worker takes the queued requests, finishes them, and ends.
+    // The worker handles the queued requests, finishes their snapshots, and ends.
     let is_stopped = Arc::new(AtomicBool::new(true));
     (handle, SnapshotWorker::new(settings(disk, ring, run_id), requests, is_stopped))
 }
@@ -283,15 +284,15 @@ fn keep_after(
     answered: impl FnOnce(Result<String, OrderError>) + Send + 'static,
 ) {
     let (handle, worker) = worker(disk, ring, RUN);
-    // Send two requests with overlapping windows. The second one is extended later.
+    // Send two requests with overlapping windows. The second request is extended later.
     handle.order(order(WINDOW.0, 1_180), answered).unwrap();
     let second = handle.order(order(1_170, 1_200), drop).unwrap();
     handle.extend(second, WINDOW.1).unwrap();
     worker.run();
 }
 
-/// Returns the samples of a snapshot as source, number and time, and the result of the snapshot's
-/// verification.
+/// Returns the samples of a snapshot, each as source, number and time, and the results of the
+/// snapshot's verification.
 fn read(disk: &SimulatedStorage, name: &str) -> (Vec<(u16, u64, u64)>, u64, u64, bool) {
     let directory = SimulatedFolder(disk.clone()).open(name).unwrap();
     let (mut samples, mut verification) = (Vec::new(), Verification::default());
@@ -323,7 +324,8 @@ fn expected() -> BTreeMap<u16, Vec<u64>> {
     BTreeMap::from([(0, of_first.collect()), (1, of_second.collect())])
 }
 
-/// Checks that there is a complete snapshot or none. Returns whether a snapshot exists.
+/// Checks that there is either a complete snapshot or no snapshot. Returns whether a snapshot
+/// exists.
 fn assert_whole(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };
@@ -339,8 +341,8 @@ fn assert_whole(disk: &SimulatedStorage) -> bool {
     true
 }
 
-// Proves that a snapshot has exactly the samples of its window, and the losses in it. The sources
-// are fast and slow, and the window crosses segment boundaries. Overlapping requests are joined.
+// Proves that a snapshot contains exactly the samples and losses of its window. The sources are
+// fast and slow, and the window crosses segment boundaries. Overlapping requests are joined.
 #[test]
 fn a_window_is_cut_exactly() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -363,7 +365,7 @@ fn a_window_before_the_ring_is_a_part() {
 }
 
 // Proves that a snapshot whose window is longer than the ring is marked as incomplete if a segment
-// in its middle is gone. Requests are joined only within a limit.
+// in the middle of the window is missing. Requests are joined only within a limit.
 #[test]
 fn a_window_with_a_hole_is_a_part() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -378,8 +380,8 @@ fn a_window_with_a_hole_is_a_part() {
     assert!(all.iter().all(|snapshot| !snapshot.record.complete), "{all:?}");
 }
 
-// Proves that requested logs of the host are attached for the window. A log that cannot be read is
-// named with the reason and affects nothing else.
+// Proves that a requested log of the host is attached, with the entries in the window. If a log
+// cannot be read, the snapshot names the log with the reason, and is otherwise unaffected.
 #[test]
 fn logs_are_attached() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -453,7 +455,8 @@ fn crashes_leave_whole_snapshots() {
     assert!(accepted > 10, "{accepted} orders were answered before a crash");
 }
 
-/// Checks the same as [`assert_whole`], but allows a crash before the longer window was written.
+/// Checks the same as [`assert_whole`], but allows a snapshot with the shorter window, because the
+/// crash may precede the write of the longer window.
 fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
     let all = listed(&SimulatedFolder(disk.clone())).unwrap();
     let Some(snapshot) = all.first() else { return false };
@@ -468,9 +471,9 @@ fn assert_whole_or_shorter(disk: &SimulatedStorage) -> bool {
     true
 }
 
-// Proves that a window whose copy fails for lack of space is copied again completely, although the
-// ring has removed its samples since then. A copy that is repeated in this way does not count as a
-// failure.
+// Proves that, if the copy of a window fails for lack of space, the whole window is copied later,
+// even if the ring has removed the samples since then. A copy that succeeds after such a failure
+// does not count as failed.
 #[test]
 fn a_copy_without_space_is_tried_again() {
     let (disk, ring) = (SimulatedStorage::new(0), ring());
@@ -478,7 +481,7 @@ fn a_copy_without_space_is_tried_again() {
     let (stop, wake) = (Arc::new(AtomicBool::new(false)), requests.wake());
     let metrics = Arc::new(SnapshotMetrics::default());
     let mut attempts = 0;
-    // This function is called before each attempt.
+    // The worker calls this function before each attempt.
     let settle = {
         let (disk, ring, stop) = (disk.clone(), ring.clone(), Arc::clone(&stop));
         move || {

@@ -1,5 +1,5 @@
-//! Copies a time window from the segments of a run into one segment. At both ends, the window is
-//! exact to the sample.
+//! Copies a time window from the segments of a run into one segment. The copy contains exactly the
+//! samples within the window.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -16,11 +16,12 @@ use flatcap_stream::SliceFramer;
 
 use super::ring_segment::{RingSegment, open};
 
-/// Number of uncompressed bytes per write. The bytes of a write become one compressed block.
+/// Number of uncompressed bytes per write. The bytes of one write are compressed as one block.
 const WRITE_BYTES: usize = 1 << 20;
-/// Number of segments searched for the first sample of each source. The searched segments are the
-/// one that was open at the begin of the window, and the next one. If neither segment has a sample
-/// of a source, the header of the segment after them contains the source's next sequence number.
+/// Number of segments that are searched for the first sample of each source. The searched segments
+/// are the segment that was open at the begin of the window, and the next segment. If neither
+/// segment has a sample of a source, the header of the following segment contains the next sequence
+/// number of the source.
 const SEGMENTS_SEARCHED: usize = 2;
 
 /// The parameters of a copy.
@@ -32,8 +33,8 @@ pub(super) struct WindowCopy<'a> {
     pub(super) first_mono_ns: u64,
     /// Maximum begin time of the samples to copy, in monotonic nanoseconds.
     pub(super) last_mono_ns: u64,
-    /// A marker to add. The marker is not added if the window already contains a rule's marker with
-    /// the same time.
+    /// A marker to add to the copy. The marker is not added if the window already contains a rule's
+    /// marker with the same time.
     pub(super) marker: Option<Marker>,
     pub(super) attachments: &'a [Attachment],
     /// The function that returns the compression settings for a header.
@@ -49,13 +50,13 @@ pub(super) struct CopiedWindow {
     pub(super) wall_ns: Option<(i64, i64)>,
 }
 
-/// Copies a window into a segment of `target`. The segment gets its final name once it is on disk.
+/// Copies a window into a segment of `target`. The segment gets its final name after it is on disk.
 ///
 /// # Errors
 /// `NotFound` if there is no segment. Errors of reading the ring and of writing the segment.
 pub(super) fn copy_window(copy: &WindowCopy<'_>, target: &dyn Storage) -> io::Result<CopiedWindow> {
-    // Begin with the segment that was open at the begin of the window. The earlier ones were sealed
-    // before the window.
+    // The copy begins with the segment that was open at the begin of the window. Earlier segments
+    // were sealed before the window.
     let begin = copy.segments.iter().rposition(|segment| segment.created_ns <= copy.first_mono_ns);
     let segments = copy.segments.get(begin.unwrap_or(0)..).unwrap_or_default();
     let first = segments.first().ok_or(io::ErrorKind::NotFound)?;
@@ -154,8 +155,8 @@ impl From<u64> for SourceCut {
 }
 
 impl SourceCut {
-    /// Returns the gaps before a sample. The result has the gaps in the ring, and a gap with cause
-    /// `damaged` for each range of missing numbers that no gap covers.
+    /// Returns the gaps before a sample. The result contains the recorded gaps, and a gap with
+    /// cause `damaged` for each range of missing numbers that no recorded gap covers.
     fn gaps_before(&mut self, source: u16, seq: u64, mono_ns: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         let mut next = self.next_seq;
@@ -196,7 +197,7 @@ struct WindowCut {
 }
 
 impl WindowCut {
-    /// Adds the sources that the segment has described so far.
+    /// Adds the sources that the segment being read has described so far.
     fn add_sources(&mut self, reader: &SegmentReader) -> io::Result<()> {
         let is_new = |source: &&SourceInfo| !self.sources.contains_key(&source.id);
         let new: Vec<SourceInfo> = reader.header().sources.iter().filter(is_new).cloned().collect();
@@ -264,7 +265,8 @@ impl WindowCut {
         let gaps = source.gaps_before(sample.source, sample.seq, sample.mono_ns);
         source.next_seq = sample.seq.saturating_add(1);
         source.last_mono_ns = sample.mono_ns;
-        // A marker of a rule may still follow, so add only a marker of a person now.
+        // The segments may still contain a marker of a rule, so only a marker of a person is added
+        // now.
         if self.marker.as_ref().is_some_and(|marker| marker.origin == MarkerOrigin::Person) {
             self.add_marker(sample.mono_ns)?;
         }
@@ -294,7 +296,7 @@ impl WindowCut {
         Ok(())
     }
 
-    /// Writes the marker once the copy has reached the marker's time.
+    /// Writes the marker when the copy has reached the time of the marker.
     fn add_marker(&mut self, mono_ns: u64) -> io::Result<()> {
         if let Some(marker) = self.marker.take_if(|marker| marker.mono_ns <= mono_ns) {
             self.flush()?;

@@ -2,7 +2,7 @@
 //! the windows.
 //!
 //! The directory is created as soon as the request arrives, and contains the request. So if this
-//! process is killed, the next one completes the snapshot from the ring.
+//! process is killed, the next process completes the snapshot from the ring.
 
 use std::fmt;
 use std::io;
@@ -27,11 +27,11 @@ use super::ring_segment::{RingSegment, follow_each_other, last_sample_ns, merged
 use super::store::{SnapshotFolder, SnapshotLimits, enforce_limits};
 use super::window_copy::{WindowCopy, copy_window};
 
-/// Maximum number of directory names that are tried for a snapshot. The names differ in an appended
-/// number.
+/// Maximum number of directory names that are tried for a snapshot. The names differ in a number
+/// that is appended.
 const NAMES_TRIED_MAX: usize = 100;
 
-/// A function that reads the part of a host log that lies in a window, and returns it as text.
+/// A function that reads the entries of a host log within a window, and returns them as text.
 pub(super) type LogReader = dyn Fn(HostLog, &LogWindow) -> io::Result<Vec<u8>> + Send;
 
 /// The settings of the thread.
@@ -46,7 +46,8 @@ pub struct SnapshotSettings {
     pub limits: SnapshotLimits,
     /// The function that returns the compression settings for a header.
     pub compression: Box<dyn Fn(&SegmentHeader) -> SourceCompression + Send>,
-    /// Time from the end of a window until its last samples are in the ring, in nanoseconds.
+    /// Time after the end of a window at which the last samples of the window are in the ring, in
+    /// nanoseconds.
     pub settle_ns: u64,
     /// The function that waits until the ring contains all queued samples. The function returns
     /// false on an error or after the time limit.
@@ -54,9 +55,9 @@ pub struct SnapshotSettings {
     /// The function that returns the difference between wall time and monotonic time, in
     /// nanoseconds.
     pub wall_offset_ns: Box<dyn Fn() -> i64 + Send>,
-    /// The function that reads the part of a host log that lies in a window.
+    /// The function that reads the entries of a host log within a window.
     pub read_log: Box<LogReader>,
-    /// The function that receives the total size of all snapshots whenever it changes.
+    /// The function that receives the total size of all snapshots whenever this size changes.
     pub note_bytes: Box<dyn Fn(u64) + Send>,
     /// The counters of snapshots.
     pub metrics: Arc<SnapshotMetrics>,
@@ -84,7 +85,7 @@ impl SnapshotWorker {
         Self { settings, requests, stop, pending: Vec::new() }
     }
 
-    /// Runs on the caller's thread until it is stopped.
+    /// Runs the snapshot loop on the caller's thread until it is stopped.
     pub fn run(mut self) {
         self.keep_limits(None);
         loop {
@@ -120,8 +121,8 @@ impl SnapshotWorker {
                 let found = self.pending.iter_mut().find(|pending| pending.ids.contains(&id));
                 if let Some(pending) = found {
                     pending.window.1 = pending.window.1.max(last_mono_ns);
-                    // The failure was already logged. After a kill, the snapshot would have the
-                    // shorter window.
+                    // The failure was already logged. If the process is killed, the next start
+                    // completes the snapshot with the shorter window.
                     let _shorter_after_a_kill = self.write_request_of(id);
                 }
             }
@@ -180,7 +181,7 @@ impl SnapshotWorker {
     }
 
     /// Opens the segments that the window needs. A segment that cannot be opened now may become
-    /// readable by the end of the window.
+    /// readable before the window is copied.
     fn held_segments(&self, run_id: u64, first_mono_ns: u64) -> Vec<RingSegment> {
         let segments = ring_segments(&*self.settings.ring, run_id).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the ring for a snapshot; it is tried again at the end of its window");
@@ -233,8 +234,8 @@ impl SnapshotWorker {
         storage.sync_directory()
     }
 
-    /// Finishes a window that has ended. A failed copy is tried again. If the thread ends before a
-    /// copy succeeds, the next start of the recorder tries again.
+    /// Completes a snapshot whose window has ended. A failed copy is tried again. If the thread
+    /// ends before a copy succeeds, the next start of the recorder tries again.
     fn finish(&mut self, mut pending: PendingSnapshot, now_ns: u64, is_last: bool) {
         self.settings.metrics.copies_begun.add(1);
         let is_settled = (self.settings.settle)();
@@ -351,7 +352,8 @@ impl SnapshotWorker {
         let reaches_back = segments.first().is_some_and(|first| first.created_ns <= pending.window.0);
         record.complete = is_whole && reaches_back && follow_each_other(segments);
         write_json(&*storage, RECORD_NAME, &record)?;
-        // Sync before the order is removed, so that a power cut cannot lose both files.
+        // The directory is synced before the request file is removed, so that a power cut cannot
+        // destroy both files.
         storage.sync_directory()?;
         remove_if_there(&*storage, REQUEST_NAME)?;
         storage.sync_directory()?;
@@ -361,8 +363,8 @@ impl SnapshotWorker {
     }
 
     /// Completes the snapshots that were interrupted when earlier runs were killed. The samples
-    /// come from what is left in the ring. The caller must have recovered the segments of these
-    /// runs in the ring.
+    /// come from the segments that the ring still contains. The caller must have recovered the
+    /// segments of these runs in the ring.
     fn complete_interrupted(&self) {
         let names = match self.settings.folder.names() {
             Ok(names) => names,
@@ -383,8 +385,8 @@ impl SnapshotWorker {
         let (folder, partial) = (&self.settings.folder, partial_name(name));
         let storage = folder.open(&partial)?;
         if read_json::<SnapshotRecord>(&*storage, RECORD_NAME).is_ok() {
-            // The snapshot is complete. Only the last steps were not done, or a power cut has
-            // undone them.
+            // The snapshot is complete. Only the last steps are missing, or a power cut has undone
+            // them.
             remove_if_there(&*storage, REQUEST_NAME)?;
             storage.sync_directory()?;
             folder.rename(&partial, name)?;
@@ -436,11 +438,11 @@ impl SnapshotWorker {
         Ok(())
     }
 
-    /// Takes a snapshot of everything that the ring has of a crashed run.
+    /// Takes a snapshot of all samples of a crashed run that the ring still contains.
     fn keep_run(&self, run_id: u64) -> io::Result<()> {
         let segments = ring_segments(&*self.settings.ring, run_id)?;
-        // The recovery of the run's segments requested this snapshot, so these segments existed at
-        // that time.
+        // This snapshot was requested after the recovery of the run's segments, so the segments
+        // existed at that time.
         let gone = || {
             let reason = format!("the segments of run {run_id:016x} in the ring are gone or cannot be read");
             io::Error::new(io::ErrorKind::NotFound, reason)
@@ -471,7 +473,8 @@ impl SnapshotWorker {
         Ok(())
     }
 
-    /// Removes the oldest snapshots beyond the limits, but not the one that was just completed.
+    /// Removes the oldest snapshots beyond the limits, but not the snapshot that was just
+    /// completed.
     fn keep_limits(&self, newest: Option<&str>) {
         match enforce_limits(&*self.settings.folder, self.settings.limits, newest) {
             Ok(bytes) => {

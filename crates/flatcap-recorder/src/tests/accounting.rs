@@ -1,5 +1,5 @@
-//! Tests of the accounting after failed writes, kills and recoveries. Each number must count
-//! exactly once.
+//! Tests of the accounting after failed writes, kills and recoveries. Each sequence number must
+//! count exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::rig::{FileContent, FileItem, ImageReader, SOURCES, Script};
 use crate::SyncPolicy;
 
 /// Returns the number of samples of each source that are recorded, lost or thinned. The check fails
-/// if one of them is not in exactly one frame or Gap.
+/// if a sample is in several frames or gaps.
 fn accounted(files: &[(String, Rc<FileContent>)]) -> BTreeMap<u16, u64> {
     let mut numbers: BTreeSet<(u16, u64)> = BTreeSet::new();
     let mut add = |source, seq| assert!(numbers.insert((source, seq)), "{seq} of {source} counts twice");
@@ -97,7 +97,7 @@ fn check_accounts(script: &Script, image: &SimulatedStorage, memory: &Leftovers)
     assert_eq!(missing, 0);
     let files = segments(&mut looker, image);
     let counts = accounted(&files);
-    // Without a segment, no file can contain a Gap.
+    // The image may have no segment, and then no file can contain a Gap.
     let expected: BTreeMap<u16, u64> = (0..SOURCES).map(|source| (source, script.samples)).collect();
     assert!(files.is_empty() || counts == expected, "{counts:?}");
 }
@@ -105,11 +105,11 @@ fn check_accounts(script: &Script, image: &SimulatedStorage, memory: &Leftovers)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::by_hand(150, 5_000)))]
 
-    // Proves that each number of a run is in exactly one frame or Gap, so that begun = recorded +
-    // lost + thinned. Method: random writes are refused, are short, or fail after all of their
-    // bytes have reached the file. The disk is temporarily full, and segments rotate. A kill comes
-    // at any operation or not at all. A second kill interrupts the recovery, which has either the
-    // whole memory of the run or only its numbers.
+    // Proves that each sequence number of a run is in exactly one frame or Gap, so that begun =
+    // recorded + lost + thinned. Method: random writes are refused, are short, or fail after all of
+    // their bytes have reached the file. The disk is temporarily full, and segments rotate. The run
+    // is killed at an arbitrary operation, or not at all. A second kill interrupts the recovery.
+    // The recovery has either the whole memory of the run, or only the sequence numbers.
     #[test]
     fn each_sample_is_accounted_for_once(
         seed in 1_u64..1_000_000,

@@ -1,4 +1,4 @@
-//! Tests of a wall clock that is set while a recorder runs.
+//! Tests in which the wall clock is set while a recorder runs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use flatcap_os::clock::{ClockChange, ClockChangeDetector};
 use super::rig::Script;
 use crate::SyncPolicy;
 
-/// A wall clock that is set forward by an hour at every third poll, but only twice in all.
+/// A wall clock that is set forward by an hour at every third poll, but at most twice.
 #[derive(Debug)]
 struct SetClock {
     looks: u64,

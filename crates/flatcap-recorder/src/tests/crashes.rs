@@ -1,9 +1,9 @@
 //! Crash tests. A recorder is stopped before, within and after each operation of its storage. Then
-//! the content that a reader accepts is checked.
+//! the test checks the content that a reader accepts.
 //!
-//! The syncer runs concurrently with the recorder, so operations have no fixed numbers. No test
-//! relies on such numbers, because the expected content follows from the log of the run that
-//! crashed.
+//! The syncer runs concurrently with the recorder, so the numbers of operations vary between runs.
+//! No test relies on such numbers, because the expected content follows from the log of the run
+//! that crashed.
 
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashKind, CrashPoint, SimulatedStorage, SimulationRandom};
@@ -12,10 +12,10 @@ use super::image_checker::{ImageChecker, promises};
 use super::rig::{ImageReader, Script};
 use crate::SyncPolicy;
 
-/// Number of power-cut images read per crash.
+/// Number of disk images after a power cut that are read per crash.
 const POWER_CUTS: u64 = 4;
 
-/// Prints the image that was being checked when a test panics.
+/// When a test panics, prints the image that was being checked.
 struct ImageContext<'a> {
     script: &'a Script,
     storage: &'a SimulatedStorage,
@@ -63,7 +63,7 @@ pub(super) fn check_crashed(
     }
 }
 
-/// Crashes the recorder at every moment of every operation.
+/// Crashes the recorder at every crash point (before, within and after) of every operation.
 fn crash_everywhere(script: &Script) {
     let undisturbed = SimulatedStorage::new(0);
     let report = script.record(&undisturbed).unwrap();
@@ -87,27 +87,28 @@ fn random_moment(random: &mut SimulationRandom) -> CrashPoint {
     [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)]
 }
 
-// Proves that a crash at any point leaves everything that was promised and nothing wrong, if
-// segments are synced only at their end. For each crash, one image of a killed process and several
-// of a power cut are checked.
+// Proves that a crash at any point leaves all promised data and no wrong data, if segments are
+// synced only at their end. For each crash, the test checks one image of a killed process and
+// several images of a power cut.
 #[test]
 fn crashes_without_syncs() {
     crash_everywhere(&Script::fixed(SyncPolicy::Never));
 }
 
-// Proves the same with a sync after each write.
+// Proves that crashes leave all promised data and no wrong data, with a sync after each write.
 #[test]
 fn crashes_with_every_write_synced() {
     crash_everywhere(&Script::fixed(SyncPolicy::Always));
 }
 
-// Proves the same while the syncer is active all the time.
+// Proves that crashes leave all promised data and no wrong data, while the syncer is always active.
 #[test]
 fn crashes_beside_the_syncer() {
     crash_everywhere(&Script::fixed(SyncPolicy::Interval(0)));
 }
 
-// Proves the same for random scripts and random crashes.
+// Proves that crashes leave all promised data and no wrong data, for random scripts and random
+// crashes.
 #[test]
 fn crashes_of_random_runs() {
     for seed in 1..=effort::of(12, 50) {
@@ -123,8 +124,8 @@ fn crashes_of_random_runs() {
     }
 }
 
-// Proves that a crash after up to three failed operations leaves no more damage than these failures
-// caused.
+// Proves that a crash after up to three failed operations leaves no damage in addition to the
+// damage that these failures caused.
 #[test]
 fn crashes_of_failing_runs() {
     for seed in 1..=effort::of(12, 50) {
@@ -144,7 +145,8 @@ fn crashes_of_failing_runs() {
     }
 }
 
-// Proves all of this for segments that are compressed while they are recorded.
+// Proves the properties of the previous tests for segments that are compressed during the
+// recording.
 #[test]
 fn crashes_while_packing() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(0)] {

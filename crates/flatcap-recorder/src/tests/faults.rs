@@ -1,4 +1,4 @@
-//! Tests with a failing storage. Every sample must be in a file or in a Gap anyway.
+//! Tests with a failing storage. Nevertheless, every sample must be in a file or in a Gap.
 
 use flatcap_format::schema::segment::GapCause;
 use flatcap_format::storage::Storage;
@@ -27,7 +27,7 @@ fn check(script: &Script, report: &RecorderReport, storage: &SimulatedStorage) -
         assert_eq!(recorded, said.metrics.recorded.get(), "the report counts the samples in the files");
         assert_eq!(said.lost(), script.samples - recorded);
         assert!(recorded + lost <= script.samples);
-        // Losses at the end are in the files unless the storage failed until the end.
+        // Losses at the end are in the files, unless the storage failed until the end of the run.
         if report.metrics.recorder.storage_errors.get() == 0 {
             assert_eq!(recorded + lost, script.samples);
         }
@@ -46,8 +46,8 @@ fn causes<'a>(files: impl Iterator<Item = &'a FileContent>) -> u32 {
 // Recorder and sampler run concurrently, across several segments.
 #[test]
 fn losses_before_the_recorder_are_exact() {
-    // The number of samples that find a full queue depends on the speed of both threads. So take
-    // more samples until there are several segments.
+    // The number of samples that find a full queue depends on the speed of both threads. So the
+    // number of samples is increased until there are several segments.
     let mut readings = 2000;
     let (script, storage, report) = loop {
         let script =
@@ -73,8 +73,9 @@ fn losses_before_the_recorder_are_exact() {
     assert_eq!(causes & !(GapCause::PoolEmpty | GapCause::QueueFull).bits(), GapCause::ReadFailed.bits());
 }
 
-// Proves that a write that fails halfway loses its batch as a gap with cause storage, and that
+// Proves that, if a write fails halfway, its batch is lost as a gap with cause storage, and that
 // recording continues in a new segment. Method: the third of all creations, syncs and writes fails.
+// These operations are counted together.
 #[test]
 fn a_failed_write_becomes_a_gap() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -89,12 +90,12 @@ fn a_failed_write_becomes_a_gap() {
     }
 }
 
-/// Size of a disk that holds one segment of these scripts, with its header and space for its end.
-/// The end needs three times the space if the segment is compressed.
+/// Size of a disk that can hold one segment of these scripts, with its header and space for its
+/// end. The end needs three times the space if the segment is compressed.
 const SMALLEST_BYTES: u64 = 100 << 10;
 
-// Proves that on a disk that fills up, lost samples are in gaps, no more space is used than there
-// is, and no file is damaged. Method: random scripts and disks of any size, with and without
+// Proves that, on a disk that fills up, lost samples are in gaps, the used space never exceeds the
+// disk, and no file is damaged. Method: random scripts and disks of any size, with and without
 // compression.
 #[test]
 fn a_full_disk_keeps_the_accounting() {
@@ -104,7 +105,8 @@ fn a_full_disk_keeps_the_accounting() {
         let capacity = 4096 * (1 + seed / 3);
         storage.set_capacity(capacity);
         let Some(report) = script.record(&storage) else {
-            // If there is no space for header and end, no segment is begun and no file is left.
+            // If there is no space for the header and the end, no segment is begun and no file
+            // remains.
             assert!(storage.names().is_empty() && capacity < SMALLEST_BYTES, "{capacity}");
             continue;
         };
@@ -121,8 +123,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::of(75, 300)))]
 
     // Proves that after random failures of any operation the files are intact and in order, and
-    // that each sample counts once. Method: random scripts and every sync policy, with and without
-    // compression.
+    // that each sample counts exactly once. Method: random scripts and every sync policy, with and
+    // without compression.
     #[test]
     fn any_fault_keeps_the_accounting(
         failing in proptest::collection::btree_map(3_usize..60, any::<bool>(), 0..8),

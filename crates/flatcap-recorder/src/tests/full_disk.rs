@@ -70,8 +70,9 @@ fn a_segment_that_cannot_be_seen_is_not_removed() {
     );
 }
 
-// Proves that a small disk has the newest samples at the end, and that at least half of the disk is
-// used for them. Method: segments are configured larger than the disk.
+// Proves that a small disk contains the newest samples at the end of the run, and that these
+// samples use at least half of the disk. Method: the configured segment size is larger than the
+// disk.
 #[test]
 fn a_small_disk_keeps_the_newest() {
     for packs in [false, true] {
@@ -106,7 +107,7 @@ fn a_small_disk_keeps_the_newest() {
 }
 
 // Proves that another program that fills the disk causes no loss of history within `min_bytes`. The
-// newest samples are recorded while there is a reserve, and later ones are lost.
+// newest samples are recorded while there is a reserve, and later samples are lost.
 #[test]
 fn other_programs_cost_no_history() {
     let storage = SimulatedStorage::new(0);
@@ -154,8 +155,8 @@ fn other_programs_cost_no_history() {
     assert!(!storage.names().iter().any(|name| name == RESERVE_NAME));
 }
 
-// Proves that a reserve left by a killed run is taken over. The reserve is released to segments,
-// and removed when the limits or the end of the run require its removal.
+// Proves that a run takes over the reserve that a killed run has left. The reserve is released to
+// segments, and is removed if the limits or the end of the run require this.
 #[test]
 fn the_reserve_of_a_killed_run_is_taken_over() {
     let storage = SimulatedStorage::new(0);
@@ -220,8 +221,9 @@ fn a_slow_write_delays_no_other_file() {
     assert_eq!(file.append(&[IoSlice::new(&[1; 10_000])]).unwrap(), 10_000);
 }
 
-// Proves that a segment is sealed on a full disk, within `min_free`, whatever the size of its
-// latencies. If there is no space for histograms, the segment is sealed without them.
+// Proves that a segment is sealed on a full disk that has only `min_free` left, whatever the size
+// of the segment's latencies. If there is no space for the latency histograms, the segment is
+// sealed without them.
 #[test]
 fn a_full_disk_takes_every_footer() {
     let storage = SimulatedStorage::new(0);

@@ -1,5 +1,5 @@
-//! Tests of the list of segments that retention removes between others, with crashes at every
-//! operation.
+//! Tests of the list of segments that retention has removed between other segments, with crashes at
+//! every operation.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ const AGE: RetentionLimits = RetentionLimits { age_ns: 60 * NS_PER_S, ..Retentio
 /// A wall time at which all segments are older than the age limit.
 const LATER_S: i64 = 10_000_000_000;
 
-/// Removes old segments that have a receipt. All segments except the first one have a receipt.
+/// Removes old segments that have a receipt. The function writes a receipt for each segment except
+/// the first segment.
 fn remove_old(storage: &SimulatedStorage, limits: RetentionLimits) {
     let receipts = tempfile::NamedTempFile::new().unwrap();
     let mut sealed: Vec<SegmentName> =
@@ -39,14 +40,14 @@ fn is_listed(storage: &SimulatedStorage, run_id: u64, number: u64) -> (bool, boo
     (list.covers(run_id, number - 1, number + 1), exists)
 }
 
-/// Returns a disk with eight segments of a run. Another program has removed the fourth one. The
-/// sixth one cannot be removed.
+/// Returns a disk with eight segments of a run. Another program has removed the fourth segment. The
+/// sixth segment cannot be removed.
 fn segments() -> SimulatedStorage {
     let storage = SimulatedStorage::new(0);
     for number in (1..=8).filter(|number| *number != 4) {
         fill(&storage, &name(number, 1000, SealState::Sealed).to_string(), 4096);
     }
-    // In this image, everything is on disk.
+    // In this image, all data is on disk.
     let storage = storage.crash_image(0, CrashKind::ProcessKilled);
     storage.refuse_removal(&name(6, 1000, SealState::Sealed).to_string());
     storage
@@ -89,8 +90,8 @@ fn each_hole_is_listed_after_any_crash() {
 
 #[test]
 fn numbers_that_the_recorder_gave_up_are_listed() {
-    // Proves that numbers without a segment are listed with their neighbour if no sample is missing
-    // there, but not if another program removed a segment.
+    // Proves that numbers without a segment are listed with a neighbouring number if no sample is
+    // missing between the segments, but not if another program removed a segment.
     let storage = SimulatedStorage::new(0);
     Script { samples: 1500, ..Script::fixed(SyncPolicy::Never) }.record(&storage).unwrap();
     let mut names: Vec<SegmentName> =
@@ -98,7 +99,7 @@ fn numbers_that_the_recorder_gave_up_are_listed() {
     names.sort_by_key(|name| name.number);
     assert!(names.len() > 6, "{names:?}");
     let first = names[0].number;
-    // Two numbers are free between the fourth and the fifth segment.
+    // No segment has the two numbers between the fourth and the fifth segment.
     for own in names[4..].iter().rev() {
         let moved = SegmentName { number: own.number + 2, ..*own };
         storage.rename(&own.to_string(), &moved.to_string()).unwrap();

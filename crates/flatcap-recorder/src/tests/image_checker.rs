@@ -1,5 +1,5 @@
-//! Checks the files after any failure. The checker compares what a reader finds with the script and
-//! with the promises that follow from the storage's log.
+//! Checks the files that any failure leaves. The checker compares the samples that a reader finds
+//! with the script, and with the promises that follow from the storage's log.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    /// Returns the offset up to which all bytes must be in the file.
+    /// Returns the offset before which all bytes must be in the file.
     fn guaranteed(&self, kind: CrashKind) -> u64 {
         match kind {
             CrashKind::ProcessKilled => self.appended,
@@ -87,11 +87,12 @@ fn apply_operation(promise: &mut Promise, operation: &Operation, result: Result<
                 promise.appended = offset + bytes;
             }
             promise.is_full = result == Err(ErrorKind::StorageFull);
-            // A full disk that accepted no byte leaves no incomplete frame to cut off.
+            // If a full disk has accepted no byte, there is no incomplete frame to cut off.
             promise.append_failed |= !succeeded && (*bytes > 0 || !promise.is_full);
         }
         Operation::Truncate { length } if succeeded => {
-            // A full disk is no error of the segment, once the incomplete frames have been cut off.
+            // A full disk is not an error of the segment after the incomplete frames have been cut
+            // off.
             promise.append_failed &= !promise.is_full;
             promise.cut_off = promise.cut_off.or(Some(*length));
             promise.appended = promise.appended.min(*length);
@@ -111,13 +112,14 @@ fn apply_operation(promise: &mut Promise, operation: &Operation, result: Result<
             assert!(!promise.append_failed && !promise.sync_failed, "published after an error");
             promise.is_renamed |= succeeded;
         }
-        // The removal counts, because a crash may have come in the middle of it.
+        // The removal counts even if it failed, because a crash may have occurred in the middle of
+        // the removal.
         Operation::Remove { .. } => promise.is_removed = true,
         _ => {}
     }
 }
 
-/// The check of one image against the script and the promises of the log.
+/// The check of one image against the script and the promises.
 #[derive(Debug)]
 pub(super) struct ImageChecker<'a> {
     pub(super) script: &'a Script,
@@ -152,7 +154,7 @@ impl ImageChecker<'_> {
         }
         let sources: Vec<_> = audit.finish().into_iter().map(|(_, source)| source).collect();
         let unexplained: u64 = sources.iter().map(|source| source.unexplained).sum();
-        // Gaps are written before their batch. If the batch was cut off, they may name numbers
+        // Gaps are written before their batch. If the batch was cut off, the gaps may name numbers
         // after the cut.
         let may_miss =
             self.kind == CrashKind::PowerCut || self.promises.values().any(|promise| promise.append_failed);
@@ -162,7 +164,7 @@ impl ImageChecker<'_> {
         counts
     }
 
-    /// Checks that damage comes only after the promised bytes, and that no file with a final name
+    /// Checks that damage occurs only after the promised bytes, and that no file with a final name
     /// is damaged.
     fn check_file(&self, name: &SegmentName, file: &FileContent, promise: &Promise) {
         let guaranteed = promise.guaranteed(self.kind);
@@ -181,8 +183,8 @@ impl ImageChecker<'_> {
         for (source, finding) in audit.begin_segment(header) {
             self.check_finding(source, Some(finding));
         }
-        // The remainder of a failed append counts as lost, because a gap may name it too. A power
-        // cut may restore bytes that were cut off without a later sync.
+        // The remaining part of a failed append counts as lost, because a gap may name the same
+        // samples. If bytes were cut off without a later sync, a power cut may restore these bytes.
         let end = match promise.cut_off {
             _ if !self.is_faulty => u64::MAX,
             _ if promise.append_failed => promise.appended,
@@ -216,8 +218,8 @@ impl ImageChecker<'_> {
         }
     }
 
-    /// Checks a finding. A power cut may remove unsynced bytes from the middle, but nothing may
-    /// occur twice.
+    /// Checks a finding. A power cut may destroy unsynced bytes in the middle of a file, but no
+    /// sample may occur twice.
     fn check_finding(&self, source: u16, finding: Option<SequenceFinding>) {
         match finding {
             None => {}
@@ -228,7 +230,8 @@ impl ImageChecker<'_> {
 }
 
 // Proves that the checker lets a segment continue after an append that found no space and wrote
-// nothing. After any other failed append, it does not until the incomplete part is cut off.
+// nothing. After any other failed append, the segment may continue only after the incomplete part
+// was cut off.
 #[test]
 fn only_a_part_of_an_append_ends_a_segment() {
     let mut promise = Promise::default();

@@ -1,5 +1,6 @@
 //! Tests of the whole recorder. The tests cover crashes, failing and full disks, recoveries and
-//! clocks. The rig records scripted samples, and the checker checks what a crash has left.
+//! clocks. The rig records scripted samples, and the checker checks the files that remain after a
+//! crash.
 
 mod accounting;
 mod clocks;

@@ -1,5 +1,5 @@
-//! Recovery tests. The files left by a crash are recovered, and the recovery is interrupted
-//! anywhere and repeated. In the end nothing may be missing.
+//! Recovery tests. The files that a crash left are recovered, and the recovery is interrupted
+//! anywhere and repeated. In the end no sample may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSlice;
@@ -52,8 +52,8 @@ fn recover_only(storage: &SimulatedStorage, only: Option<SegmentName>, memory: &
     listed.is_ok() && is_done
 }
 
-/// Checks that all files are sealed and intact, that all losses are explained, and that samples
-/// have the sampled content.
+/// Checks that all files are sealed and intact, that all losses are explained, and that the
+/// payloads of the samples equal the payloads of the script.
 pub(super) fn check_image(
     looker: &mut ImageReader,
     script: &Script,
@@ -98,7 +98,7 @@ pub(super) fn check_image(
     (samples(&files), causes, missing)
 }
 
-/// Checks one image of a crash, both if it is recovered at once and if it is recovered after
+/// Checks one image of a crash. The image is recovered once without interruption, and once after
 /// crashes of the recovery.
 fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind) {
     let mut looker = ImageReader::new();
@@ -114,14 +114,14 @@ fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind
     let mut check_end = |image: &SimulatedStorage| {
         let (after, causes, missing) = check_image(&mut looker, script, image);
         assert!(before.is_subset(&after), "a sample was lost: {:?}", before.difference(&after));
-        // Without any segment, there is nothing to complete.
+        // If there is no segment, the recovery has nothing to complete.
         if kind == CrashKind::ProcessKilled {
             assert_eq!(missing, 0);
         }
         if kind == CrashKind::ProcessKilled && !after.is_empty() {
             assert_eq!(after, expected, "every complete frame is there");
         }
-        // Unsynced data may reach the disk with holes.
+        // After a power cut, the disk may contain unsynced data with holes.
         let possible = match kind {
             CrashKind::ProcessKilled => GapCause::ReadFailed | GapCause::Crash,
             CrashKind::PowerCut => GapCause::ReadFailed | GapCause::Crash | GapCause::Damaged,
@@ -135,7 +135,7 @@ fn check(script: &Script, storage: &SimulatedStorage, seed: u64, kind: CrashKind
     let mut random = SimulationRandom::new(seed ^ 0x5eed);
     for _ in 0..CRASHES.min(operations) {
         let mut image = storage.crash_image(seed, kind);
-        // Interrupt the recovery twice, then let it finish.
+        // The recovery is interrupted twice, and then runs to its end.
         for _ in 0..2 {
             let moment = [CrashPoint::Before, CrashPoint::Within, CrashPoint::After][random.below(3)];
             image.crash_at(random.below(operations), moment);
@@ -160,9 +160,9 @@ fn crash_and_check(script: &Script, random: &mut SimulationRandom, crashes: usiz
     }
 }
 
-// Proves that after a kill every complete frame is in a sealed segment and all other samples are in
-// gaps. After a power cut, all samples that were found before the recovery remain. Method: random
-// scripts and crashes. Each recovery is interrupted twice.
+// Proves that after a kill every complete frame is in a sealed segment, and all other begun samples
+// are in gaps. After a power cut, all samples that were found before the recovery remain. Method:
+// random scripts and crashes. Each recovery is interrupted twice.
 #[test]
 fn recoveries_lose_nothing() {
     for seed in 1..=effort::of(10, 40) {
@@ -170,7 +170,8 @@ fn recoveries_lose_nothing() {
     }
 }
 
-// Proves the same at every operation of a run, with each sync policy.
+// Proves that recoveries lose nothing after a crash at every operation of a run, with each sync
+// policy.
 #[test]
 fn every_crash_is_recovered() {
     for sync in [SyncPolicy::Never, SyncPolicy::Always, SyncPolicy::Interval(0)] {
@@ -187,8 +188,8 @@ fn every_crash_is_recovered() {
     }
 }
 
-// Proves that a damaged file is set aside unchanged, and that its intact content is in the new
-// file.
+// Proves that a damaged file is set aside unchanged, and that the new file contains the intact
+// content.
 #[test]
 fn damaged_files_are_set_aside() {
     for seed in 1..=20 {
@@ -238,9 +239,9 @@ fn damaged_files_are_set_aside() {
     }
 }
 
-// Proves that a write that a kill has cut short is not damage if the memory of the run contains all
-// of it. Otherwise, the incomplete write is set aside. Method: cuts at each byte of the last
-// sample.
+// Proves that a write that a kill has cut short does not count as damage if the memory of the run
+// contains the whole write. Otherwise, the incomplete write is set aside. Method: the last sample
+// is cut at each byte.
 #[test]
 fn a_write_cut_short_is_no_damage() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -326,8 +327,9 @@ fn segments_are_recovered_one_by_one() {
     }
 }
 
-// Proves that a segment that ended with a failed write is recovered by name in the same way as with
-// its directory. Samples that the next segment counts as lost are not added to it again.
+// Proves that, if a segment ended with a failed write, the recovery by name has the same result as
+// the recovery of the directory. Samples that the next segment counts as lost are not added to this
+// segment again.
 #[test]
 fn a_failed_write_is_recovered_by_name() {
     for script in [Script::fixed(SyncPolicy::Never), Script::random(1).compressing()] {
@@ -349,8 +351,8 @@ fn a_failed_write_is_recovered_by_name() {
     }
 }
 
-// Proves that samples from the memory of a run are added to a segment that was sealed without them,
-// and that a crash in between loses nothing.
+// Proves that samples from the memory of a run are added to a segment that was sealed without these
+// samples, and that a crash during the addition loses nothing.
 #[test]
 fn a_sealed_segment_takes_in_the_memory_later() {
     for (script, operation) in [(Script::fixed(SyncPolicy::Never), 7), (Script::random(3).compressing(), 6)] {
@@ -390,9 +392,9 @@ fn a_sealed_segment_takes_in_the_memory_later() {
     }
 }
 
-// Proves that samples of a source are recovered even if the source was added moments before the
-// kill, so that no segment describes it. Method: unsealed and sealed last segments, with and
-// without compression, with any crash during the recovery.
+// Proves that samples of a source are recovered even if the source was added immediately before the
+// kill, so that no segment describes the source. Method: the last segment is unsealed or sealed,
+// compressed or not compressed, and the recovery crashes at any operation.
 #[test]
 fn an_undescribed_source_is_recovered() {
     const SAMPLES: u64 = 20;
@@ -479,12 +481,12 @@ fn equal_numbers_of_another_run_hide_nothing() {
     }
 }
 
-/// Returns the offset of the end of a frame in these bytes.
+/// Returns the offset at which a frame ends in these bytes.
 fn find(bytes: &[u8], frame: &[u8]) -> Option<usize> {
     bytes.windows(frame.len()).position(|window| window == frame).map(|at| at + frame.len())
 }
 
-// Proves that segments that are compressed while they are recorded are recovered in place too, and
+// Proves that segments that are compressed during the recording are also recovered in place, and
 // stay compressed.
 #[test]
 fn compressed_recordings_lose_nothing() {

@@ -76,9 +76,9 @@ fn age_limit(seconds: u64) -> RetentionLimits {
 }
 
 // Proves that the total size never exceeds the quota at any operation, and that only closed
-// segments are removed, the oldest first. Method: random scripts and quotas. The number of its own
-// segments that a run can remove depends on the speed of the syncer. So every second run also finds
-// segments of an earlier run.
+// segments are removed, oldest first. Method: random scripts and quotas. The number of a run's own
+// segments that can be removed depends on the speed of the syncer. So in every second run, the
+// directory already contains segments of an earlier run.
 #[test]
 fn the_cap_holds_at_every_operation() {
     let (mut removed, mut seed) = (0, 0);
@@ -119,7 +119,7 @@ fn the_cap_holds_at_every_operation() {
             let Operation::Remove { name } = &event.operation else { return };
             let Some(segment) = SegmentName::parse(name) else { panic!("{name} was removed") };
             if segment.state == SealState::Active {
-                // This segment could not be begun.
+                // The creation of this segment has failed.
                 assert!(files[&event.file.unwrap()].length < 4096);
                 return;
             }
@@ -131,8 +131,8 @@ fn the_cap_holds_at_every_operation() {
     }
 }
 
-// Proves that only sealed segments and their set-aside files are removed for their age, never an
-// open segment or a foreign file.
+// Proves that only sealed segments and their set-aside files are removed because of their age, and
+// never an open segment or a foreign file.
 #[test]
 fn age_removes_what_is_sealed() {
     let storage = SimulatedStorage::new(0);
@@ -153,8 +153,8 @@ fn age_removes_what_is_sealed() {
     assert_eq!(capped.removed(), 2);
 }
 
-// Proves that the age of a segment of this process is measured with the monotonic clock, to
-// whatever time the wall clock is set.
+// Proves that the age of a segment of this process is measured with the monotonic clock, whatever
+// the wall clock is set to.
 #[test]
 fn a_set_clock_ages_nothing_of_this_run() {
     let storage = SimulatedStorage::new(0);
@@ -184,8 +184,8 @@ fn age_holds_on_a_full_disk() {
     assert_eq!(storage.names(), [new.as_str(), FOREIGN[0]].map(str::to_owned));
 }
 
-// Proves that space for the segment's end is reserved again after a write that found the disk full
-// although space was reserved for it.
+// Proves that, if a write finds the disk full although space for the segment's end was reserved,
+// this space is reserved again.
 #[test]
 fn space_for_the_end_is_reserved_again() {
     let script = Script { preallocate: 64 << 10, ..Script::fixed(SyncPolicy::Never) };
@@ -193,7 +193,7 @@ fn space_for_the_end_is_reserved_again() {
     script.record(&undisturbed).unwrap();
     let is_append = |event: &LoggedOperation| matches!(event.operation, Operation::Append { .. });
     let log = undisturbed.log();
-    // The first appends write the header, so a later one must fail.
+    // The first appends write the header, so a later append must fail.
     let failing = log.iter().enumerate().filter(|(_, event)| is_append(event)).nth(3).unwrap().0;
     let storage = SimulatedStorage::new(0);
     storage.fail(failing, 28);
@@ -205,7 +205,7 @@ fn space_for_the_end_is_reserved_again() {
     assert!(matches!(behind[1].operation, Operation::Preallocate { .. }), "{behind:?}");
 }
 
-/// A storage that is slow to list, and that checks for renames during a listing.
+/// A storage whose listing is slow, and that checks for renames during a listing.
 #[derive(Debug)]
 struct SlowListing {
     inner: SimulatedStorage,
@@ -312,14 +312,15 @@ fn leave_segments(storage: &SimulatedStorage, numbers: std::ops::Range<u64>) -> 
     names
 }
 
-// Proves that if a file cannot be removed, the next oldest one is removed and recording continues.
-// Both are true from the start of the run. A list has the segments that were removed between
-// others.
+// Proves that, if a file cannot be removed, the next oldest file is removed and recording
+// continues. This is true from the start of the run. A list contains the segments that were removed
+// between other segments.
 #[test]
 fn the_next_oldest_goes_instead() {
     let storage = SimulatedStorage::new(0);
-    // Segments keep the space for their ends until the syncer has cut it off, which may be late. So
-    // there must be space for all segments of the script in addition to the files that stay.
+    // Segments occupy the space for their ends until the syncer has truncated the files, which may
+    // be late. So there must be space for all segments of the script in addition to the files that
+    // stay.
     let left = leave_segments(&storage, 0..1000);
     for name in &left[..4] {
         storage.refuse_removal(name);
@@ -416,7 +417,7 @@ fn equal_numbers_are_different_segments() {
 }
 
 // Proves that the age of a segment of this process is measured with its own clock. The age of a
-// segment of another run with the same number is measured by its name.
+// segment of another run with the same number is derived from the time in its name.
 #[test]
 fn ages_are_of_a_segment_not_of_a_number() {
     let storage = SimulatedStorage::new(0);
@@ -456,7 +457,7 @@ fn a_scan_error_costs_nothing() {
         assert_eq!(names, [closed.clone(), open.clone()], "the oldest was removed anyway");
         let held: u64 = names.iter().map(|name| storage.content(name).unwrap().len() as u64).sum();
         assert!(held <= 1 << 20);
-        // If no file is left to remove, the limit ends the loop.
+        // If no removable file is left, the limit makes an append fail, which ends the loop.
         let mut appended = 35;
         let error = loop {
             match file.append(&[IoSlice::new(&[7; 16 << 10])]) {

@@ -31,8 +31,8 @@ pub(crate) const SOURCES: u16 = 2;
 pub(crate) const RUN_ID: u64 = 42;
 const SLAB_BYTES: usize = 1024;
 
-/// A run with two sources. The script has its samples, which of them fail, and the settings of the
-/// recorder. The seed determines the samples.
+/// A run with two sources. The script determines the samples, the samples that fail, and the
+/// settings of the recorder. The payloads of the samples follow from the seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
@@ -43,7 +43,8 @@ pub(crate) struct Script {
     pub(crate) batch_slabs: usize,
     pub(crate) limits: RetentionLimits,
     pub(crate) compresses: bool, // while it records
-    /// Interval of the samples that the storage gets, in nanoseconds, or 0 if it gets all samples.
+    /// Interval between the samples that the storage receives, in nanoseconds, or 0 if the storage
+    /// receives all samples.
     pub(crate) thinning_ns: u64,
 }
 
@@ -118,8 +119,8 @@ impl Script {
         (!is_lost).then(|| (0..words).flat_map(|_| random.next().to_le_bytes()).collect())
     }
 
-    /// Returns whether the storage gets this sample, if the sample does not fail. The storage gets
-    /// the first sample of each interval.
+    /// Returns whether the storage receives this sample, provided that the sample does not fail.
+    /// The storage receives the first sample of each interval.
     pub(crate) fn keeps(&self, source: u16, seq: u64) -> bool {
         let interval = |seq: u64| Self::mono_ns(seq).checked_div(self.thinning_ns);
         let mut earlier =
@@ -128,7 +129,7 @@ impl Script {
     }
 
     /// Returns the memory of the run at its end. The memory has every complete frame, and the
-    /// number of begun samples.
+    /// number of begun samples per source.
     pub(crate) fn memory(&self) -> Leftovers {
         let mut frames = Vec::new();
         for seq in 0..self.samples {
@@ -200,8 +201,8 @@ impl Script {
         producer.finish(2_000_000);
     }
 
-    /// Takes all samples first, with enough space for them, and then records them. Only the syncer
-    /// runs concurrently. Returns `None` if the recorder could not start.
+    /// First takes all samples, with enough slabs for all of them, and then records the samples.
+    /// Only the syncer runs concurrently. Returns `None` if the recorder could not start.
     pub(crate) fn record(&self, storage: &SimulatedStorage) -> Option<RecorderReport> {
         self.record_with_clock(storage, Box::new(StillClock))
     }
@@ -220,7 +221,7 @@ impl Script {
         Some(start(settings).ok()?.run())
     }
 
-    /// Samples and records concurrently, with little space for slabs.
+    /// Takes and records samples concurrently, with few slabs.
     pub(crate) fn record_concurrently(&self, storage: &SimulatedStorage) -> RecorderReport {
         let (settings, producer) = self.settings(storage, 64, 48);
         let metrics = Arc::clone(&settings.metrics);
@@ -361,7 +362,7 @@ pub(crate) struct FileContent {
     pub(crate) items: Vec<FileItem>,
     pub(crate) damage: Vec<Damage>, // the torn tail last
     pub(crate) is_sealed: bool,
-    /// End of the intact prefix of frames, as an offset in the file.
+    /// Offset in the file at which the intact frames end.
     pub(crate) intact: u64,
     pub(crate) is_compressed: bool,
 }
@@ -375,7 +376,7 @@ pub(crate) enum FileItem {
     Other { kind: FrameKind },
 }
 
-/// The reader of images. The reader caches the result for each content.
+/// The reader of images. The reader caches the result of each file content.
 #[derive(Debug)]
 pub(crate) struct ImageReader {
     folder: tempfile::TempDir,
@@ -434,7 +435,7 @@ pub(crate) fn read(path: &std::path::Path) -> FileContent {
         }
     }
     found.intact = match reader.compressed() {
-        // The compressed file's own footer and trailer are intact.
+        // In this case, the compressed file's own footer and trailer are intact.
         Some(packed) if packed.flaw().is_none() && found.is_sealed && intact == packed.raw_bytes() => {
             packed.stored_bytes().unwrap()
         }

@@ -1,5 +1,5 @@
-//! Crash tests of a ring and its disk, with two recorders that run one after the other. A failure
-//! of one storage must not affect the content of the other.
+//! Crash tests of a ring and its disk, in which two recorders run one after the other. A failure of
+//! one storage must not affect the content of the other.
 
 use flatcap_format::testing::effort;
 use flatcap_format::testing::simulated::{CrashPoint, SimulatedStorage};
@@ -13,7 +13,7 @@ fn whole(sync: SyncPolicy) -> Script {
     Script { samples: 300, ..Script::fixed(sync) }
 }
 
-/// Returns the script of the disk, which gets the first good sample of every four.
+/// Returns the script of the disk, which gets the first intact sample of every four samples.
 fn thinned(sync: SyncPolicy) -> Script {
     Script { thinning_ns: 4, ..whole(sync) }
 }
@@ -53,7 +53,7 @@ fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
             let reports = script.record_with_ring(&ring, &disk);
             let (of_crashed, of_other) = if crashes_ring { (&of_ring, &script) } else { (&script, &of_ring) };
             check_crashed(&mut ImageReader::new(), of_crashed, crashed, false);
-            // If the crash comes during the creation of the first segment, the recorder does not
+            // If the crash occurs during the creation of the first segment, the recorder does not
             // start.
             let Some((in_ring, on_disk)) = reports else { continue };
             check_crashed(&mut ImageReader::new(), of_other, other, false);
@@ -65,8 +65,8 @@ fn crash_everywhere(sync: SyncPolicy, crashes_ring: bool) {
     }
 }
 
-// Proves that a crash of the ring at any point leaves what was promised for the ring. The disk
-// loses no sample, and still counts exactly the samples that it does not get.
+// Proves that a crash of the ring at any point leaves all data that was promised for the ring. The
+// disk loses no sample, and the count of thinned samples is still exact.
 #[test]
 fn crashes_of_the_ring() {
     for sync in [SyncPolicy::Never, SyncPolicy::Interval(0)] {
@@ -74,8 +74,8 @@ fn crashes_of_the_ring() {
     }
 }
 
-// Proves that a crash of the disk at any point leaves what was promised for the disk, with thinned
-// samples marked as thinned. The ring loses nothing.
+// Proves that a crash of the disk at any point leaves all data that was promised for the disk, and
+// that thinned samples are marked as thinned. The ring loses nothing.
 #[test]
 fn crashes_of_the_disk_beside_the_ring() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(0)] {

@@ -1,5 +1,5 @@
 //! Tests of a disk that other programs fill. The history never falls below `retain_min`, and
-//! samples that are lost for lack of space have their cause.
+//! samples that are lost for lack of space are recorded with this cause.
 
 use std::io;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Recording {
         let longest = policy::segment_bytes(self.segment_bytes, self.capped.usable_bytes(), 0);
         if self.open.as_ref().is_none_or(|(_, _, length)| length + bytes > longest) {
             let name = name(self.next_number, 1000, SealState::Active);
-            // If no new segment can be created, the open one continues.
+            // If no new segment can be created, the open segment continues.
             if let Ok(file) = self.capped.create(&name.to_string()) {
                 self.next_number += 1;
                 if let Some((sealed, _, _)) = self.open.replace((name, file, 0)) {
@@ -101,11 +101,11 @@ fn limits(min_bytes: u64) -> RetentionLimits {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::by_hand(10, 2_000)))]
 
-    // Proves that the history never falls below `retain_min` once it has reached that size, and
-    // never shrinks before. Nothing is lost while the disk has space. Method: two hours are
-    // simulated in steps of half a minute, with `retain_min` from 8 MiB to 1 GiB. Other programs
-    // fill the disk slowly, fast, in a saw-tooth or with small files, or use up the inodes or the
-    // quota. Some take freed space before the next operation.
+    // Proves that the history never falls below `retain_min` after it has reached that size, and
+    // never shrinks before it has reached that size. No sample is lost while the disk has space.
+    // Method: two hours are simulated in steps of half a minute, with `retain_min` from 8 MiB to 1
+    // GiB. Other programs fill the disk slowly, fast, in a saw-tooth or with small files, or use up
+    // the inodes or the quota. Some of these programs take freed space before the next operation.
     #[test]
     fn the_history_never_falls_below_its_minimum(
         usage in prop_oneof![
@@ -137,7 +137,8 @@ proptest! {
                 Usage::Fast => storage.set_others(if is_on { capacity } else { 0 }, is_greedy),
                 Usage::SawTooth => storage.set_others(if rises { capacity } else { 0 }, is_greedy),
                 Usage::SmallFiles => {
-                    // The files use up the space of a small disk and the inodes of a large one.
+                    // The small files exhaust the space of a small disk, and the inodes of a large
+                    // disk.
                     files += if is_on { random.below(1 << 10) } else { 0 };
                     storage.set_others(files as u64 * PAGE_BYTES, is_greedy);
                     storage.set_files_max(INODES.saturating_sub(files));
@@ -165,8 +166,8 @@ proptest! {
 }
 
 // Proves that recording continues on a disk that stays full, if the history had reached
-// `retain_min` plus one segment. The space of each removed segment is kept for the next one.
-// Recording also continues after other programs have freed space.
+// `retain_min` plus one segment. The space of each removed segment is reserved for the next
+// segment. Recording also continues after other programs have freed space.
 #[test]
 fn the_oldest_segment_makes_space_for_the_next() {
     for min_bytes in [8 * MIB, 50 * MIB] {
@@ -191,7 +192,7 @@ fn the_oldest_segment_makes_space_for_the_next() {
         }
         assert_eq!(recording.lost, 0);
         assert!(recording.next_number > before + 20, "segments are replaced");
-        // The next run finds the space that this run has kept.
+        // The next run can use the space that this run has reserved.
         recording.capped.release_reserve();
         assert!(recording.history() + recording.reserve() >= min_bytes + min_bytes / 8);
         storage.set_others(0, false);
@@ -202,7 +203,8 @@ fn the_oldest_segment_makes_space_for_the_next() {
     }
 }
 
-// Proves that new segments replace the oldest ones on a disk that is too small for `retain_min`.
+// Proves that new segments replace the oldest segments on a disk that is too small for
+// `retain_min`.
 #[test]
 fn a_disk_smaller_than_the_minimum_is_recorded_on() {
     let storage = SimulatedStorage::new(0);
@@ -219,9 +221,9 @@ fn a_disk_smaller_than_the_minimum_is_recorded_on() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(effort::by_hand(40, 1_000)))]
 
-    // Proves for the whole recorder that samples that are lost because other programs fill the disk
-    // are in a Gap with the cause storage. No number is unexplained. Method: random scripts, disks
-    // and quotas, and programs that do or do not take freed space.
+    // Proves that, for the whole recorder, samples that are lost because other programs fill the
+    // disk are in a Gap with the cause storage. No missing sequence number is unexplained. Method:
+    // random scripts, disks and quotas, and other programs that do or do not take freed space.
     #[test]
     fn every_loss_on_a_shared_disk_has_its_cause(
         seed in 1_u64..1_000_000,

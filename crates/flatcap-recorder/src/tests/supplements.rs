@@ -13,9 +13,9 @@ use super::rig::{FileItem, ImageReader, RUN_ID, Script};
 use crate::SyncPolicy;
 
 // Proves that a supplement gets a number that its run has never used, even if retention has removed
-// the last segments of the run. The supplement begins with the first sample that is left over.
-// Samples of the removed segments count as removed. The samples of removed segments are neither
-// lost nor recorded again.
+// the last segments of the run. The supplement begins with the first sample that is not in the
+// segments yet. Samples of the removed segments count as removed. The samples of removed segments
+// are neither lost nor recorded again.
 #[test]
 fn a_supplement_takes_no_number_again() {
     let script = Script::fixed(SyncPolicy::Never);
@@ -31,7 +31,7 @@ fn a_supplement_takes_no_number_again() {
         }
         let file = storage.create(REMOVED_NAME).unwrap();
         file.append(&[IoSlice::new(gone.to_string().as_bytes())]).unwrap();
-        // The lanes contain samples after the last sample of the segments.
+        // The lanes contain samples that follow the last sample of the segments.
         let later = Script { samples: script.samples + 20, ..script.clone() };
         let (all, first) = (later.memory(), script.memory().frames.len());
         let left = Leftovers { frames: all.frames[first..].to_vec(), ..all };

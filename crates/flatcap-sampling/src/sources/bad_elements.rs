@@ -1,5 +1,5 @@
 //! Tests one property of all sources that read text. A bad element, line, file or value makes only
-//! its own values absent, and the sample names the place of the error.
+//! its own values absent, and the sample names the place of the damage.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,14 @@ use super::tests::{decoded, sample_under};
 use super::{SourceSpec, find};
 use crate::{Incomplete, odd_text};
 
-/// A file of a source, which the test damages.
+/// A file of a source that the test damages.
 struct TextFile {
     source: &'static str,
     path: &'static str,
-    /// Number of heading lines, which the test does not replace as a whole.
+    /// Number of heading lines. The test damages single values in these lines, but does not replace
+    /// a whole heading line.
     headings: usize,
-    /// The name of the element whose values the file has. The sample may lose the whole element.
+    /// The name of the element whose values are in the file. The sample may lose the whole element.
     element: &'static str,
 }
 
@@ -28,7 +29,8 @@ const fn of_element(source: &'static str, path: &'static str, element: &'static 
 }
 
 /// The files that sources parse. This list lacks `file.NAME`, `command.NAME`, `gpu`, `ethtool` and
-/// `kmsg`. The first two have a test in `text_values.rs`, and the others have tests with devices.
+/// `kmsg`. `file.NAME` and `command.NAME` have a test in `text_values.rs`, and the other sources
+/// have tests with devices.
 const FILES: &[TextFile] = &[
     lines("cpu", "proc/stat", 0),
     lines("memory", "proc/meminfo", 0),
@@ -58,7 +60,7 @@ const FILES: &[TextFile] = &[
     lines("sockets", "proc/1/net/sockstat", 0),
     lines("sockets", "proc/1/net/sockstat6", 0),
     lines("snmp", "proc/1/net/snmp", 0),
-    // The kernel leaves out the types of messages that have not occurred, so a line may be missing.
+    // The kernel omits the types of messages that have not occurred, so a line may be missing.
     lines("snmp", "proc/1/net/snmp6", usize::MAX),
     lines("netstat", "proc/1/net/netstat", 0),
     lines("softnet", "proc/1/net/softnet_stat", 0),
@@ -75,7 +77,7 @@ const FILES: &[TextFile] = &[
     lines("cgroup", "sys/fs/cgroup/b.slice/memory.pressure", 0),
 ];
 
-/// Files that are missing on the captured host, or contain no values there.
+/// Files that are missing on the captured host, or that contain no values on this host.
 const ADDED: &[(&str, &str)] = &[
     (
         "proc/slabinfo",
@@ -202,7 +204,8 @@ fn numbers_of(value: &Value, found: &mut Vec<u64>) {
     }
 }
 
-/// Collects the numbers in those list elements that contain one of these strings as a value.
+/// Collects the numbers in the list elements that have one of these strings as the value of a
+/// field.
 fn numbers_of_elements(value: &Value, names: &[&str], found: &mut Vec<u64>) {
     match value {
         Value::Array(items) => {
@@ -231,7 +234,8 @@ fn numbers_in(line: &str) -> Vec<u64> {
     decimal.chain(hexadecimal).map(f64::to_bits).collect()
 }
 
-/// Removes the numbers `what` from `from`. Returns false if any of them is missing in `from`.
+/// Removes the numbers `what` from `from`. Returns false if any of these numbers is missing in
+/// `from`.
 fn remove_all(from: &mut Vec<u64>, what: &[u64]) -> bool {
     what.iter().all(|number| {
         let at = from.iter().position(|one| one == number);
@@ -249,7 +253,7 @@ fn damaged_word(word: &str) -> Option<String> {
     is_number(number).then(|| format!("{before}wrong"))
 }
 
-/// Returns damaged forms of a line. Either one value or the whole line is bad in each form.
+/// Returns damaged forms of a line. In each form, either one value or the whole line is damaged.
 fn damaged_lines(line: &str, has_whole: bool) -> Vec<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let values = words.iter().enumerate().filter_map(|(at, word)| Some((at, damaged_word(word)?)));
@@ -275,10 +279,11 @@ fn sample(spec: &SourceSpec, root: &Path) -> (Vec<u64>, Value, Incomplete, Optio
     (found, value, incomplete, odd_text::take().map(|odd| odd.to_string()))
 }
 
-// Proves that a bad value or line costs a sample only the values that are in the line or belong to
-// its element. No other value is missing, and none is invented. The file and line, or the element,
-// are named. The test damages each number and each line of the files of a host in turn. Missing
-// values must come from the damaged line, its element, or the line below a damaged heading.
+// Proves that a bad value or line removes from a sample only the values that are in the line or
+// belong to its element. No other value is missing, and no value is invented. The sample names the
+// file and line, or the element. In turn, the test damages each number and each line of the files
+// of a host. Missing values must come from the damaged line, its element, or the line below a
+// damaged heading.
 #[test]
 fn bad_text_costs_only_itself_and_is_named() {
     let (_folder, root) = host_to_damage();
@@ -289,7 +294,7 @@ fn bad_text_costs_only_itself_and_is_named() {
         let (whole, value, incomplete, _) = sample(spec, &root);
         assert_eq!(incomplete, Incomplete::NONE, "{name}");
         let lines: Vec<&str> = text.lines().collect();
-        // Lines of another version have other columns, so the source refuses them.
+        // If the version line differs, the columns may differ, so the source refuses the file.
         for (at, line) in lines.iter().enumerate().filter(|(_, line)| !line.starts_with("version ")) {
             let section = |line: &str| line.split_once(' ').map(|(section, _)| section.to_owned());
             let below = lines.get(at + 1).filter(|below| {
@@ -317,7 +322,7 @@ fn bad_text_costs_only_itself_and_is_named() {
                 };
                 numbers_of_elements(&value, &names, &mut own);
                 check(remove_all(&mut own, &lost), "other values are lost");
-                // A missing line may be one that this kernel lacks, so it need not be marked.
+                // The kernel may lack a line, so a missing line need not be marked.
                 let is_marked = !incomplete.is_none() || (damage == "wrong" && lines.len() > 1);
                 check(lost.is_empty() || is_marked, "not marked");
                 damaged += 1;

@@ -23,7 +23,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Buddy",
     schema: include_bytes!("../../../../generated/host/buddy.bfbs"),
     files: &[FILE],
-    // Fragmentation builds up over minutes.
+    // Fragmentation develops over minutes.
     period: Duration::from_secs(1),
     refresh: "whenever memory is allocated or freed",
     selects: "zones, such as Normal",
@@ -61,7 +61,7 @@ impl Sampler for BuddySampler {
     }
 }
 
-/// Parses lines of the form `Node 0, zone   Normal   4381   1093 ...`, one count per order.
+/// Parses lines of the form `Node 0, zone Normal 4381 1093 ...`, with one count per order.
 fn parse(
     content: &[u8],
     filter: &mut CachedNameFilter,
@@ -98,7 +98,8 @@ fn parse(
             }
             order_count += 1;
         }
-        // All zones have the same orders, so a line with fewer orders than before was cut.
+        // All zones have the same number of orders, so a line with fewer orders than a previous
+        // line was truncated.
         *orders = order_count.max(*orders);
         incomplete |= Incomplete::CUT.unless(order_count == *orders && order_count > 0);
         zones.push(BuddyZone::new(node, &zone, &free));
@@ -124,7 +125,7 @@ mod tests {
         (zones, incomplete)
     }
 
-    // Proves that every value ends up in its field.
+    // Proves that every value is in the right field.
     #[test]
     fn every_value_is_in_its_place() {
         let (zones, incomplete) = parsed(TEXT);
@@ -135,8 +136,8 @@ mod tests {
         assert_eq!((free.get(0), free.get(1), free.get(2), free.get(3)), (4381, 1093, 185, ABSENT));
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
-    // damage has its reason.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that each kind of damage has its own reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {

@@ -1,5 +1,5 @@
-//! Builds payloads of counters from their binary schema, without generated code. Fields are found
-//! by name, and all values have 64 bits.
+//! Builds payloads that contain counters from the binary schema of a source, without generated
+//! code. Fields are found by name, and all values have 64 bits.
 
 use flatbuffers::{FlatBufferBuilder, VOffsetT, Vector, WIPOffset};
 use flatbuffers_reflection::reflection::{Field, Object, Schema, root_as_schema};
@@ -57,7 +57,7 @@ pub(super) fn create_structs(
     builder.end_vector(count)
 }
 
-/// Decodes counters that are in the byte format of a payload.
+/// Decodes 64-bit counters from the byte format that payloads use.
 pub(super) fn values_of(counters: &[u8]) -> impl DoubleEndedIterator<Item = u64> + ExactSizeIterator {
     let (values, _) = counters.as_chunks();
     values.iter().map(|value| u64::from_le_bytes(*value))
@@ -78,7 +78,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    // Proves that a struct in a table has the bytes that generated code gives it.
+    // Proves that a struct in a table has the same bytes as a struct that generated code builds.
     #[test]
     fn a_struct_is_built_as_by_generated_code() {
         let times = CpuTimes::new(1, 2, 3, 4, 5, 6, 7, 8, 9, 10);
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(by_schema, generated);
     }
 
-    // Proves that a vector of structs, even an empty one, has the bytes that generated code gives
-    // it.
+    // Proves that a vector of structs, even an empty one, has the same bytes as a vector that
+    // generated code builds.
     #[test]
     fn a_vector_is_built_as_by_generated_code() {
         let mut core = ConntrackCore::default();

@@ -74,7 +74,7 @@ enum CommandOutcome {
 }
 
 impl Sampler for CommandSampler {
-    /// Never fails, because the way in which a run ended is part of the sample.
+    /// Never fails. The sample records how the run ended.
     fn read(&mut self) -> Result<(), ReadError> {
         self.output.clear();
         self.outcome = if self.guard.check().is_err() {
@@ -94,7 +94,8 @@ impl Sampler for CommandSampler {
                 if matches!(run.end, ProgramEnd::Exited(_))
                     && self.output.last().is_some_and(|byte| *byte != b'\n')
                 {
-                    // A program that exits by itself has completed its last line.
+                    // If a program exits by itself, its last line is complete even without a
+                    // newline.
                     self.output.push(b'\n');
                 }
                 let printed = self.values.parse(&self.output, builder);
@@ -167,7 +168,7 @@ fn arguments(outcome: CommandOutcome, printed: usize) -> CommandArgs<'static> {
     arguments
 }
 
-/// Converts a timeout, which is at most a minute.
+/// Converts a timeout, which is at most one minute, to nanoseconds.
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -204,7 +205,7 @@ mod tests {
         (command.end(), [command.exit_status().cast_unsigned(), command.signal()], values, incomplete)
     }
 
-    // Proves that each way to end is recorded, with the output printed until then.
+    // Proves that each kind of end of a run is recorded, together with the output until then.
     #[test]
     fn every_end_is_recorded() {
         let one = vec![(1.0, 1)];

@@ -28,7 +28,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Conntrack",
     schema: include_bytes!("../../../../generated/host/conntrack.bfbs"),
     files: &[FILE, COUNT, COUNT_MAX],
-    // A table fills over seconds.
+    // A connection tracking table takes seconds to fill.
     period: Duration::from_secs(1),
     refresh: "at each connection",
     hint: ": connection tracking is not active here (module nf_conntrack)",
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(origins.len() * 8, size_of::<ConntrackCore>());
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
-    // damage has its reason.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that each kind of damage has its own reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -179,8 +179,8 @@ mod tests {
         assert_eq!((cores.len(), incomplete), (CORES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Proves that a captured host of another kernel generation is read completely. The expected
-    // values were looked up by hand.
+    // Proves that the files captured from a host with another kernel generation are read
+    // completely. The expected values were looked up by hand.
     #[test]
     fn a_captured_host_is_read() {
         let paths = ["proc/net/stat/nf_conntrack", "proc/sys/net/netfilter"];

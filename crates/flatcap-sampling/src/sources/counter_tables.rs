@@ -10,9 +10,9 @@ use super::counters::{CounterFile, CounterKeys, CounterLayout, CounterSet, VALUE
 use super::{OWN_SCHEMA, OpenContext, SourceSpec, Unavailable};
 use crate::{FixedSampler, Incomplete, OpenedSampler, ReadError};
 
-/// The only field of each root table.
+/// Name of the only field of each root table.
 const FIELD: &str = "counters";
-/// Lines `name value` or `name: value kB`.
+/// Each line has the form `name value` or `name: value kB`.
 pub(super) const LINES: CounterLayout = CounterLayout::Lines { section: b"", skip: 0 };
 
 /// A struct of counters that is filled in place. The struct is the only field of its table.
@@ -124,8 +124,8 @@ mod tests {
         }
     }
 
-    // Proves that values follow their names when the kernel reorders its lines, even after another
-    // order was learned.
+    // Proves that values are assigned by name when the kernel reorders its lines, even after
+    // another order was learned.
     #[test]
     fn values_follow_their_names() {
         let mut order = CounterOrder::default();
@@ -144,8 +144,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and a number too
-    // large is absent.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that a number that is too large is absent.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b"MemTotal:  123 kB\nMemFree:  456 kB\n", |text| {
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(incomplete, Incomplete::UNREADABLE | Incomplete::CUT);
     }
 
-    // Proves that all values of this host and of captured ones are read, and that naive parsers
+    // Proves that all values of this host and of captured files are read, and that naive parsers
     // find the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
@@ -192,8 +192,8 @@ mod tests {
         sample_this_host(&sockets::SPEC);
     }
 
-    // Proves that an unwanted field is absent and never counts as missing, while a field that
-    // disappears does.
+    // Proves that an unwanted field is absent and is never reported as missing, and that a field
+    // that disappears is reported as missing.
     #[test]
     fn fields_are_chosen_and_missed() {
         let folder = tempfile::tempdir().unwrap();
@@ -220,8 +220,8 @@ mod tests {
         }
     }
 
-    // Proves that under another root the namespace of its first process is read, and that a host
-    // without IPv6 is complete.
+    // Proves that under another root, the network namespace of that root's first process is read,
+    // and that samples of a host without IPv6 are complete.
     #[test]
     fn another_root_has_its_own_namespace() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! Structs of counters that are filled by name. Only the schema lists the names of the counters.
-//! Each field's `origin` attribute, or its own name, identifies its value.
+//! The `origin` attribute of a field, or the field's own name if it has no such attribute,
+//! identifies the value.
 
 use flatbuffers_reflection::reflection::BaseType;
 use flatcap_os::host::{HostFile, HostRoot, RecordStructure};
@@ -31,7 +32,7 @@ struct CounterKey {
 
 impl CounterKeys {
     /// Returns the counters of a struct that is in the field `counters` of a source's root table.
-    /// The selection matches the names of its fields.
+    /// The selection matches the names of the struct's fields.
     pub(super) fn of(spec: &SourceSpec, counters: &str, selection: &NameFilter) -> Self {
         let mut keys: Vec<(u16, CounterKey)> = by_schema::struct_of(spec, counters)
             .fields()
@@ -53,7 +54,7 @@ impl CounterKeys {
         Self(keys.into_iter().map(|(_, key)| key).collect())
     }
 
-    /// Returns the bytes of the struct.
+    /// Returns the number of bytes of the struct.
     pub(super) fn bytes(&self) -> usize {
         self.0.len() * VALUE_BYTES
     }
@@ -88,8 +89,8 @@ pub(super) enum CounterLayout {
 pub(super) struct CounterOrder(Vec<Option<usize>>);
 
 impl CounterOrder {
-    /// Returns the counter of the value at this position of the file, or `None` if the schema lacks
-    /// it.
+    /// Returns the counter of the value at position `at` of the file, or `None` if the schema lacks
+    /// this value.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -179,8 +180,8 @@ impl<'a> CounterWriter<'a> {
         }
     }
 
-    /// Reads a file with one value per line. Most lines cost one comparison, with the name that was
-    /// at this position at the last read.
+    /// Reads a file with one value per line. Most lines need only one comparison, with the name
+    /// that was at the same position at the last read.
     fn read_lines<'c>(
         &mut self,
         (section, skip): (&'static [u8], usize),
@@ -362,7 +363,7 @@ impl CounterSet {
             writer.incomplete = before | lacks;
         }
         let CounterWriter { found, mut incomplete, .. } = writer;
-        // A value that was ever present counts as missing when it is gone.
+        // A value that was present in an earlier read and is now absent is reported as missing.
         incomplete |= Incomplete::MISSING.unless(found >= self.found_max);
         self.found_max = found.max(self.found_max);
         incomplete
@@ -449,8 +450,8 @@ pub(super) mod tests {
         );
     }
 
-    // Proves that damaged text never causes a panic and a cut file is always marked, in each
-    // layout.
+    // Proves that, in each layout, damaged text never causes a panic and a truncated file is always
+    // marked.
     #[test]
     fn damaged_text_is_marked() {
         let headed = keys(&["Tcp:MaxConn", "Ip:InReceives", "Tcp:RtoMin", "Ip:Forwarding"]);

@@ -24,8 +24,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cpu",
     schema: include_bytes!("../../../../generated/host/cpu.bfbs"),
     files: &[FILE],
-    // 100 Hz shows changes that a tool that samples once a second averages away. A sample costs 6
-    // us.
+    // Samples at 100 Hz show changes that a tool with one sample per second averages out. A sample
+    // costs 6 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
     refresh: "times in steps of 10 ms, counts immediately",
@@ -49,7 +49,7 @@ struct CpuSampler {
     cores: Vec<CoreTimes>, // reused
 }
 
-/// The values of the whole host.
+/// The values that apply to the whole host, not to one core.
 #[derive(Debug, PartialEq)]
 struct CpuTotals {
     times: CpuTimes,
@@ -105,7 +105,7 @@ fn parse(
     let mut found = 0;
     while !cursor.is_at_end() {
         let name = cursor.word().unwrap_or_default();
-        // The bit of `found` that stands for this line, and the place of its number.
+        // The bit of `found` that represents this line, and the destination of the line's number.
         let place = match name {
             b"intr" => Some((&mut interrupts, 0)),
             b"ctxt" => Some((&mut context_switches, 1)),
@@ -129,7 +129,7 @@ fn parse(
         }
         cursor.next_line();
     }
-    // A line whose number cannot be read counts as present.
+    // A line whose number cannot be read is treated as present.
     let is_there = times.is_some() && seen > 0 && found == ALL_LINES;
     lacks |= Incomplete::CUT.unless(is_there);
     let times = times.unwrap_or_else(|| cpu_times(&mut Cursor::of(b"").0, &mut lacks));
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never causes a panic and a cut file is always marked.
+    // Proves that damaged text never causes a panic and that a truncated file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -235,7 +235,8 @@ mod tests {
     }
 
     // Proves that a count that the kernel prints as negative is read modulo 2^32. Any other invalid
-    // number costs only itself and is not reported as a cut file. Its text is noted.
+    // number makes only its own value absent, and is not reported as a truncated file. Its text is
+    // noted.
     #[test]
     fn an_odd_number_costs_only_itself() {
         let text = String::from_utf8(TEXT.to_vec()).unwrap();
@@ -276,7 +277,7 @@ mod tests {
         }
     }
 
-    // Proves that a captured host is read completely.
+    // Proves that the files captured from a host are read completely.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture(FILE) else { return };

@@ -16,13 +16,13 @@ const ONLINE: &str = "sys/devices/system/cpu/online";
 const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, CORE),
-    // Linux does not support more.
+    // Linux does not support more cores.
     devices_max: 8192,
 };
 const CORE: &[u8] = b"cpu";
 /// Name in `include` that requests the field `hardware`.
 const HARDWARE_FIELD: &[u8] = b"hardware";
-/// The kernel's error for the average frequency of an idle core.
+/// Error number that the kernel returns if the average frequency of an idle core is read.
 const EAGAIN: u64 = 11;
 
 /// `include` and `exclude` match names of cores, such as `cpu0`. With `hardware` in `include`,
@@ -33,7 +33,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Cpufreq",
     schema: include_bytes!("../../../../generated/host/cpufreq.bfbs"),
     files: &[DIRECTORY],
-    // Frequency governors decide every few milliseconds. A sample queries each core.
+    // Frequency governors select a frequency every few milliseconds. A sample queries each core.
     period: Duration::from_millis(100),
     refresh: "every few milliseconds, as the governor decides",
     selects: "cores, such as cpu0; hardware, by this name, also reads the frequency from the processor itself",
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(error, format!("/{DIRECTORY}: no core has a cpufreq directory{}", SPEC.hint));
     }
 
-    // Proves that captured hosts are read completely.
+    // Proves that the files captured from hosts are read completely.
     #[test]
     fn captured_hosts_are_read() {
         if let Some(host) = captured_host("procfs", &[DIRECTORY]) {

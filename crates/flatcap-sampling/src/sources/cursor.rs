@@ -43,7 +43,7 @@ impl<'a> Cursor<'a> {
     /// Goes to the start of the next line.
     #[inline]
     pub(super) fn next_line(&mut self) {
-        // On most lines only a unit is left, so no search is needed.
+        // Usually only a newline or a unit is left in the line, so no search is needed.
         self.rest = match self.rest {
             [b'\n', after @ ..] | [b' ', b'k', b'B', b'\n', after @ ..] => after,
             _ => memchr::memchr(b'\n', self.rest).and_then(|at| self.rest.get(at + 1..)).unwrap_or_default(),
@@ -80,8 +80,8 @@ impl<'a> Cursor<'a> {
         (!word.is_empty()).then_some(word)
     }
 
-    /// Returns the text of this line before the last `byte`, and moves after that byte. Returns
-    /// `None` if the line does not contain `byte`.
+    /// Returns the text of this line before the last `byte`, and moves to the position after that
+    /// byte. Returns `None` if the line does not contain `byte`.
     #[inline]
     pub(super) fn until_last(&mut self, byte: u8) -> Option<&'a [u8]> {
         let end = memchr::memchr(b'\n', self.rest).unwrap_or(self.rest.len());
@@ -171,7 +171,7 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn mark_absent(&mut self, lacks: &mut Incomplete) -> u64 {
         let before = self.whole.get(..self.whole.len() - self.rest.len()).unwrap_or_default();
-        // Takes the line up to the word, and the word.
+        // Takes the line up to and including the word.
         let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
         let word = self.word();
         let end = before.len() + word.map_or(0, <[u8]>::len);
@@ -221,8 +221,8 @@ mod tests {
 
     use super::*;
 
-    // Proves that words and numbers never cross lines, for an empty line, a short line and a cut
-    // line.
+    // Proves that words and numbers never extend across lines, for an empty line, a short line and
+    // a truncated line.
     #[test]
     fn lines_are_kept_apart() {
         let (mut cursor, lacks) = Cursor::of(b"a  1 2\n\nb x 18446744073709551615 \nc 5");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes cause a panic.
+        // Proves that no input causes a panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
             let (mut cursor, mut lacks) = Cursor::of(&bytes);

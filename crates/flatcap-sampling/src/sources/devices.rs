@@ -125,7 +125,7 @@ impl DeviceListing {
             return Ok(false);
         }
         if self.list().is_err() {
-            // The module that owned the directory may have been reloaded.
+            // The kernel module that provides the directory may have been reloaded.
             let again = self.host.directory(self.class.path).and_then(|directory| {
                 self.directory = directory;
                 self.list()
@@ -215,8 +215,8 @@ impl DeviceListing {
     }
 }
 
-/// Calls `act` with a path made of parts. Returns `None` if the path is too long or contains a zero
-/// byte.
+/// Calls `act` with a path that is composed of `parts`. Returns `None` if the path is too long or
+/// contains a zero byte.
 pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) -> Option<Got> {
     let mut path = [0; PATH_BYTES];
     let mut places = path.iter_mut().take(PATH_BYTES - 1);
@@ -227,8 +227,8 @@ pub(super) fn with_path<Got>(parts: &[&[u8]], act: impl FnOnce(&CStr) -> Got) ->
     (whole.count_bytes() == parts.iter().map(|part| part.len()).sum::<usize>()).then(|| act(whole))
 }
 
-/// Opens a file and reads its first line, such as a device's name. The line is truncated to fit.
-/// Returns `None` if there is no such file.
+/// Opens a file and reads its first line, such as a device's name. The line is truncated to fit
+/// into the array. Returns `None` if there is no such file.
 pub(super) fn read_line<const BYTES: usize>(
     directory: &HostDirectory,
     parts: &[&[u8]],
@@ -267,7 +267,7 @@ pub(super) fn shown(field: impl IntoIterator<Item = u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns a text truncated to fit, with a terminating zero byte.
+/// Returns a text as an array, truncated if necessary, with a terminating zero byte.
 pub(super) fn truncated<const BYTES: usize>(text: &[u8]) -> [u8; BYTES] {
     let mut place = [0; BYTES];
     for (to, from) in place.iter_mut().take(BYTES - 1).zip(text) {
@@ -291,8 +291,8 @@ pub(super) struct NumberFile {
 const NUMBER_BYTES: usize = 32;
 
 impl NumberFile {
-    /// A number that this device does not have. Such a number is absent, but does not make a sample
-    /// incomplete.
+    /// Placeholder for a number that the device does not have. Such a number is absent, but does
+    /// not make a sample incomplete.
     pub(super) const NONE: Self = Self { file: None, content: [0; NUMBER_BYTES], length: 0, error: 0 };
 
     /// Opens a file. A missing file is not an error. If the file exists but cannot be opened, the
@@ -320,8 +320,8 @@ impl NumberFile {
         number.unsigned(&mut lacks)
     }
 
-    /// Returns the file's text, truncated to fit. If the file cannot be read, returns an empty text
-    /// and adds the reason to `incomplete`.
+    /// Returns the file's text, truncated to fit into the array. If the file cannot be read,
+    /// returns an empty text and adds the reason to `incomplete`.
     pub(super) fn text<const BYTES: usize>(&self, incomplete: &mut Incomplete) -> [u8; BYTES] {
         truncated(until_zero(self.line(incomplete).unwrap_or_default()))
     }
@@ -381,8 +381,8 @@ impl NumberFile {
             return None;
         }
         // The kernel writes such a file in one piece, so a missing newline does not mean that the
-        // file was cut. Not every driver adds a newline. If the content fills the buffer, the file
-        // may be longer.
+        // file was truncated. Not every driver adds a newline. If the content fills the buffer, the
+        // file may be longer.
         let content = self.content.get(..self.length).map(<[u8]>::trim_ascii);
         let line = content.filter(|content| !content.is_empty() && self.length < NUMBER_BYTES);
         *incomplete |= Incomplete::CUT.unless(line.is_some());
@@ -412,7 +412,7 @@ fn errno_of(error: &Error) -> i32 {
     error.raw_os_error().unwrap_or(i32::MAX)
 }
 
-/// Returns whether a name is this word followed by a number.
+/// Returns whether a name consists of `word` followed by a number.
 pub(super) fn is_numbered(name: &[u8], word: &[u8]) -> bool {
     number_after(name, word).is_some()
 }
@@ -443,8 +443,8 @@ mod tests {
         names
     }
 
-    // Proves that devices are found when they come, opened twice, distinguished from other devices
-    // of the same name, and limited in number.
+    // Proves that new devices are found and opened twice, that other devices of the same name are
+    // distinguished, and that the number of devices is limited.
     #[test]
     fn devices_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -556,7 +556,7 @@ mod tests {
         }
     }
 
-    // Proves that each error of the kernel leads to the right mark.
+    // Proves that each error of the kernel leads to the correct reason for an incomplete sample.
     #[test]
     fn errors_have_their_marks() {
         for (error, expected) in [
@@ -578,7 +578,8 @@ mod tests {
         assert_eq!(incomplete, Incomplete::NONE);
     }
 
-    // Proves that paths fit or are refused, around the limit and with a zero byte.
+    // Proves that a path is refused if it is too long or contains a zero byte, and that a path of
+    // the maximum length is accepted.
     #[test]
     fn paths_fit_or_are_refused() {
         let length = |parts: &[&[u8]]| with_path(parts, CStr::count_bytes);

@@ -124,7 +124,7 @@ fn counters(cursor: &mut Cursor<'_>) -> ([u64; COUNTERS], Incomplete) {
     if let Some(in_flight) = counters.get_mut(IN_FLIGHT).filter(|count| **count > i32::MAX as u64) {
         *in_flight = ABSENT;
     }
-    // More counters than known are skipped, because a later kernel may append some.
+    // Additional counters are skipped, because a later kernel may append counters.
     lacks |= Incomplete::CUT.unless(COUNTERS_OF_KERNELS.contains(&count));
     (counters, lacks)
 }
@@ -158,8 +158,8 @@ mod tests {
         (devices, incomplete)
     }
 
-    // Proves that every value ends up in its field, for each generation of kernels. In this test
-    // each counter equals its position.
+    // Proves that every value ends up in its field, for each generation of kernels. In this test,
+    // the value of each counter equals the counter's position.
     #[test]
     fn every_value_is_in_its_place() {
         for count in COUNTERS_OF_KERNELS.into_iter().chain([20]) {
@@ -186,8 +186,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
-    // damage has its reason.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that each kind of damage has its own reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b" 8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n", |text| {
@@ -223,7 +223,8 @@ mod tests {
     }
 
     // Proves that loop devices and RAM disks without a request are left out unless `include` names
-    // them. Neither other idle devices nor devices whose names only begin alike are left out.
+    // them. Other idle devices are not left out, nor are devices whose names merely begin with the
+    // same letters.
     #[test]
     fn unused_loop_devices_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
@@ -244,8 +245,8 @@ mod tests {
         assert_eq!(recorded("include = [\"loop*\", \"zram?\"]"), "loop0 zram0 loop loop1 zram1");
     }
 
-    // Proves that all devices of this host and of captured hosts are read, and that a naive parser
-    // finds the same values.
+    // Proves that all devices of this host and of files captured from other hosts are read, and
+    // that a naive parser finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let (payload, incomplete) = sample_under(&SPEC, "include = [\"*\"]", Path::new("/"));
@@ -270,8 +271,8 @@ mod tests {
     }
 
     // Proves that no device is missing if the kernel ends a read between two disks because the
-    // partitions of the next disk do not fit into the kernel's buffer. Hosts with many partitions
-    // take several reads.
+    // partitions of the next disk do not fit into the kernel's buffer. On a host with many
+    // partitions, reading the file takes several read calls.
     #[test]
     fn every_line_is_a_device() {
         let (devices, _) = sample_under(&SPEC, "include = [\"*\"]", Path::new("/"));

@@ -30,11 +30,11 @@ const INTERFACES_MAX: usize = 4096;
 const STATISTICS_MAX: usize = 65_536;
 
 /// `include` and `exclude` match interfaces. Interfaces without statistics are skipped. The names
-/// of statistics are read again when their number changes, or when the interface's name has passed
-/// to another interface. While a driver answers, the kernel holds the lock of the interface. Before
-/// Linux 6.15, the kernel holds a lock of all interfaces instead. Some drivers query their device,
-/// which takes milliseconds. An interface whose driver does not answer is left out, and tried again
-/// with growing intervals.
+/// of statistics are read again when their number changes, or when another interface has taken the
+/// name of the interface. While a driver answers, the kernel holds the lock of the interface.
+/// Before Linux 6.15, the kernel holds a lock of all interfaces instead. Some drivers query their
+/// device, which takes milliseconds. An interface whose driver does not answer is left out, and
+/// tried again with growing intervals.
 pub(super) const SPEC: SourceSpec = SourceSpec {
     name: "ethtool",
     about: "Statistics of network drivers, as ethtool -S shows them.",
@@ -57,7 +57,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let path = namespace_path(host, FILE, FILE_OF_ANOTHER_ROOT)?;
     let file = host_file(host, path, "")?;
     let unavailable = |error, hint| Unavailable { file: path, error, hint };
-    // In another network namespace, an interface with the same name is another interface.
+    // In another network namespace, an interface with the same name is a different interface.
     if !host.is_own_root() && !host.is_same_file(path, FILE_OF_THE_AGENT) {
         return Err(unavailable(io::ErrorKind::Unsupported.into(), SPEC.hint));
     }
@@ -107,7 +107,7 @@ struct EthtoolSampler {
     statistics: Vec<EthtoolStatistic>, // reused
 }
 
-/// An interface of the list.
+/// An interface that the list of the kernel contains.
 #[derive(Debug)]
 struct KnownInterface {
     name: [u8; INTERFACE_BYTES],
@@ -209,8 +209,8 @@ impl EthtoolSampler {
 }
 
 impl KnownInterface {
-    /// Creates an interface that was not there before. The new interface reuses the buffers of a
-    /// removed interface, unless a query to that interface hangs.
+    /// Creates the entry of an interface that was not in the previous list. The new interface
+    /// reuses the buffers of a removed interface, unless a query to that interface hangs.
     fn of(name: [u8; INTERFACE_BYTES], pool: &Arc<QueryPool>, spare: &mut Vec<Self>) -> Self {
         let reset = |query: &mut InterfaceQuery| (query.name, query.index) = (name, 0);
         let reused = spare.pop().filter(|spare| spare.query.with(reset).is_some());
@@ -250,14 +250,14 @@ impl InterfaceQuery {
         }
     }
 
-    /// Queries the driver. Returns the reasons why the answer is incomplete. An interface that has
-    /// disappeared since the listing does not count as a reason.
+    /// Queries the driver. Returns the reasons why the answer is incomplete. The disappearance of
+    /// an interface since the listing is not such a reason.
     fn read_with(&mut self, queries: &mut dyn DriverQueries) -> Incomplete {
         let answer = self.query(queries);
         match answer.as_ref().map_err(io::Error::kind) {
             Ok(()) => Incomplete::NONE,
             Err(error) => {
-                // After any error, everything is read again next time.
+                // After any error, the next read also reads the names of the statistics again.
                 self.index = 0;
                 self.values.clear();
                 match error {
@@ -473,8 +473,9 @@ mod tests {
         }
     }
 
-    // Proves that a driver that does not answer costs only its own interface, which is named. The
-    // other interfaces are still read while this one hangs and after it is gone.
+    // Proves that if a driver does not answer, only its own interface is left out, and this
+    // interface is named. The other interfaces are still read while this interface hangs and after
+    // it is removed.
     #[test]
     fn an_interface_that_hangs_costs_only_itself() {
         let host = host_with(&[(FILE, "a\nb\neth0: 1\neth1: 1\neth2: 1\n")]);
@@ -597,7 +598,7 @@ mod tests {
         assert_eq!(answer.keys().collect::<Vec<_>>(), ["veth0"]);
         assert!(incomplete.is_none() && answer["veth0"].len() >= queues);
 
-        // Queues that come and go change the number of statistics of the same interface.
+        // Adding and removing queues changes the number of statistics of the same interface.
         let has_fewer = run("ethtool -L veth0 rx 1 tx 1");
         if !has_fewer {
             println!("skipped: no queues can be set here");

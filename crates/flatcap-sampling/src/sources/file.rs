@@ -12,7 +12,7 @@ use super::text_values::TextValues;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, TextOrigin};
 
-/// Name of the file in errors. The configuration contains the path itself.
+/// Name by which error messages refer to the file. The configuration contains the path itself.
 const FILE: &str = "[source.file.NAME] path";
 
 /// `include` and `exclude` match the names of values.
@@ -21,7 +21,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     about: "Values in a file that the configuration names.",
     root: "flatcap.host.File",
     schema: include_bytes!("../../../../generated/host/file.bfbs"),
-    // A short file costs 5 us. A shorter period can be configured for a file that changes faster.
+    // Reading a short file takes 5 us. A shorter period can be configured for a file that changes
+    // faster.
     period: Duration::from_secs(1),
     is_on_by_default: true,
     may_block: true,
@@ -98,8 +99,8 @@ mod tests {
         String::from_utf8(json).unwrap()
     }
 
-    // Proves that a file is followed when it is replaced, cut, removed and restored. Values that
-    // are not numbers are absent for readers.
+    // Proves that the file at the path is still read after it was replaced, truncated, removed and
+    // restored. Values that are not numbers are absent for readers.
     #[test]
     fn a_file_is_followed_by_its_name() {
         let folder = tempfile::tempdir().unwrap();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     // Proves that numbers and booleans of JSON are gauges named by their paths. Strings are counted
-    // without a mark, and a document may be cut.
+    // but do not mark the sample, and a truncated document gives the values before its end.
     #[test]
     fn json_is_recorded() {
         let gauge = |name: &str, value: f64| serde_json::json!({"name": name, "labels": "", "value": value});
@@ -184,7 +185,8 @@ mod tests {
         assert_eq!(sampled(keys, &text[..text.len() - 9]), (expected(0), Incomplete::CUT));
     }
 
-    // Proves that names, labels and the number of values have limits, which are counted and marked.
+    // Proves that the length of names, the labels and the number of values have limits, and that
+    // values beyond a limit are counted and marked.
     #[test]
     fn series_have_limits() {
         let size = |value: &serde_json::Value| value["gauges"].as_array().unwrap().len();

@@ -124,7 +124,7 @@ struct Mount {
 /// A query about a mount, and its answer.
 #[derive(Debug)]
 struct MountQuery {
-    /// The mount's path including the root, ended by a zero byte.
+    /// Path of the mount, including the configured root, ended by a zero byte.
     path: Vec<u8>,
     is_own: bool,
     identity: MountIdentity,
@@ -161,7 +161,7 @@ impl Sampler for FilesystemSampler {
         self.rows.clear();
         for mount in &self.mounts {
             let mut row = mount.row;
-            // A mount that hangs was not queried.
+            // A mount whose earlier query still hangs was not queried again.
             let state = mount.query.with(|query| query.state);
             if state.is_none() {
                 odd_text::note_hanging(&mount.name());
@@ -212,7 +212,7 @@ impl FilesystemSampler {
             }
             let (row, lacks) = row_of(&line, &mut self.path_bytes);
             incomplete |= lacks;
-            // A mount that stays keeps its query, because the query may hang.
+            // A mount that is still in the list keeps its query, because the query may hang.
             let at = self.mounts.iter().rposition(|mount| mount.row == row);
             self.next_mounts.push(match at {
                 Some(at) => self.mounts.swap_remove(at),
@@ -435,7 +435,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged lists never cause a panic and a cut list is always marked.
+    // Proves that damaged lists never cause a panic and that a truncated list is always marked.
     #[test]
     fn damaged_text_is_marked() {
         let (folder, _) = host("1 0 DEVICE / /data rw - ext4 /dev/a rw\n");
@@ -507,8 +507,8 @@ mod tests {
         assert!(names("exclude = [\"*\"]").is_empty());
     }
 
-    // Proves agreement with `stat -f` for each mount of this host. Free space may change in
-    // between.
+    // Proves agreement with `stat -f` for each mount of this host. Free space may change between
+    // these reads.
     #[test]
     fn agrees_with_stat() {
         let (payload, incomplete) = sample_under(&SPEC, "", Path::new("/"));
@@ -530,8 +530,8 @@ mod tests {
         }
     }
 
-    // Proves that the list of a captured host is read completely, and that a naive parser finds the
-    // same mounts.
+    // Proves that the mount list captured from a host is read completely, and that a naive parser
+    // finds the same mounts.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture("26231/mountinfo") else { return };

@@ -318,8 +318,8 @@ impl BlockingRead for GpuRead {
     fn read(&mut self) {
         match self {
             Self::Amd(card) => card.read(),
-            // A list that was not yet taken over stays, because the source had suspended this slow
-            // call.
+            // A list that the source has not yet taken over is kept, because the source had
+            // suspended this slow call.
             Self::NvidiaList { cards, listed } => *listed = cards.list_if_changed().or(listed.take()),
             Self::Nvidia { card, sample } => *sample = card.read(),
         }
@@ -380,7 +380,7 @@ impl AmdCard {
     }
 
     fn read(&mut self) {
-        // A suspended card is not woken. A card whose status cannot be read counts as awake.
+        // A suspended card is not woken. A card whose status cannot be read is treated as awake.
         self.is_suspended = match &mut self.status {
             Some(status) => status.read().is_ok() && status.content() == SUSPENDED,
             None => false,
@@ -507,7 +507,7 @@ fn signed_number(text: &[u8]) -> Option<i64> {
     Some(sign * i64::try_from(text::number(digits)?).ok()?)
 }
 
-/// Returns the reason why a sample is incomplete after this read error.
+/// Returns the reason why a sample is incomplete after the read error `error`.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match error.kind() {
         ErrorKind::PermissionDenied => Incomplete::DENIED,
@@ -578,7 +578,8 @@ mod tests {
     }
 
     // Proves that every value ends up in its field, that connectors and other drivers' cards are
-    // ignored, and that patterns apply. Cards may come, sleep, lose a file, change numbers and go.
+    // ignored, and that patterns apply. Cards can be added, suspended, renumbered and removed, and
+    // can lose a file.
     #[test]
     fn cards_of_amdgpu_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -634,7 +635,8 @@ mod tests {
         assert_eq!(sample(&mut *sampler).0.len(), 0);
     }
 
-    // Proves that a damaged file never causes a panic and a cut number is never recorded.
+    // Proves that a damaged file never causes a panic and that a truncated number is never
+    // recorded.
     #[test]
     fn damaged_text_is_marked() {
         let folder = tempfile::tempdir().unwrap();
@@ -651,8 +653,8 @@ mod tests {
     }
 
     // Proves that the error of a host without a driver names the places that were searched. If a
-    // host has only NVIDIA's driver, the error names the missing library. The second part is
-    // skipped if the library is present.
+    // host has only NVIDIA's driver, the error names the missing library. The second part of the
+    // test is skipped if the library is present.
     #[test]
     fn what_is_missing_is_named() {
         let folder = tempfile::tempdir().unwrap();
@@ -730,8 +732,8 @@ mod tests {
         }
     }
 
-    // Proves that a card or a driver's list that does not answer costs only itself and is named.
-    // Other cards of both drivers are recorded.
+    // Proves that if a card or a driver's list does not answer, only this card or list is left out,
+    // and it is named. Other cards of both drivers are recorded.
     #[test]
     fn a_card_that_hangs_costs_only_itself() {
         let folder = tempfile::tempdir().unwrap();
@@ -797,7 +799,7 @@ mod tests {
         TestSettings::new(&SPEC, keys).get().selection()
     }
 
-    // Proves that a captured card is read completely.
+    // Proves that the files captured from a card are read completely.
     #[test]
     fn a_captured_card_is_read() {
         let archive =

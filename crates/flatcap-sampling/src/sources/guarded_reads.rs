@@ -19,10 +19,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounde
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, thread_cpu_ns};
 use flatcap_os::thread;
 
-/// An element whose read takes longer than this counts as hanging. A sample with one such element
-/// still ends in time, unless the read uses the CPU ([`READY_TIMEOUTS`]).
+/// An element whose read takes longer than this is treated as hanging. A sample with one such
+/// element still ends in time, unless the read uses the CPU ([`READY_TIMEOUTS`]).
 const ELEMENT_TIMEOUT: Duration = Duration::from_millis(800);
-/// Number of timeouts after which a read counts as hanging even if its thread is ready to run.
+/// Number of timeouts after which a read is treated as hanging even if its thread is ready to run.
 /// Until then, the thread may merely be waiting for a CPU.
 const READY_TIMEOUTS: u32 = 10;
 /// Time after which a suspended element is tried again. The delay doubles at each failure.
@@ -31,7 +31,7 @@ const RETRY_NS_MAX: u64 = 600 * NS_PER_S;
 /// Maximum number of threads of a source that hang at the same time. At this limit, the source
 /// waits for each read until it ends.
 const HANGING_MAX: usize = 16;
-/// Value of `place` that tells a thread not to continue.
+/// Value of `place` that causes a thread to end.
 const ABANDONED: usize = usize::MAX;
 /// Value of `took_ns` for a read that has not ended.
 const UNFINISHED: u64 = u64::MAX;
@@ -195,8 +195,8 @@ impl<E: BlockingRead> GuardedReads<E> {
         self.cpu_ns
     }
 
-    /// Reads all elements except the ones that hang. `guarded` returns the element of an item, and
-    /// `name` returns the item's name for log lines.
+    /// Reads all elements that do not hang. `guarded` returns the element of an item, and `name`
+    /// returns the item's name for log lines.
     ///
     /// # Errors
     /// Fails if the kernel refuses another thread.
@@ -314,7 +314,7 @@ impl<E: BlockingRead> GuardedReads<E> {
             let may_wait_for_cpu = ready_timeouts < READY_TIMEOUTS && helper.progress.is_ready();
             let is_stuck = place == last && can_hang && !may_wait_for_cpu;
             last = place;
-            // The thread may just have continued.
+            // The thread may have continued since the timeout.
             let order = Ordering::AcqRel;
             if is_stuck
                 && helper.progress.place.compare_exchange(place, ABANDONED, order, Ordering::Acquire).is_ok()
@@ -479,7 +479,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(read(&mut reads, &mut items), [None, Some(2)], "the retry is not due");
-        // A thread that was slow to start must not count as hanging.
+        // A thread that was slow to start must not be treated as hanging.
         reads.timeout = Duration::from_secs(60);
         items[0].element.suspension.as_mut().unwrap().retry_at_ns = 0;
         assert_eq!(read(&mut reads, &mut items), [None, Some(3)], "nobody waits for the retry");

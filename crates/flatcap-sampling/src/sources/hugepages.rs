@@ -146,7 +146,8 @@ mod tests {
         assert_eq!(sample(), (vec![HugepagePool::new(2048, 8, 8, 8, 8, 8)], Incomplete::NONE));
     }
 
-    // Proves that this host is read completely, in agreement with the standard library.
+    // Proves that this host is read completely, and that a read through the standard library finds
+    // the same values.
     #[test]
     fn agrees_with_this_host() {
         if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {

@@ -19,7 +19,7 @@ const DIRECTORY: &str = "sys/class/hwmon";
 const CHIP: &[u8] = b"hwmon";
 const DEVICE_CLASS: DeviceClass =
     DeviceClass { path: DIRECTORY, is_device: |name| devices::is_numbered(name, CHIP), devices_max: 512 };
-/// Maximum number of sensors in one sample. Each sensor costs an open file and a system call.
+/// Maximum number of sensors in one sample. Each sensor needs an open file and a system call.
 const SENSORS_MAX: usize = 4096;
 /// Maximum number of files of one chip that are examined.
 const FILES_MAX: usize = 2048;
@@ -55,7 +55,7 @@ enum SensorKind {
     Frequency,
 }
 
-/// Prefixes of file names. In a name, a number follows the prefix.
+/// Prefixes of file names. In a file name, a number follows the prefix.
 const KINDS: [(&[u8], SensorKind); 8] = [
     (b"temp", SensorKind::Temperature),
     (b"in", SensorKind::Voltage),
@@ -195,7 +195,8 @@ impl Sensors {
                 }
             })
         });
-        // A chip that disappeared since it was listed has no files. The next listing drops it.
+        // A chip that disappeared since it was listed has no files. The next listing removes the
+        // chip.
         if !matches!(listed, Some(Ok(()))) {
             files.clear();
         }
@@ -374,8 +375,8 @@ mod tests {
         }
     }
 
-    // Proves that each sensor is in the vector of its kind, with label and sign, in the order of
-    // chips and numbers. Other files are ignored.
+    // Proves that each sensor is in the vector of its kind, with its label and the sign of its
+    // value, in the order of chips and sensor numbers. Other files are ignored.
     #[test]
     fn every_value_is_in_its_place() {
         let host = host_with(&[]);
@@ -427,8 +428,8 @@ mod tests {
         assert_eq!(sample(&mut *sampler), (two.to_vec(), Incomplete::NONE));
     }
 
-    // Proves that a sensor without a value is absent and marked while the other sensors stay, even
-    // if the file of the sensor is a directory (EISDIR).
+    // Proves that a sensor without a value is absent and marked, and that the other sensors are
+    // still recorded, even if the file of the sensor is a directory (EISDIR).
     #[test]
     fn damaged_values_are_marked() {
         for (content, expected) in
@@ -478,8 +479,8 @@ mod tests {
         assert!((incomplete | Incomplete::UNREADABLE) == Incomplete::TOO_MANY | Incomplete::UNREADABLE);
     }
 
-    // Proves that a captured host is read completely, with chips in class and device directories,
-    // links and odd names.
+    // Proves that the files captured from a host are read completely, including chips in class and
+    // device directories, symbolic links and unusual names.
     #[test]
     fn a_captured_host_is_read() {
         let Some(host) = captured_host("node-exporter", &["sys"]) else { return };

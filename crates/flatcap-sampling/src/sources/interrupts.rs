@@ -94,7 +94,7 @@ impl InterruptTable {
         }
         let mut place = 0;
         for line in lines {
-            // Some architectures end with a line of spaces.
+            // On some architectures, the file ends with a line of spaces.
             if line.iter().all(|byte| *byte == b' ') {
                 continue;
             }
@@ -191,7 +191,7 @@ fn devices(description: &[u8]) -> Option<&[u8]> {
     description.get(at + 2..)
 }
 
-/// Replaces runs of spaces by one space and cuts the text to fit. The last byte is zero.
+/// Replaces runs of spaces by one space and truncates the text to fit. The last byte is zero.
 fn single_spaced(text: &[u8]) -> [u8; DESCRIPTION_BYTES] {
     let mut fixed = [0; DESCRIPTION_BYTES];
     let mut places = fixed.iter_mut().take(DESCRIPTION_BYTES - 1);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     // Proves that damaged text never causes a panic, that offsets stay within the counts, and that
-    // a cut file is always marked.
+    // a truncated file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(sample.counts().iter().collect::<Vec<_>>(), [3, 4, 7, 8, 9]);
     }
 
-    // Proves that cores and lines come and go without a mark.
+    // Proves that added and removed cores and lines do not mark the sample as incomplete.
     #[test]
     fn cores_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -391,8 +391,8 @@ mod tests {
         assert_eq!(table.counts.last(), Some(&(899 + 511)));
     }
 
-    // Proves agreement with a naive parser on this host and on captured hosts. Live counters may
-    // grow between two reads.
+    // Proves agreement with a naive parser for files of this host and files captured from other
+    // hosts. Live counters may grow between two reads.
     #[test]
     fn agrees_with_a_naive_reading() {
         let live = std::fs::read_to_string("/proc/interrupts").unwrap();

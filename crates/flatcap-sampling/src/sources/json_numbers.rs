@@ -21,8 +21,8 @@ pub(super) struct JsonParser {
 impl JsonParser {
     /// Calls `add` with each number and bool of a document, in the order of the document. If the
     /// whole document is one number, its name is `default_name`. Strings and nulls are counted as
-    /// skipped but do not make the sample incomplete. If a document is cut or is not JSON, this
-    /// function finds the values before the first error.
+    /// skipped but do not make the sample incomplete. If a document is truncated or is not JSON,
+    /// this function finds the values before the first error.
     pub(super) fn parse(
         &mut self,
         content: &[u8],
@@ -235,7 +235,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes cause a panic, and that there are no more values than bytes.
+        // Proves that no input causes a panic, and that there are no more values than bytes.
         #[test]
         fn no_bytes_panic(text in prop::collection::vec(
             prop_oneof![prop::sample::select(b"{}[]\":,019.eE-truefalsn\\u \n".to_vec()), any::<u8>()], 0..200)) {
@@ -243,7 +243,8 @@ mod tests {
             prop_assert!(found.len() as u64 + skipped <= text.len() as u64 + 1);
         }
 
-        // Proves that any document gives what a naive reader of its tree finds.
+        // Proves that, for any document, the parser finds the same values as a naive reader of the
+        // document's tree.
         #[test]
         fn agrees_with_a_naive_reader(seed in prop::collection::vec(any::<u8>(), 1..60)) {
             let mut bytes = seed.iter().copied();
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Returns a tree that these bytes determine.
+    /// Returns a JSON tree that is determined by `bytes`.
     fn tree(bytes: &mut impl Iterator<Item = u8>, depth: usize) -> Value {
         let next = bytes.next().unwrap_or(0);
         let below = usize::from(next >> 4) % 5;

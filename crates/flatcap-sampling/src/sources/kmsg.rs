@@ -21,7 +21,7 @@ const BYTES_MAX: usize = 48 << 10;
 /// line's table, and for the offsets, length and padding of the table and the text.
 const LINE_EXTRA_BYTES: usize = 64;
 const _: () = assert!(BYTES_MAX + LINES_MAX * LINE_EXTRA_BYTES <= 64 << 10);
-/// Maximum length of a text. The kernel cuts a text at 2,048 bytes.
+/// Maximum length of a text. The kernel truncates a text to 2,048 bytes.
 const TEXT_BYTES_MAX: usize = 4096;
 
 pub(super) const SPEC: SourceSpec = SourceSpec {
@@ -89,7 +89,8 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
                     self.ends.push(begin);
                 }
                 // The number of the next line shows how many lines were lost. Before the first line
-                // there is nothing to compare with, so the minimum of one is counted.
+                // there is no number to compare with, so one lost line, which is the minimum, is
+                // counted.
                 RecordRead::Overwritten if self.next_sequence.is_none() && self.ends.is_empty() => {
                     self.lost += 1;
                 }
@@ -135,7 +136,7 @@ impl<F: Read + std::fmt::Debug + Send> Sampler for KmsgSampler<F> {
 }
 
 /// Replaces the content of `valid` by a text of at most [`TEXT_BYTES_MAX`] bytes. In this text, the
-/// replacement character stands for bytes that are not UTF-8. Returns false if the text was
+/// replacement character replaces bytes that are not UTF-8. Returns false if the text was
 /// truncated.
 fn set_valid_text(text: &[u8], valid: &mut String) -> bool {
     valid.clear();
@@ -292,7 +293,7 @@ mod tests {
         let kmsg = flatbuffers::root::<Kmsg<'_>>(&payload).unwrap();
         let found: Vec<LogLine<'_>> = kmsg.lines().iter().filter(|line| line.text() == text).collect();
         assert_eq!(found.len(), 1, "{kmsg:?}");
-        // The kernel does not let programs write lines as the kernel, so the facility is 1, which
+        // Programs cannot write lines with the facility of the kernel, so the facility is 1, which
         // is "user".
         assert_eq!((found[0].priority(), found[0].facility()), (6, 1));
     }

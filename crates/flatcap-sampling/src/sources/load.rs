@@ -99,7 +99,7 @@ mod tests {
         assert_eq!([args.runnable, args.tasks, args.last_pid], [3, 456, 78901]);
     }
 
-    // Proves that damaged text never causes a panic and a cut file is always marked.
+    // Proves that damaged text never causes a panic and that a truncated file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(b"0.25 1.50 12.00 3/456 78901\n", |text| parse(text).1.is_none());
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(parse(b"0.25 1.50 12.00 3/456 x\n").1, Incomplete::UNREADABLE);
     }
 
-    // Proves that this host and captured hosts are read completely.
+    // Proves that the files of this host and files captured from other hosts are read completely.
     #[test]
     fn hosts_are_read() {
         let payload = sample_this_host(&SPEC);

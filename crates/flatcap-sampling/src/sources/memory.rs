@@ -1,4 +1,4 @@
-//! `memory`: memory by use, from /proc/meminfo.
+//! `memory`: amounts of memory by kind of use, from /proc/meminfo.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Memory",
     schema: include_bytes!("../../../../generated/host/memory.bfbs"),
     files: &[FILE],
-    // The period is the period of cpu, so that the samples of both are at the same times. A sample
-    // costs 5 us.
+    // The period equals the period of the source cpu, so that both sources are sampled at the same
+    // times. A sample costs 5 us.
     period: Duration::from_millis(10),
     is_on_by_default: true,
     refresh: "some values hundreds of times a second, as memory is used",

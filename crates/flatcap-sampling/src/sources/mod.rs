@@ -121,13 +121,13 @@ pub fn ring_memory(settings: &SourceSettings<'_>, host: &HostRoot) -> Vec<RingMe
     sizes.memory(host).to_vec()
 }
 
-/// Returns the source of this name.
+/// Returns the source with this name.
 pub fn find(name: &str) -> Option<&'static SourceSpec> {
     CATALOG.iter().find(|spec| spec.name == name)
 }
 
-/// Returns whether a name is reserved. Reserved names are those of the recorder's sources, of their
-/// instances, such as `file.raid`, and of sources that readers compute.
+/// Returns whether a name is reserved. The reserved names are the names of the recorder's sources,
+/// of their instances, such as `file.raid`, and of sources that readers compute.
 pub fn is_reserved(name: &str) -> bool {
     let first = name.split('.').next().unwrap_or(name);
     find(first).is_some() || first == TASKS_NAME
@@ -145,16 +145,16 @@ mod tests {
     use crate::test_settings::TestSettings;
     use crate::{Incomplete, OpenedSampler, Sampler};
 
-    /// Returns the payload of a source of this host. The source must be present, and its sample
-    /// must be complete.
+    /// Returns the payload of a sample of a source on this host. The source must be present, and
+    /// its sample must be complete.
     pub(super) fn sample_this_host(entry: &SourceSpec) -> Vec<u8> {
         let (payload, incomplete) = sample_under(entry, "", Path::new("/"));
         assert_eq!(incomplete, Incomplete::NONE, "{}", entry.name);
         payload
     }
 
-    /// Returns the payload of a source of the host under `root`, and the reasons why it is
-    /// incomplete. `keys` are lines of the source's table in a configuration.
+    /// Returns the payload of a sample of a source on the host under `root`, and the reasons why
+    /// the sample is incomplete. `keys` are lines of the source's table in a configuration.
     pub(super) fn sample_under(entry: &SourceSpec, keys: &str, root: &Path) -> (Vec<u8>, Incomplete) {
         let mut sampler = open_source(entry, keys, root).unwrap();
         let mut builder = FlatBufferBuilder::new();
@@ -179,8 +179,8 @@ mod tests {
         by_schema::values_of(template.view(payload).unwrap().elements(&list)).collect()
     }
 
-    /// Opens a source of the kind whose payloads are built. Uses another root, and these keys in
-    /// the source's table.
+    /// Opens a source whose payloads are built at each sample. Uses the root `root`, and the keys
+    /// `keys` in the source's table.
     pub(super) fn open_sampler(
         entry: &SourceSpec,
         keys: &str,
@@ -192,7 +192,7 @@ mod tests {
         })
     }
 
-    /// Opens a source under another root and with these keys in its table.
+    /// Opens a source under the root `root`, with `keys` in the source's table.
     pub(super) fn open_source(
         entry: &SourceSpec,
         keys: &str,
@@ -202,7 +202,7 @@ mod tests {
         entry.open(&OpenContext { host: &HostRoot::new(root), settings: settings.get() })
     }
 
-    /// Returns a file of a captured host, if the archive is present.
+    /// Returns the content of a file that was captured from a host, if the archive is present.
     pub(super) fn fixture(path: &str) -> Option<Vec<u8>> {
         let archive =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/hosts/procfs-fixtures.tar.gz");
@@ -219,8 +219,8 @@ mod tests {
         unpacked.map(|output| output.stdout)
     }
 
-    /// Unpacks the trees of a captured host below `prefixes`, such as `sys/class/hwmon`, with their
-    /// links. `archive` is `procfs` or `node-exporter`.
+    /// Unpacks the directory trees that were captured from a host below `prefixes`, such as
+    /// `sys/class/hwmon`, with their symbolic links. `archive` is `procfs` or `node-exporter`.
     pub(super) fn captured_host(archive: &str, prefixes: &[&str]) -> Option<tempfile::TempDir> {
         let archive = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join(format!("../../../shared/data/hosts/{archive}-fixtures.tar.gz"));
@@ -236,7 +236,7 @@ mod tests {
         Some(folder)
     }
 
-    /// Creates a host from these files.
+    /// Creates a simulated host that contains `files`.
     pub(super) fn host_with(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (path, content) in files {

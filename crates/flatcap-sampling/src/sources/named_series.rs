@@ -1,4 +1,4 @@
-//! Series of a text, that is, values that are identified by a name and labels. Each series is
+//! Series found in a text, that is, values that are identified by a name and labels. Each series is
 //! stored as a table of the payload.
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
@@ -119,7 +119,7 @@ impl NamedSeries {
         }
     }
 
-    /// Returns the number of series that the text contains, including those that the filter
+    /// Returns the number of series that the text contains, including the series that the filter
     /// rejects.
     pub(super) fn found(&self) -> usize {
         self.found

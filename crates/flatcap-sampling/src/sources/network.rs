@@ -15,7 +15,7 @@ use crate::{CachedNameFilter, Incomplete, OpenedSampler, ReadError, Sampler, odd
 /// The file of the recorder's own network namespace.
 const FILE: &str = "proc/net/dev";
 /// The file of the host's first process. Under another root, the source reads this file, because
-/// /proc/net leads to the reading process, which another /proc does not contain.
+/// /proc/net is a link to the reading process, which the /proc of another root does not contain.
 const FILE_OF_ANOTHER_ROOT: &str = "proc/1/net/dev";
 /// Maximum length of a line, which has a name of 16 bytes and sixteen numbers of up to twenty
 /// digits.
@@ -172,8 +172,8 @@ mod tests {
         );
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
-    // damage has its reason.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that each kind of damage has its own reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -205,8 +205,8 @@ mod tests {
         assert_eq!(incomplete, Incomplete::NONE);
     }
 
-    // Proves that all interfaces of this host and of captured hosts are read, and that a naive
-    // parser finds the same values.
+    // Proves that all interfaces of this host and of files captured from other hosts are read, and
+    // that a naive parser finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let payload = sample_this_host(&SPEC);

@@ -11,7 +11,7 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::{Incomplete, NameFilter, OpenedSampler, ReadError, Sampler};
 
 const DIRECTORY: &str = "sys/devices/system/node";
-/// The only field of the root table. The first value of a node is the node's id.
+/// Name of the only field of the root table. The first value of a node is the node's id.
 const FIELD: &str = "nodes";
 const DIR_KIND: NumberedDirKind<3> = NumberedDirKind {
     directory: DIRECTORY,
@@ -87,7 +87,7 @@ impl Sampler for NumaSampler {
                     incomplete |= DIR_KIND.in_file(lacks, content, (folder.number, name));
                 }
             }
-            // A value that was ever present counts as missing when it is gone.
+            // A value that was present in an earlier read and is now absent is reported as missing.
             incomplete |= writer.incomplete | Incomplete::MISSING.unless(writer.found >= folder.found_max);
             folder.found_max = writer.found.max(folder.found_max);
             if let Some(number) = node.first_chunk_mut() {
@@ -226,8 +226,8 @@ mod tests {
         assert_eq!(sample(), (expected, Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Proves that all nodes of captured hosts are read, and that a naive parser finds the same
-    // values.
+    // Proves that all nodes of files captured from other hosts are read, and that a naive parser
+    // finds the same values.
     #[test]
     fn captured_hosts_are_read() {
         for archive in ["procfs", "node-exporter"] {
@@ -243,8 +243,8 @@ mod tests {
         }
     }
 
-    // Proves that all values of this host are read. The names must be those that a naive parser
-    // finds, and values that do not change must be equal.
+    // Proves that all values of this host are read. The names must equal the names that a naive
+    // parser finds, and values that do not change must be equal.
     #[test]
     fn agrees_with_this_host() {
         if let Err(missing) = open_sampler(&SPEC, "", Path::new("/")) {

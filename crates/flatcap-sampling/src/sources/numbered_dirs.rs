@@ -149,7 +149,8 @@ impl<const FILES: usize> NumberedDirs<FILES> {
 }
 
 impl<const FILES: usize> NumberedDir<FILES> {
-    /// Creates a directory that was not there before, with the buffers of a directory that is gone.
+    /// Creates the entry of a directory that was not listed before, and reuses the buffers of a
+    /// removed directory.
     fn of(number: u64, spare: Option<Self>) -> Self {
         let mut files = spare.map_or_else(|| [(); FILES].map(|()| DirFile::default()), |folder| folder.files);
         for slot in &mut files {

@@ -52,8 +52,8 @@ fn open_counters(context: &OpenContext<'_>) -> Result<PerfSampler, Unavailable> 
     let selection = context.selection();
     let wanted: Vec<PerfEvent> =
         config.events.iter().copied().filter(|event| selection.matches(event.as_str().as_bytes())).collect();
-    // Each counter takes one descriptor. If the limit stays too low, the open that exceeds it
-    // reports the error.
+    // Each counter takes one descriptor. If the limit is still too low, the open call that exceeds
+    // the limit reports the error.
     let _limit = raise_open_files_limit(usize::MAX);
     let mut cores = Vec::new();
     parse_core_list(online.content(), &mut cores);
@@ -150,8 +150,8 @@ impl Sampler for PerfSampler {
             core.read();
             is_stopped |= core.is_stopped;
         }
-        // A suspend takes the cores offline and back online between two samples. The list is the
-        // same afterwards, but the kernel has stopped the counters for ever.
+        // A suspend takes the cores offline and back online between two samples. The list of cores
+        // is the same afterwards, but the kernel has stopped the counters for ever.
         if is_stopped || (self.must_retry && self.is_retry_due()) {
             self.update_cores();
             let new = self.cores.iter_mut().filter(|core| core.enabled_ns.iter().all(Option::is_none));
@@ -256,8 +256,8 @@ impl PerfSampler {
             }
         }
         let refusals = cores.iter().fold(Incomplete::NONE, |all, core| all | core.refusal);
-        // Cores may differ in the events that they count. Therefore only cores without any counter
-        // are tried again, because open counters must not restart.
+        // Cores may support different events. Therefore only cores without any counter are tried
+        // again, because open counters must not restart.
         self.must_retry = cores.iter().any(|core| core.groups.is_empty());
         self.opened_ns = monotonic_ns();
         self.opening_incomplete = Incomplete::UNREADABLE.unless(is_whole) | refusals;
@@ -414,7 +414,7 @@ mod tests {
         let counted = end - begin;
         assert!(counted > 100, "{counted}");
         assert!(counted <= outer_end - outer_begin, "{counted} {}", outer_end - outer_begin);
-        // Switches to and from a core's idle task are counted as in the file. A few switches may
+        // As in /proc/stat, switches to and from a core's idle task are counted. A few switches may
         // occur during the reads.
         assert!(counted + 50 >= inner_end - inner_begin, "{counted} {}", inner_end - inner_begin);
     }

@@ -17,7 +17,7 @@ const SOFTWARE: u32 = 1;
 const CACHE: u32 = 3;
 const MISSES: u64 = 1 << 16;
 
-/// Returns the groups of events that are counted together, as indices in the list. A group has a
+/// Returns the groups of events that are counted together, as indices into `events`. A group has a
 /// few hardware events, or all software events. The group of software events is never multiplexed.
 pub(super) fn group_events(events: &[PerfEvent]) -> Vec<Vec<usize>> {
     let is_software = |at: &usize| events.get(*at).is_some_and(|event| event_code(*event).kind == SOFTWARE);

@@ -101,11 +101,11 @@ impl<Device> OpenDevice<Device> {
     }
 }
 
-/// A device whose files are read.
+/// A powercap zone or a power supply whose files are read.
 trait PowerDevice: BlockingRead {
     type Sample: Debug;
 
-    /// Opens the files of the device of this name.
+    /// Opens the files of the device with this name.
     fn open(directory: &HostDirectory, name: &[u8]) -> Self;
 
     /// Returns whether the last read reported that the device is gone.
@@ -255,8 +255,8 @@ impl PowerDevice for Supply {
         }
     }
 
-    /// Returns whether the supply is gone, that is, each of its files reports this. In a bay
-    /// without a battery, only some files report that the device is gone.
+    /// Returns whether every file of the supply reports that the device is gone. In a bay without a
+    /// battery, only some files report that the device is gone.
     fn is_gone(&self) -> bool {
         let numbers = || self.numbers.iter();
         numbers().all(|number| number.is_gone() || !number.exists()) && numbers().any(NumberFile::is_gone)
@@ -452,8 +452,8 @@ mod tests {
         assert_eq!(counts(), (2, 3));
     }
 
-    // Proves that energy that only root may read is reported, with and without other supplies. The
-    // test is skipped for root, who may read this energy.
+    // Proves that an energy meter that only root may read is reported, with and without other
+    // supplies. The test is skipped for root, who may read this meter.
     #[test]
     fn denied_energy_is_reported() {
         let host = laptop();
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(error, format!("/sys/class/powercap: no zone{}", SPEC.hint));
     }
 
-    // Proves that captured hosts are read completely, including links.
+    // Proves that the files captured from hosts are read completely, including symbolic links.
     #[test]
     fn captured_hosts_are_read() {
         for (archive, zones, energy) in [("procfs", 3, 49_450_000.0), ("node-exporter", 2, 36_580_000.0)] {

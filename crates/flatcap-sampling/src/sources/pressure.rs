@@ -121,7 +121,7 @@ impl Sampler for PressureSampler {
             let is_failed = file.content().is_empty() && !self.failed.is_none();
             let (parsed, lacks) = if is_failed { Default::default() } else { parse(file.content()) };
             let lacks = odd_text::in_file(lacks, file.content(), format_args!("/{path}"));
-            // A line that was ever present counts as missing when it is gone.
+            // A line that was present in an earlier read and is now absent is reported as missing.
             let all_present = (parsed.some.is_some() || !seen.some) && (parsed.full.is_some() || !seen.full);
             incomplete |= lacks | Incomplete::MISSING.unless(all_present);
             seen.some |= parsed.some.is_some();
@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(parse(one_line), (PressureLines { some: Some(some), full: None }, Incomplete::NONE));
     }
 
-    // Proves that a file that cannot be opened, or that can no longer be read, costs only its own
-    // values.
+    // Proves that a file that cannot be opened, or that can no longer be read, makes only its own
+    // values absent.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a file of the test's own host")]
     fn a_refused_file_costs_only_its_values() {
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never causes a panic and a cut file is always marked.
+    // Proves that damaged text never causes a panic and that a truncated file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -256,7 +256,7 @@ mod tests {
         assert!(open_sampler(&SPEC, "exclude = [\"mem*\"]", folder.path()).is_err());
     }
 
-    // Proves that a captured host is read completely.
+    // Proves that the files captured from a host are read completely.
     #[test]
     fn captured_hosts_are_read() {
         for path in FILES {

@@ -96,8 +96,8 @@ impl PrometheusParser {
         let mut words = rest.split_ascii_whitespace();
         let value = number(words.next()?)?;
         let time = words.next().filter(|word| !word.starts_with('#'));
-        // A time may follow, in milliseconds or, in OpenMetrics, in seconds. An exemplar may follow
-        // the time.
+        // A time may follow the value, in milliseconds or, in OpenMetrics, in seconds. An exemplar
+        // may follow the time.
         if time.is_some_and(|time| text::finite(time.as_bytes()).is_none())
             || (time.is_some() && words.next().is_some_and(|word| !word.starts_with('#')))
         {
@@ -178,8 +178,8 @@ impl<'t> DeclaredMetric<'t> {
         }
     }
 
-    /// Returns the kind of the series of this name. `OpenMetrics` declares a counter without the
-    /// ending `_total`.
+    /// Returns the kind of the series with the name `name`. `OpenMetrics` declares a counter
+    /// without the ending `_total`.
     fn kind_of(&self, name: &str) -> SeriesKind {
         let is_counter = matches!(
             (self.metric_type, name.strip_prefix(self.name)),
@@ -266,8 +266,8 @@ mod tests {
         assert_eq!(parsed(text.as_bytes()).0[..2], expected);
     }
 
-    // Proves that exactly those series are counters whose declared type counts, identified by the
-    // names that belong to the type.
+    // Proves that a series is a counter exactly if its declared type counts and its name is one of
+    // the names that belong to this type.
     #[test]
     fn types_decide_what_counts() {
         use SeriesKind::{Counter, Gauge};
@@ -286,8 +286,9 @@ mod tests {
         assert_eq!(found[3].1, "h_bucket{le=\"+Inf\"}");
     }
 
-    // Proves that values that are not finite are absent, and that exemplars are ignored without a
-    // mark. Times are dropped and lines of another form are skipped, each with a reason.
+    // Proves that values that are not finite are absent, and that exemplars are ignored without
+    // making the sample incomplete. Times are dropped and malformed lines are skipped, each with a
+    // reason.
     #[test]
     fn what_does_not_fit_is_counted() {
         for line in ["m NaN", "m{a=\"b\"} +Inf", "m -inf", "m 1e999"] {
@@ -333,7 +334,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that no bytes cause a panic, and that the names and labels that are found are not
+        // Proves that no input causes a panic, and that the names and labels that are found are not
         // longer than the text.
         #[test]
         fn no_bytes_panic(text in prop::collection::vec(
@@ -346,7 +347,8 @@ mod tests {
             }
         }
 
-        // Proves that any labels and value are found again, whatever their order in the text.
+        // Proves that the labels and the value of any series are read back, whatever the order of
+        // the labels in the text.
         #[test]
         fn series_come_back(
             labels in prop::collection::btree_map("[a-z_][a-z0-9_]{0,4}", "([ -!#-\\[\\]-~\u{e4}]|\\\\[\\\\n\"]){1,8}", 0..6),

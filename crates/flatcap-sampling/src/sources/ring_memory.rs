@@ -18,7 +18,7 @@ pub struct RingMemory {
     pub bytes: usize,
 }
 
-/// The rings of a source, and how they are read.
+/// Names, size and limits of the rings of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RingSizes {
     /// Names by which operators know the rings and the copies of their content.

@@ -56,7 +56,7 @@ struct SchedstatSampler {
     filter: CachedNameFilter,
 }
 
-/// The lines before the cores.
+/// The header lines, which precede the lines of the cores.
 #[derive(Debug, PartialEq)]
 struct SchedstatHeader {
     version: u64,
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    // Proves that cores come and go, and that patterns skip some.
+    // Proves that cores come and go, and that patterns exclude some cores.
     #[test]
     fn cores_come_and_go() {
         let folder = tempfile::tempdir().unwrap();
@@ -216,8 +216,8 @@ mod tests {
         }
     }
 
-    // Proves that a captured host is read completely, and that a naive parser finds the same
-    // values.
+    // Proves that the files captured from a host are read completely, and that a naive parser finds
+    // the same values.
     #[test]
     fn a_captured_host_is_read() {
         let Some(captured) = fixture("./proc/schedstat") else { return };

@@ -62,7 +62,7 @@ const RECORDER_FIELDS: &RowFields<wire::Recorder> = &[
     ("flatcap_pool_slabs_free", wire::Recorder::set_slabs_free),
 ];
 
-/// The sampler of `self`.
+/// The sampler of the source `self`.
 #[derive(Debug)]
 pub struct SelfSampler {
     metrics: Arc<Metrics>,
@@ -83,7 +83,7 @@ impl SelfSampler {
         HostFile::open(&Path::new("/").join(FILE))
     }
 
-    /// Creates a sampler that reads this file and these counters.
+    /// Creates a sampler that reads the file `stat` and the counters `metrics`.
     pub fn new(stat: HostFile, metrics: Arc<Metrics>) -> Self {
         let sources = Vec::with_capacity(metrics.sources.len());
         let groups = Vec::with_capacity(metrics.groups.len());
@@ -201,7 +201,7 @@ mod tests {
         "flatcap_segment_frames",
     ];
 
-    /// Returns the metrics that are not in the fields. Checks that each field is set by a metric,
+    /// Returns the metrics that are not in `fields`. Checks that each field is set by a metric,
     /// except for `other_bytes` bytes of the row.
     fn left_out<M: MetricTable, R: Default>(
         fields: &RowFields<R>,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     // Proves that each metric of sources, groups and the recorder has a field in `self`, or is in
-    // the list of the others. Each field of a row has one metric.
+    // the list of other metrics. Each field of a row has one metric.
     #[test]
     fn every_metric_has_its_field() {
         let of_sources = 8 + 2 * size_of::<wire::Latency>(); // the id and the distributions

@@ -47,7 +47,7 @@ enum LogState {
 }
 
 impl SkippedValues {
-    /// Creates the counts for the source with this name, whose values have this format.
+    /// Creates the counts for the source `source`, whose values have the format `format`.
     pub(super) fn new(source: String, format: &'static str) -> Self {
         Self { source, format, count: 0, incomplete: Incomplete::NONE, log: LogState::NothingSkipped }
     }
@@ -105,9 +105,9 @@ impl SkippedValues {
 mod tests {
     use super::*;
 
-    // Proves that the skipped values of each text are counted separately, and that the reasons
-    // become reasons of the sample. Only the first skipped text of the source is kept for the log,
-    // and it is shortened.
+    // Proves that the skipped values of each text are counted separately, and that the sample
+    // reports the reasons. Only the first skipped text of the source is kept for the log, and it is
+    // shortened.
     #[test]
     fn the_first_one_is_logged() {
         let mut skipped = SkippedValues::new("file.x".to_owned(), "pairs");

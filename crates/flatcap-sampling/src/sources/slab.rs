@@ -174,8 +174,8 @@ mod tests {
         assert_eq!((cache.active_slabs(), cache.slabs()), (29, 30));
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
-    // damage has its reason.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that each kind of damage has its own reason.
     #[test]
     fn damaged_text_is_marked() {
         assert_damage_is_marked(TEXT, |text| {
@@ -211,8 +211,8 @@ mod tests {
         assert!(incomplete.is_none());
     }
 
-    // Proves that all caches of this host and of captured hosts are read, and that a naive parser
-    // finds the same values.
+    // Proves that all caches of this host and of files captured from other hosts are read, and that
+    // a naive parser finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<(String, u64, u64)> {

@@ -17,7 +17,7 @@ const SNMP: &str = "proc/net/snmp";
 const SNMP6: &str = "proc/net/snmp6";
 /// Maximum number of ICMP message types, that is, 256 types for each of two protocol versions.
 const TYPES_MAX: usize = 512;
-/// The fields of the root table.
+/// Names of the fields of the root table.
 const COUNTERS: &str = "counters";
 const TYPES: &str = "icmp_types";
 /// Counts of messages of one type. The elements are version, type, received and sent, in the order
@@ -115,7 +115,7 @@ fn icmp_type(section: &[u8], name: &[u8], value: Option<&[u8]>, types: &mut Vec<
     let known = types.iter().position(|one| one.starts_with(&[version, number]));
     let index = known.unwrap_or(types.len());
     if known.is_none() && types.len() < TYPES_MAX {
-        // The kernel omits a direction without messages, so its number is 0.
+        // The kernel omits a direction that has no messages, so the count of this direction is 0.
         types.push([version, number, 0, 0]);
     }
     match types.get_mut(index) {
@@ -246,8 +246,8 @@ mod tests {
         assert!(counters["icmp_in_msgs"].is_null() && counters["tcp_rto_min"] == 8, "{counters}");
     }
 
-    // Proves that damaged text never causes a panic and a cut file is always marked, in lines of
-    // message types.
+    // Proves that, in lines of message types, damaged text never causes a panic and a truncated
+    // file is always marked.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"IcmpMsg: InType3 OutType3\nIcmpMsg: 5 6\n";
@@ -272,8 +272,8 @@ mod tests {
         assert_eq!(icmp_type(b"", b"Icmp6InType1", None, &mut types), Incomplete::CUT);
     }
 
-    // Proves that all values of captured hosts are read, and that a naive parser finds the same
-    // values.
+    // Proves that all values of files captured from other hosts are read, and that a naive parser
+    // finds the same values.
     #[test]
     fn captured_hosts_are_read() {
         let (Some(snmp), Some(snmp6)) = (fixture("26231/net/snmp"), fixture("26231/net/snmp6")) else {

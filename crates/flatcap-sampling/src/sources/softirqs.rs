@@ -39,7 +39,7 @@ pub(super) const SPEC: SourceSpec = SourceSpec {
     root: "flatcap.host.Softirqs",
     schema: include_bytes!("../../../../generated/host/softirqs.bfbs"),
     files: &[FILE],
-    // Counts per core are used as rates. The total number is in cpu.
+    // The counts of each core are used as rates. The total number is in cpu.
     period: Duration::from_millis(100),
     refresh: "at each software interrupt",
     selects: "cores, such as CPU0",
@@ -194,8 +194,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never causes a panic, and that cut files and lines with a count too
-    // many or too few are always marked.
+    // Proves that damaged text never causes a panic, and that truncated files and lines with too
+    // many or too few counts are always marked.
     #[test]
     fn damaged_text_is_marked() {
         let all = parse(TEXT, &mut SoftirqColumns::default()).0;
@@ -259,8 +259,8 @@ mod tests {
         }
     }
 
-    // Proves that a captured host is read completely, and that a naive parser finds the same
-    // values.
+    // Proves that the files captured from a host are read completely, and that a naive parser finds
+    // the same values.
     #[test]
     fn a_captured_host_is_read() {
         let Some(text) = fixture(FILE) else { return };

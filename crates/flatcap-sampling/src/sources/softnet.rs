@@ -131,8 +131,8 @@ mod tests {
         (cores, incomplete)
     }
 
-    // Proves that every value ends up in its field, for each generation of kernels. In this test
-    // each column equals its position.
+    // Proves that every value ends up in its field, for each generation of kernels. In this test,
+    // the value of each column equals the column's position.
     #[test]
     fn every_value_is_in_its_place() {
         for count in COLUMNS_OF_KERNELS.into_iter().chain([18]) {
@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    // Proves that damaged text never causes a panic, a cut file is always marked, and each kind of
-    // damage has its reason.
+    // Proves that damaged text never causes a panic, that a truncated file is always marked, and
+    // that each kind of damage has its own reason.
     #[test]
     fn damaged_text_is_marked() {
         let text = b"00000001 00000002 00000003 00000004 00000005 00000006 00000007 00000008 00000009\n";
@@ -165,8 +165,8 @@ mod tests {
         assert_eq!((cores.len(), incomplete), (CORES_MAX, Incomplete::TOO_MANY));
     }
 
-    // Proves that all cores of this host and of captured hosts are read, and that a naive parser
-    // finds the same values.
+    // Proves that all cores of this host and of files captured from other hosts are read, and that
+    // a naive parser finds the same values.
     #[test]
     fn agrees_with_a_naive_reading() {
         let naive = |text: &str| -> Vec<Vec<u64>> {

@@ -185,7 +185,7 @@ mod tests {
         );
     }
 
-    // Proves that samples have the values that these functions return, in both shapes.
+    // Proves that samples have the values that `point` and `value` return, in both shapes.
     #[test]
     fn samples_hold_the_values() {
         let (mut narrow, mut wide) = (SyntheticSampler::point(7), SyntheticSampler::wide(7, 3, 5));

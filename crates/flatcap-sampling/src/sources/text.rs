@@ -220,7 +220,7 @@ pub(super) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
 /// Powers of ten by exponent.
 const POWERS: [u64; CHUNK] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
-/// Returns the value of the digits at the start of eight bytes, and how many digits these are.
+/// Returns the value of the digits at the start of eight bytes, and the number of these digits.
 #[inline]
 fn leading_digits(chunk: [u8; CHUNK]) -> (u64, usize) {
     const ZEROS: u64 = 0x3030_3030_3030_3030;
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(suffix::<4>(&[0x80; 9]), [0x80, 0x80, 0x80, 0]);
     }
 
-    // Proves that names fit with their terminating zero byte or are refused.
+    // Proves that names that do not fit with their terminating zero byte are refused.
     #[test]
     fn names_keep_their_end() {
         assert_eq!(name::<4>(b"abc"), Some(*b"abc\0"));
@@ -346,7 +346,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any number is parsed as the standard library parses it, whatever follows it.
+        // Proves that any number is parsed as the standard library parses it, whatever text follows
+        // the number.
         #[test]
         fn leading_numbers_agree_with_the_standard_library(value in 0..u64::MAX, shift in 0..64_u32, behind in "[ \nx:-]?[0-9 \n]{0,12}") {
             let digits = (value >> shift).to_string();
@@ -355,7 +356,7 @@ mod tests {
             prop_assert_eq!(read(text.as_bytes()), Some((value >> shift, digits.len())));
         }
 
-        // Proves that no bytes cause a panic, and that only numbers are read as numbers.
+        // Proves that no input causes a panic, and that only numbers are read as numbers.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b'\n'), any::<u8>()], 0..40)) {
             if let Some((value, length)) = read(&bytes) {

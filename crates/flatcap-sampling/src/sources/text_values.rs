@@ -161,8 +161,8 @@ impl ValueRows {
         if !self.filter.matches(place, name) {
             return true;
         }
-        // A value whose name does not fit is skipped, because a name that is cut would be another
-        // name.
+        // A value whose name does not fit is skipped, because a truncated name would identify
+        // another value.
         let Some(fixed) = text::name(name).filter(|name| name[0] != 0) else {
             skipped.add(SkipReason::Name { bytes_max: NAME_BYTES - 1 }, name);
             return true;
@@ -342,8 +342,8 @@ mod tests {
         }
     }
 
-    // Proves that no text causes a panic, that a cut text is always marked, and that the number of
-    // values is limited, in both formats.
+    // Proves that no text causes a panic, that truncated text is always marked, and that the number
+    // of values is limited, in both formats.
     #[test]
     fn damaged_text_is_marked() {
         for keys in ["", "format = \"regex\"\npattern = '^(\\w+) (\\d+)$'"] {

@@ -15,7 +15,7 @@ const DIRECTORY: &str = "sys/class/thermal";
 const DEVICE_CLASS: DeviceClass = DeviceClass {
     path: DIRECTORY,
     is_device: |name| devices::is_numbered(name, ZONE),
-    // This is more than any host has. Each zone is read at each sample.
+    // No host has more zones. Each zone is read at each sample.
     devices_max: 1024,
 };
 const ZONE: &[u8] = b"thermal_zone";
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(rows(&payload), expected[1..]);
     }
 
-    // Proves that a value that is cut or is not a number is absent and marked, while the other
-    // values stay.
+    // Proves that a value that is truncated or is not a number is absent and marked, and that the
+    // other values are still recorded.
     #[test]
     fn damaged_values_are_marked() {
         let path = "sys/class/thermal/thermal_zone0/temp";
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(error, format!("/{DIRECTORY}: no thermal zone{}", SPEC.hint));
     }
 
-    // Proves that captured hosts are read completely.
+    // Proves that the files captured from hosts are read completely.
     #[test]
     fn captured_hosts_are_read() {
         if let Some(host) = captured_host("procfs", &[DIRECTORY]) {

@@ -16,8 +16,8 @@ const PROC: &str = "proc";
 const PROCESSES_MAX: usize = 64;
 /// Maximum number of threads counted in one process.
 const THREADS_MAX: usize = 256;
-/// Interval between searches for new processes of a configured name. Each search reads the names of
-/// all processes.
+/// Interval between searches for new processes with a configured name. Each search reads the names
+/// of all processes.
 const SEARCH_INTERVAL_NS: u64 = NS_PER_S;
 const NAME_BYTES: usize = 16;
 /// Maximum length of a name in /proc. The kernel's own threads have longer names than the schema

@@ -10,7 +10,8 @@ use super::{OpenContext, SourceOpener, SourceSpec, Unavailable};
 use crate::OpenedSampler;
 
 const FILE: &str = "proc/vmstat";
-/// Maximum length of a line. A line has a name and a number, and is far shorter in the kernel.
+/// Maximum length of a line. A line has a name and a number. The lines of the kernel are far
+/// shorter than this limit.
 const LINE_BYTES_MAX: usize = 128;
 
 /// `include` and `exclude` match fields, such as `pgfault`.

@@ -58,12 +58,13 @@ pub struct CodeObjectView<'p> {
     pub version: Option<FileVersion>,
 }
 
-/// Identifies the content of a file without a build id, together with its path.
+/// The size and the modification time of a file. Together with the path, they identify the content
+/// of a file without a build id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileVersion {
     /// The file's size.
     pub bytes: u64,
-    /// The time of its last modification, in nanoseconds since 1970.
+    /// Time of the last modification of the file, in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 

@@ -16,13 +16,13 @@ const PROCESSES_MAX: usize = 1 << 16;
 /// this lookup get the build id from later payloads.
 #[derive(Debug, Default)]
 pub struct KnownCode {
-    /// The identities of files by path. The value is `None` for a path that two files have had,
-    /// because a sample without an identity may belong to either file.
+    /// The identities of files by path. The value is `None` for a path that two different files
+    /// have had, because a sample without an identity may belong to either file.
     by_path: HashMap<Box<str>, Option<FileIdentity>>,
     first_samples: HashMap<u32, u64>, // by process; monotonic nanoseconds
 }
 
-/// Identifies the content of a file.
+/// The build id and the version, which identify the content of a file.
 type FileIdentity = (Box<[u8]>, Option<FileVersion>);
 
 impl KnownCode {

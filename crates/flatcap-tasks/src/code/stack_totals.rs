@@ -135,7 +135,7 @@ pub struct FrameTotal {
     /// The innermost position of the function in its call chain with the most CPU time, as an index
     /// of [`StackTotals::frames`].
     pub frame: u32,
-    /// Time in the function itself, in nanoseconds.
+    /// Time in the function's own code, in nanoseconds.
     pub self_ns: u64,
     /// Time in the function and in the functions that it called, in nanoseconds.
     pub total_ns: u64,
@@ -153,7 +153,7 @@ impl StackTotals {
         if batch.begin_ns() < self.window.end && batch.end_ns() > self.window.start {
             self.lost = self.lost.saturating_add(batch.lost().saturating_sub(last_lost));
         }
-        // The numbers of the payload's objects and positions that are already known.
+        // Caches for the indexes of the payload's objects and of the positions in its call chains.
         let mut known_objects = HashMap::<(u16, u32), Option<u32>>::new();
         let mut known_stacks = HashMap::<(u16, u32), Option<Box<[u32]>>>::new();
         let window = self.window.clone();
@@ -190,7 +190,7 @@ impl StackTotals {
         let number = |object| number_of(&mut self.objects, &mut self.object_numbers, object, OBJECTS_MAX);
         let numbers: Vec<Option<u32>> = objects.into_iter().map(number).collect();
         for stack in stacks {
-            // There are not more positions than before, so each position gets a number.
+            // There are at most as many positions as before, so each position gets an index.
             let numbered = stack.frames.iter().filter_map(|frame| {
                 let frame = frames.get(*frame as usize)?;
                 let object = (*numbers.get(frame.object as usize)?)?;
@@ -242,7 +242,8 @@ impl StackTotals {
             .iter()
             .map(|frame| self.object(*frame).and_then(|object| name(object, frame.offset)))
             .collect();
-        // A function is identified by object and name, other positions by their number.
+        // A function is identified by its object and its name. A position without a function name
+        // is identified by its index.
         let mut functions = HashMap::<(u32, &str), u32>::new();
         let mut function_of: Vec<u32> = Vec::with_capacity(self.frames.len());
         for ((number, frame), name) in (0..).zip(&self.frames).zip(&names) {
@@ -252,7 +253,8 @@ impl StackTotals {
             });
         }
         let mut totals = HashMap::<(u32, u32), (FrameTotal, u64)>::new();
-        // The last call chain in which a function was seen, counted from 1.
+        // For each function, the number of the last call chain in which the function was seen,
+        // counted from 1.
         let mut seen_in = vec![0_usize; self.frames.len()];
         for (stack_number, stack) in self.stacks.iter().enumerate() {
             for (depth, frame) in stack.frames.iter().enumerate() {
@@ -299,8 +301,8 @@ impl StackTotals {
         self.left_out_ns
     }
 
-    /// Returns the number of records that the kernel could not deliver, for the payloads in the
-    /// window.
+    /// Returns the number of records that the kernel could not deliver while it recorded the
+    /// payloads in the window.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -329,8 +331,8 @@ impl StackTotals {
 
     /// Returns the index of a call chain of a process, or `None` if the limit is reached.
     fn place(&mut self, process: u32, frames: &[u32]) -> Option<usize> {
-        // A box is allocated per lookup. This is acceptable because samples are rare, a hundred per
-        // second on each CPU.
+        // Each lookup allocates a box for the key. This is acceptable because samples are rare, a
+        // hundred per second on each CPU.
         let key = (process, Box::from(frames));
         if let Some(place) = self.stack_numbers.get(&key) {
             return usize::try_from(*place).ok();

@@ -30,8 +30,8 @@ fn name(object: &CodeObjectInfo, offset: u64) -> Option<String> {
     Some(if offset < 0x200 { "main" } else { "work" }.to_owned())
 }
 
-// Proves that equal call chains of a process are merged, that a recursive function is counted one
-// time, and that a sample without a call chain counts too.
+// Proves that equal call chains of a process are merged and that a recursive function is counted
+// once. Proves that a sample without a call chain is also counted.
 #[test]
 fn functions_have_their_time() {
     let mut totals = StackTotals::new(0..100);
@@ -54,7 +54,7 @@ fn functions_have_their_time() {
     assert_eq!(totals.functions(|_, _| None).len(), 4);
 }
 
-// Proves that samples outside the window do not count.
+// Proves that samples outside the window are not counted.
 #[test]
 fn the_window_is_kept() {
     let mut totals = StackTotals::new(20..40);
@@ -78,8 +78,8 @@ fn payloads_are_checked() {
 }
 
 // Proves that a file without a build id gets the build id of its path, from earlier and later
-// payloads, unless the path has two. Positions, call chains and functions that become equal are
-// merged.
+// payloads, unless the path has two build ids. Positions, call chains and functions that become
+// equal are merged.
 #[test]
 fn build_ids_are_completed() {
     let file = |path: &str, id: &[u8]| (CodeKind::File, path.to_owned(), id.to_vec());
@@ -142,8 +142,8 @@ fn build_ids_are_completed() {
 }
 
 // Proves that a file without a build id gets the version of its path, unless the path had two
-// versions. Code without a file belongs to its process, with the time of the first sample of the
-// run.
+// versions. Code without a file belongs to its process. The process gets the time of its first
+// sample in the run.
 #[test]
 fn versions_and_processes_are_completed() {
     let file = |path: &str| (CodeKind::File, path.to_owned(), Vec::new());

@@ -24,10 +24,10 @@ pub struct SchedBatch<'p> {
     events: Vector<'p, TaskEvent>,
 }
 
-/// An event at a point in time.
+/// A scheduler event with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedEvent {
-    /// Time in monotonic nanoseconds, as recorded.
+    /// Recorded time of the event in monotonic nanoseconds.
     pub time_ns: u64,
     /// Kind of the event.
     pub kind: SchedEventKind,
@@ -57,7 +57,7 @@ pub enum SchedEventKind {
     },
     /// A CPU switched from one thread to another.
     Switched {
-        /// The thread that stopped.
+        /// The thread that stopped running on the CPU.
         previous: ThreadInfo,
         /// The thread that started to run.
         next: ThreadInfo,
@@ -143,7 +143,7 @@ impl<'p> SchedBatch<'p> {
     }
 
     /// Returns whether wakeups are recorded. Without wakeups, the time that a thread waits for a
-    /// CPU after a sleep counts as sleep.
+    /// CPU after a sleep is counted as sleep.
     pub fn has_wakeups(&self) -> bool {
         self.has_wakeups
     }

@@ -1,4 +1,4 @@
-//! Recent slices of each CPU.
+//! Stores the most recent time slices of each CPU.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Time for which a thread is stored after the record of its end. A thread may still run and wait
-/// after this record, while the kernel frees the thread's memory.
+/// Time for which a thread is stored after the recorded end of the thread. A thread may still run
+/// and wait after its recorded end, while the kernel frees the thread's memory.
 const KEPT_NS: u64 = 10_000_000_000;
 
-/// Ended threads with the ids of their tasks, sorted by the times of their ends.
+/// Ended threads with the ids of their tasks, sorted by the times at which the threads ended.
 #[derive(Debug, Default)]
 pub(super) struct EndedThreads(VecDeque<(u64, u32, u64)>);
 

@@ -44,12 +44,12 @@ pub struct Interval {
     pub task: Task,
     /// The thread's state.
     pub state: TaskState,
-    /// The CPU on which the thread ran. For a ready or sleeping thread, the CPU on which it ran
-    /// next, if it ran again.
+    /// The CPU on which the thread ran. For a ready or sleeping thread, this is the CPU on which
+    /// the thread ran next, if it ran again.
     pub cpu: Option<u16>,
-    /// Begin in monotonic nanoseconds.
+    /// Start of the interval in monotonic nanoseconds.
     pub begin_ns: u64,
-    /// End in monotonic nanoseconds, which is not before `begin_ns`.
+    /// End of the interval in monotonic nanoseconds, which is not before `begin_ns`.
     pub end_ns: u64,
     /// The reason why the interval ended.
     pub end: IntervalEnd,
@@ -65,8 +65,8 @@ pub struct TaskWakeup {
     pub time_ns: u64,
     /// The thread that became ready.
     pub task: Task,
-    /// The thread that woke `task`. If an interrupt woke `task`, the thread that the interrupt
-    /// stopped.
+    /// The thread that woke `task`. If an interrupt woke `task`, this is the thread that the
+    /// interrupt stopped.
     pub waker: Task,
     /// The CPU on which the waker ran.
     pub cpu: u16,

@@ -1,5 +1,5 @@
-//! Derives thread states from payloads of the source `sched`: which threads ran, which waited for a
-//! CPU (run queue latency), and which slept (off-CPU time).
+//! Derives thread states from payloads of the source `sched`. The states show which threads ran,
+//! which threads waited for a CPU (run queue latency), and which threads slept (off-CPU time).
 
 mod batch;
 mod cpu_history;

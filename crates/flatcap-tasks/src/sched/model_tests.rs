@@ -127,13 +127,13 @@ impl Simulation {
         self.events.push((self.now_ns, event));
     }
 
-    /// Returns the threads that run just before the events of a time.
+    /// Returns the threads that run just before the events at a given time.
     fn running_at(&self, at_ns: u64) -> Vec<usize> {
         let truth = self.truth.iter().find(|truth| truth.times.start < at_ns && at_ns <= truth.times.end);
         truth.map_or_else(|| vec![0; CPUS], |truth| truth.running.clone())
     }
 
-    /// Returns the payloads of the simulation, cut at the times `cuts`.
+    /// Returns the payloads of the simulation, divided at the times `cuts`.
     fn payloads(&self, cuts: &BTreeSet<u64>) -> Vec<SchedPayload> {
         let mut ends: Vec<u64> = cuts.iter().copied().collect();
         ends.retain(|cut| (self.begin_ns + 1..self.now_ns).contains(cut));
@@ -222,7 +222,7 @@ fn thread_id(thread: usize) -> u32 {
 
 fn info(thread: usize) -> ThreadInfo {
     let id = thread_id(thread);
-    // Threads 1 and 2 belong to one process, 3 and 4 to another.
+    // Threads 1 and 2 belong to one process, and threads 3 and 4 belong to another process.
     let process = if thread == 0 { 0 } else { 100 + u32::try_from(thread - (thread + 1) % 2).unwrap() };
     ThreadInfo { thread: id, process, name: TaskName::new(format!("thread{thread}").as_bytes()) }
 }
@@ -261,7 +261,8 @@ fn any_simulation() -> impl Strategy<Value = (Simulation, BTreeSet<u64>)> {
 
 proptest! {
     // Proves that the times of threads and CPUs in any window are the same as in the simulation,
-    // wherever the events are cut into payloads. So are the threads that ran while others waited.
+    // however the events are divided into payloads. The threads that ran while other threads waited
+    // are also the same.
     #[test]
     fn times_are_exact((simulation, cuts) in any_simulation(), from in 0..600_000_u64, length in 1..600_000_u64) {
         let window = from..from + length;
@@ -297,8 +298,9 @@ proptest! {
         prop_assert_eq!(timeline.faults(), super::RecordingFaults::default());
     }
 
-    // Proves that the intervals of each thread are consecutive without a hole or an overlap from
-    // its begin to its end. They do not depend on where the events are cut into payloads.
+    // Proves that the intervals of each thread are consecutive, without a hole or an overlap, from
+    // the start of the thread to its end. The intervals do not depend on how the events are divided
+    // into payloads.
     #[test]
     fn intervals_are_whole((simulation, cuts) in any_simulation()) {
         let intervals = |cuts: &BTreeSet<u64>| {
@@ -322,7 +324,7 @@ proptest! {
     }
 
     // Proves that no interval covers the time of a missing payload, and that the times before and
-    // after it are exact.
+    // after this payload are exact.
     #[test]
     fn gaps_are_not_bridged((simulation, cuts) in any_simulation(), missing in 0..12_usize) {
         let mut payloads = numbered(simulation.payloads(&cuts));
@@ -347,7 +349,7 @@ proptest! {
 
     // Proves that the counters of each sample equal the counters of the simulation at the time of
     // the sample. A thread that was active in a step is in the samples before and after this step.
-    // Above a limit this holds up to the first sample that is marked.
+    // If a limit is exceeded, this holds up to the first sample that is marked as incomplete.
     #[test]
     fn steps_are_exact(
         (simulation, cuts) in any_simulation(),

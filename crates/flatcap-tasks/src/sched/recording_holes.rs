@@ -19,7 +19,8 @@ pub struct RecordingHoles {
 }
 
 impl RecordingHoles {
-    /// Creates a collection of the holes that overlap a window, in monotonic nanoseconds.
+    /// Creates a collection of the holes that overlap `window`, which is a range of monotonic
+    /// nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, holes: Vec::new(), further: 0 }
     }
@@ -91,7 +92,8 @@ pub(super) fn recorded_part(batch: &SchedBatch<'_>, was_stopped: bool, stopped_b
         (false, false) => begin_ns..end_ns,
         (false, true) => begin_ns..end_ns - stopped_ns,
         (true, false) => begin_ns + stopped_ns..end_ns,
-        // Switches may have been recorded in between, at an unknown time.
+        // Switches may have been recorded between the start and the end of the payload, at an
+        // unknown time.
         (true, true) => end_ns..end_ns,
     }
 }

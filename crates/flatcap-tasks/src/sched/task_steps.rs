@@ -23,17 +23,17 @@ const PARTS_MAX: usize = 1 << 20;
 /// Maximum number of known threads, in addition to the active threads.
 const THREADS_MAX: usize = 1 << 17;
 
-/// Makes samples from a timeline. A sample has the counters of threads and processes at a multiple
-/// of the step. An interval that extends over several steps is split at the step boundaries, so the
-/// counters are exact.
+/// An observer that makes samples from a timeline. A sample has the counters of threads and
+/// processes at a multiple of the step. An interval that extends over several steps is split at the
+/// step boundaries, so the counters are exact.
 #[derive(Debug)]
 pub struct TaskSteps {
     step_ns: u64,
     /// Offset that is added to monotonic time before the division by the step.
     phase_ns: u64,
-    /// The range whose samples are being made.
+    /// The time range for which samples are being made.
     stretch: Range<u64>,
-    /// Time until which all intervals were counted.
+    /// Time up to which all intervals were counted.
     counted_until_ns: u64,
     /// The activity of threads in each step, indexed by step and by task id.
     steps: BTreeMap<u64, BTreeMap<u64, ThreadPart>>,
@@ -100,8 +100,8 @@ struct ProcessCount {
 }
 
 impl TaskSteps {
-    /// Creates an observer that makes a sample every `step_ns`. A step below [`STEP_NS_MIN`] is
-    /// raised to this minimum.
+    /// Creates an observer that makes a sample every `step_ns` nanoseconds. A step below
+    /// [`STEP_NS_MIN`] is raised to this minimum.
     pub fn new(step_ns: u64) -> Self {
         Self {
             step_ns: step_ns.max(STEP_NS_MIN),
@@ -204,7 +204,7 @@ impl TaskSteps {
         }
     }
 
-    /// Makes the sample at the end of a step.
+    /// Makes the sample at the end of the next step.
     fn make_next(&mut self, take: &mut impl FnMut(&TaskSample<'_>)) {
         let number = self.next_sample;
         self.count_step(number - 1);

@@ -1,5 +1,5 @@
-//! Sums the times for which threads ran, waited for a CPU and slept in a window, and the times for
-//! which they ran while others waited.
+//! Sums the times for which threads ran, waited for a CPU and slept in a window. Also sums the
+//! times for which threads ran while other threads waited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,9 +21,9 @@ const PAIRS_MAX: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub struct TaskTimes {
     window: Range<u64>,
-    /// Time until which all intervals were counted.
+    /// Time up to which all intervals were counted.
     counted_until_ns: u64,
-    /// Time until which records were lost. Before this time, a thread that appears to sleep may
+    /// Time up to which records were lost. Before this time, a thread that appears to sleep may
     /// have run.
     lost_until_ns: u64,
     threads: HashMap<u64, ThreadCount>,
@@ -42,7 +42,7 @@ struct ThreadCount {
 /// Times of a thread in the window, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadTimes {
-    /// The thread, with its last name.
+    /// The thread, with the most recent name of the thread.
     pub task: Task,
     /// Time in which the thread ran on a CPU.
     pub on_cpu_ns: u64,
@@ -55,11 +55,11 @@ pub struct ThreadTimes {
     /// Longest uninterrupted sleep of the thread in the window. Times with lost records are
     /// excluded.
     pub longest_sleeping_ns: u64,
-    /// Number of times the thread stopped running.
+    /// Number of times that the thread stopped running.
     pub switches: u64,
-    /// Number of times the thread stopped running while still runnable.
+    /// Number of times that the thread stopped running although it was still runnable.
     pub preemptions: u64,
-    /// Number of times the thread ran on another CPU than before.
+    /// Number of times that the thread ran on a different CPU than before.
     pub migrations: u64,
 }
 
@@ -79,9 +79,9 @@ pub struct ProcessTimes {
     pub ready_ns: u64,
     /// Longest uninterrupted time in the window in which one thread was ready.
     pub longest_ready_ns: u64,
-    /// Number of times threads stopped running.
+    /// Number of times that a thread stopped running.
     pub switches: u64,
-    /// Number of times threads ran on another CPU than before.
+    /// Number of times that a thread ran on a different CPU than before.
     pub migrations: u64,
 }
 
@@ -89,8 +89,8 @@ pub struct ProcessTimes {
 /// these waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Blocker {
-    /// The thread that ran. This is the idle loop if the CPU did not immediately switch to the
-    /// waiting thread.
+    /// The thread that ran while other threads waited. This is the idle loop if the CPU did not
+    /// immediately switch to the waiting thread.
     pub info: ThreadInfo,
     /// Time in nanoseconds, summed over the waiting threads.
     pub ns: u64,
@@ -100,14 +100,14 @@ pub struct Blocker {
 /// is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTimes {
-    /// Time in which a thread ran.
+    /// Time in which the CPU ran a thread.
     pub busy_ns: u64,
     /// Time in which the CPU was idle.
     pub idle_ns: u64,
 }
 
 impl TaskTimes {
-    /// Creates an empty count for a window of monotonic nanoseconds.
+    /// Creates empty sums for a time window in monotonic nanoseconds.
     pub fn new(window: Range<u64>) -> Self {
         Self { window, ..Self::default() }
     }
@@ -160,8 +160,8 @@ impl TaskTimes {
         processes
     }
 
-    /// Returns the threads that ran while the selected threads were ready, like
-    /// [`blocking_processes`](Self::blocking_processes) for processes.
+    /// Returns the threads that ran while the selected threads were ready. The method
+    /// [`blocking_processes`](Self::blocking_processes) does the same for processes.
     pub(crate) fn blockers(&self, is_waiting: impl Fn(&ThreadInfo) -> bool) -> Vec<Blocker> {
         let mut found = BTreeMap::<u64, Blocker>::new();
         for ((waiting, running), (task, ns)) in &self.pairs {
@@ -197,7 +197,7 @@ impl TaskTimes {
         &self.cpus
     }
 
-    /// Counts the threads that ran during a wait, after the wait has ended.
+    /// Counts the threads that ran during a wait that has ended.
     fn add_blockers(&mut self, interval: &Interval, history: &CpuHistory) {
         let Some(cpu) = interval.cpu else { return };
         let within = interval.begin_ns.max(self.window.start)..interval.end_ns.min(self.window.end);

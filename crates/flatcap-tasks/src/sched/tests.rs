@@ -52,8 +52,8 @@ fn intervals(payloads: &[(u64, SchedPayload)]) -> (Vec<String>, RecordingFaults)
     (texts.0, faults)
 }
 
-// Proves that a thread that stops running on a CPU with unknown state is assumed to have run there
-// from the begin of the payload. Without wakeups, a wait counts as sleep.
+// Proves that if a thread stops running on a CPU whose state is unknown, the thread is assumed to
+// have run there since the start of the payload. Without wakeups, a wait is counted as sleep.
 #[test]
 fn the_first_switch_says_who_ran() {
     let switches = vec![(30, 0, 1, 0, false), (60, 0, 0, 1, false)];
@@ -63,7 +63,7 @@ fn the_first_switch_says_who_ran() {
     assert!(faults.lacks_wakeups);
 }
 
-// Proves that after a missing payload no interval covers the time in between.
+// Proves that if a payload is missing, no interval covers the time of this payload.
 #[test]
 fn missing_payloads_end_everything() {
     let first = SchedPayload { running: vec![(0, 1)], ..payload(0, 100) };
@@ -76,8 +76,8 @@ fn missing_payloads_end_everything() {
     assert_eq!(found, ["1 Running 0-100 Lost", "1 Running 200-300 Open"]);
 }
 
-// Proves that a CPU that a payload leaves out does not stay busy with its last thread forever. The
-// CPU is offline, as during a suspend.
+// Proves that a CPU that a payload does not list does not stay busy with its last thread forever.
+// The CPU is offline, as happens during a suspend.
 #[test]
 fn a_cpu_that_is_away_runs_nothing() {
     for away in [1, u16::MAX] {
@@ -89,7 +89,7 @@ fn a_cpu_that_is_away_runs_nothing() {
 }
 
 // Proves that a thread that waits while it exits does not sleep forever afterwards. The record of
-// its end precedes its last switches.
+// the thread's end precedes the last switches of the thread.
 #[test]
 fn a_thread_may_wait_while_it_exits() {
     let exiting = SchedPayload {
@@ -103,8 +103,8 @@ fn a_thread_may_wait_while_it_exits() {
     assert_eq!(found, ["1 Running 0-20 Exited", "1 Ready 50-60 Ran", "1 Running 60-70 Exited"]);
 }
 
-// Proves that a switch that contradicts the known state ends that state at the time at which the
-// state was last known.
+// Proves that a switch that contradicts the known state ends this state. The state ends at the time
+// at which it was last known.
 #[test]
 fn lost_records_end_what_they_contradict() {
     let first = SchedPayload { running: vec![(0, 1)], ..payload(0, 100) };
@@ -120,7 +120,7 @@ fn lost_records_end_what_they_contradict() {
     assert_eq!(faults.lost, 2);
 }
 
-// Proves that the running threads listed at the begin of a payload correct the known state.
+// Proves that the list of running threads at the start of a payload corrects the known state.
 #[test]
 fn the_running_threads_are_taken_over() {
     let first = SchedPayload { running: vec![(0, 1), (1, 0)], ..payload(0, 100) };
@@ -161,8 +161,8 @@ fn holes(window: std::ops::Range<u64>, payloads: &[(u64, SchedPayload)]) -> Vec<
     holes.holes().collect()
 }
 
-// Proves that ranges without recorded switches have their cause, are merged across payloads, may
-// begin before the window, and end in the window.
+// Proves that holes have the right cause and are merged across payloads. Holes may begin before the
+// window, and end in the window.
 #[test]
 fn holes_have_causes() {
     let payloads = [
@@ -185,8 +185,8 @@ fn holes_have_causes() {
     assert_eq!(holes(0..140, &payloads), []);
 }
 
-// Proves that a recording in which switches are stopped at the begin gives no intervals until
-// recording resumes.
+// Proves that if the recording of switches is stopped at the start, there are no intervals until it
+// resumes.
 #[test]
 fn a_recording_may_begin_stopped() {
     let stopped =
@@ -225,8 +225,8 @@ fn ids_are_given_again() {
     assert_eq!(found, ["1 Running 0-50 Exited", "1 Ready 110-120 Ran", "1 Running 120-200 Open"]);
 }
 
-// Proves that a time that is earlier than the latest time so far counts as the latest time, within
-// a payload and between two payloads.
+// Proves that a time earlier than the latest time so far is replaced by the latest time, within a
+// payload and between two payloads.
 #[test]
 fn times_never_step_back() {
     let first = SchedPayload {

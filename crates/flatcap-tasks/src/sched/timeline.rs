@@ -27,7 +27,7 @@ const THREADS_MAX: usize = 1 << 17;
 /// reported as a hole.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// Time until which all recorded events are known.
+    /// Time up to which all recorded events are known.
     now_ns: u64,
     /// Start of the payload that is being added.
     batch_ns: u64,
@@ -56,8 +56,8 @@ impl Timeline {
     }
 
     /// Adds the payload with this sequence number. The caller must add payloads in ascending order
-    /// of their sequence numbers. A missing sequence number counts as a loss. If a time is earlier
-    /// than the latest time so far, the latest time is used instead.
+    /// of their sequence numbers. A missing sequence number is treated as a loss. If a time is
+    /// earlier than the latest time so far, the latest time is used instead.
     pub fn add(&mut self, seq: u64, batch: &SchedBatch<'_>, observer: &mut impl TimelineObserver) {
         let is_first = self.next_seq.is_none();
         let follows = self.next_seq == Some(seq) && batch.begin_ns() <= self.now_ns;
@@ -202,8 +202,8 @@ impl Timeline {
         }
     }
 
-    /// Infers the first slices. If a thread stops running on a CPU whose state is unknown, the
-    /// thread has run there since the recorded part began.
+    /// Infers the first slice of each CPU whose state is unknown. If a thread stops running on a
+    /// CPU whose state is unknown, the thread has run there since the recorded part began.
     fn infer_running(&mut self, batch: &SchedBatch<'_>, recorded: &Range<u64>) {
         let mut is_known: Vec<bool> = self.cpus.iter().map(Option::is_some).collect();
         for (time_ns, cpu, previous) in batch.stopped_threads() {
@@ -525,8 +525,8 @@ impl Timeline {
         self.ready.remove(&thread);
     }
 
-    /// Removes the sleeping threads. Removes all threads if at least half of the maximum number
-    /// still remains.
+    /// Removes the sleeping threads. Then removes all threads if at least half of the maximum
+    /// number of threads still remains.
     fn forget_sleeping(&mut self, observer: &mut impl TimelineObserver) {
         for interval in self.sleeping().collect::<Vec<_>>() {
             let interval = Interval { end: IntervalEnd::Lost, ..interval };

@@ -1,4 +1,4 @@
-//! The terminal as a backend of ratatui, which turns cells into escape sequences.
+//! A ratatui backend for the terminal, which converts cells to escape sequences.
 
 use std::io::{self, Stdout, Write, stdout};
 
@@ -142,8 +142,8 @@ impl<W: Write> Backend for AlternateScreen<W> {
     }
 }
 
-/// The colors that [`Appearance`](super::appearance::Appearance) uses. Other colors become the
-/// default.
+/// Converts the colors that [`Appearance`](super::appearance::Appearance) uses. Other colors become
+/// the default.
 fn terminal_color(color: Color) -> TerminalColor {
     match color {
         Color::Red => TerminalColor::DarkRed,
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     /// Proves that text, styles and positions reach the terminal. Adjacent cells of the same style
-    /// are written with one sequence, and a style does not affect the cells after them.
+    /// are written with one sequence, and the style does not affect the following cells.
     #[test]
     fn cells_become_escape_sequences() {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 8, 3));

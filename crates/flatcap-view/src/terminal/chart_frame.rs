@@ -11,16 +11,16 @@ use super::screenful::{ChartRow, Screenful};
 use super::state::ViewState;
 use super::times::{length, time_of_day};
 
-/// Width of a value.
+/// Width of a value, in cells.
 const VALUE_WIDTH: usize = 9;
 /// Number of fill levels of a cell.
 const LEVELS: usize = 8;
-/// Width of the names of elements, on wide screens.
+/// Width of the names of elements on wide screens, in cells.
 const LABEL_WIDTH: usize = 12;
 /// Maximum number of rows of a chart.
 const CHART_ROWS_MAX: usize = 4;
 
-/// Positions of the parts of a chart row.
+/// Positions and widths of the parts of a chart row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ChartColumns {
     title: usize,
@@ -126,7 +126,7 @@ fn draw_chart(
     let (bottom, top) = (-round_top(-least), round_top(most));
     let levels = usize::from(area.height) * LEVELS;
     let level = |value: f64| level_of(value, bottom, top, levels);
-    // Steps after the last one read are unknown.
+    // Steps after the last step that was read are unknown.
     let last_known = chart.columns.iter().rposition(|column| column.extrema.is_some() || column.is_lost);
     for (number, column) in chart.columns.iter().enumerate() {
         let x = area.x + columns.steps_at + u16::try_from(number).unwrap_or(u16::MAX);
@@ -243,7 +243,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     if length <= width {
         return text.to_owned();
     }
-    // Names mostly differ at their ends, so the middle is cut.
+    // Names mostly differ at their ends, so the middle is removed.
     let kept = width.saturating_sub(2);
     let head: String = text.chars().take(kept / 2).collect();
     let tail: String = text.chars().skip(length - (kept - kept / 2)).collect();

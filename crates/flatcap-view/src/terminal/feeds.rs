@@ -47,9 +47,9 @@ struct OpenTable {
 /// The number of steps and rows that fit on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Steps of a chart.
+    /// Number of steps of a chart that fit on the screen.
     pub(super) steps: usize,
-    /// Rows of the screen's list.
+    /// Number of rows of the screen's list that fit on the screen.
     pub(super) rows: usize,
 }
 
@@ -116,7 +116,7 @@ impl Feeds {
         }
     }
 
-    /// Returns the charts on the screen, and clamps the selected row to them.
+    /// Returns the charts on the screen, and clamps the selected row to these charts.
     fn wanted_charts(&self, state: &mut ViewState, room: Room) -> Vec<Chart> {
         let filter = state.filter.to_lowercase();
         let is_wanted = |chart: &&Chart| filter.is_empty() || chart.title.to_lowercase().contains(&filter);
@@ -149,19 +149,21 @@ impl Feeds {
         let step_ns = state.step_ns();
         let steps = i64::try_from(room.steps).unwrap_or(i64::MAX);
         let shown_ns = step_ns.saturating_mul(steps);
-        // A feed with more steps also serves a narrower terminal.
+        // A feed with more steps than the screen shows can also serve a narrower terminal.
         let is_usable = |open: &OpenCharts| {
             open.step_ns == step_ns
                 && open.steps >= room.steps
                 && open.charts == wanted
                 && open.feed.covers(state.at_ns)
-                // If the requested time is far ahead, the samples in between are skipped.
+                // If the requested time is far ahead, the samples between the reached time and the
+                // requested time are skipped.
                 && state.at_ns.saturating_sub(open.reached_ns) <= shown_ns
         };
         if self.charts.as_ref().is_some_and(is_usable) {
             return Ok(());
         }
-        // The feed is closed before the next one is opened, so that only one holds memory.
+        // The feed is closed before the next feed is opened, so that only one feed takes memory at
+        // a time.
         self.charts = None;
         if !wanted.is_empty() {
             let from_ns = state.at_ns.saturating_sub(shown_ns);
@@ -189,7 +191,8 @@ impl Feeds {
         Ok(())
     }
 
-    /// Returns the content of the screen at the displayed time, and clamps the selected row to it.
+    /// Returns the content of the screen at the displayed time, and clamps the selected row to this
+    /// content.
     pub(super) fn screenful(&self, state: &mut ViewState, room: Room, appearance: Appearance) -> Screenful {
         let mut shown = Screenful::default();
         if let Some(open) = &self.charts {
@@ -241,7 +244,7 @@ fn table_rows(
     };
     let numbers: Vec<usize> = (0..table.columns.len()).filter(is_number).collect();
     let sorting = state.sorting();
-    // The index after the last column stands for the name.
+    // The index after the last column represents the name.
     shown.sorted_by = numbers.get(sorting.column % (numbers.len() + 1)).copied();
     shown.unfiltered = elements.len();
     let filter = state.filter.to_lowercase();
@@ -262,7 +265,7 @@ fn table_rows(
             (Some(one), Some(other)) => other.total_cmp(&one),
             (one, other) => other.is_some().cmp(&one.is_some()),
         };
-        // Equal values keep their order from frame to frame.
+        // Rows with equal values keep their order from frame to frame.
         by_number.then_with(|| (&one.name, one.pid).cmp(&(&other.name, other.pid)))
     });
     if sorting.is_reversed {

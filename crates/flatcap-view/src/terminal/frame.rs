@@ -17,11 +17,11 @@ use super::table_frame::draw_table;
 use super::times::{date_and_time, length, time_of_day};
 use crate::ElementShape;
 
-/// Minimum size of the terminal.
+/// Minimum width of the terminal. The next constant is its minimum height.
 const WIDTH_MIN: u16 = 60;
 const HEIGHT_MIN: u16 = 20;
-/// Number of lines above the body of the screen (time, screen names) and below it (selection,
-/// keys).
+/// Number of lines above the body of the screen (time, screen names). The next constant is the
+/// number of lines below the body (selection, keys).
 const LINES_ABOVE: u16 = 2;
 const LINES_BELOW: u16 = 2;
 /// Widths of chart titles on the overview, on the overview of a wide screen, and on the screen of
@@ -68,8 +68,8 @@ fn beside_width(screen_width: u16) -> Option<u16> {
 
 /// Returns the line width of an explanation on a terminal.
 pub(super) fn explanation_width(screen_width: u16) -> usize {
-    // A panel has a blank column at its left, and another one at its right if the screen is
-    // visible.
+    // A panel has a blank column at its left, and another blank column at its right if the screen
+    // is visible.
     let width = beside_width(screen_width).map_or(screen_width.saturating_sub(1), |width| width - 2);
     usize::from(width)
 }

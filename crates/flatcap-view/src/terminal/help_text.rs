@@ -1,6 +1,6 @@
-//! The help on the keys.
+//! The help text that describes the keys.
 
-/// The lines of the help.
+/// The lines of the help text.
 pub(super) const HELP: [&str; 32] = [
     "Time",
     "  t  T           next sample, sample before",

@@ -67,8 +67,8 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    // Proves that each value fits eight characters with three digits and its unit, and that a value
-    // close to 0 is not shown as 0.
+    // Proves that each value fits into eight characters with three digits and its unit, and that a
+    // value close to 0 is not shown as 0.
     #[test]
     fn numbers_are_short() {
         for (value, unit, expected) in [

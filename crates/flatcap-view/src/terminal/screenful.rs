@@ -7,14 +7,14 @@ use crate::{ElementShape, StepColumn};
 pub struct Screenful {
     /// The host's name.
     pub host: String,
-    /// The visible charts of the overview or of the fields. On a table screen, the charts above the
-    /// table.
+    /// The visible charts of the overview or of the fields. On a table screen, these are the charts
+    /// above the table.
     pub charts: Vec<ChartRow>,
     /// The elements of the table, sorted and filtered.
     pub rows: Vec<TableRow>,
     /// The titles and units of the table's columns.
     pub columns: Vec<(String, String)>,
-    /// Index of the column by which the rows are sorted; `None` for the name.
+    /// Index of the column by which the rows are sorted, or `None` if the rows are sorted by name.
     pub sorted_by: Option<usize>,
     /// Number of elements before filtering.
     pub unfiltered: usize,
@@ -33,7 +33,7 @@ pub struct Screenful {
 pub struct ChartRow {
     /// Title of the chart.
     pub title: String,
-    /// The value at the displayed time, and the name of the element that has it.
+    /// The value at the displayed time, and the name of the element that has this value.
     pub value: Option<(f64, Option<String>)>,
     /// The unit.
     pub unit: String,

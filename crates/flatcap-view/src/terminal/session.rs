@@ -26,7 +26,7 @@ use super::state::{Movement, Panel, Request, ViewState};
 use crate::ViewError;
 use crate::sample_search::SampleSearch;
 
-/// Interval of frames while the time moves.
+/// Time between two frames while the displayed time moves, in nanoseconds.
 const TICK_NS: u64 = 100_000_000;
 /// Maximum reading time between two frames, in nanoseconds.
 // Keys must be handled promptly.
@@ -34,9 +34,9 @@ const READ_NS: u64 = 60_000_000;
 /// Interval at which the stop signal is checked while nothing changes on the screen.
 const IDLE: Duration = Duration::from_millis(250);
 /// Delay of a live view relative to the current time, in nanoseconds.
-// A sample is in the file within 15 ms.
+// A sample is written to the file within 15 ms.
 const LIVE_LAG_NS: i64 = 100_000_000;
-/// Ticks between two checks for new segments.
+/// Number of ticks between two checks for new segments.
 const SEGMENT_TICKS: u64 = 10;
 /// Maximum number of suspects and fields of an explanation.
 const EXPLAINED_MAX: usize = 12;
@@ -55,12 +55,12 @@ pub struct Session {
     pub host_name: String,
     /// First and last wall time of the recording.
     pub span_ns: (i64, i64),
-    /// The time shown first. `None` means the current time, or the end of a recording that does not
-    /// grow.
+    /// The time that the view shows first. `None` means the current time, or the end of a recording
+    /// that does not grow.
     pub at_ns: Option<i64>,
     /// Whether a recorder adds to the recording.
     pub is_growing: bool,
-    /// Whether the view starts live.
+    /// Whether the view starts in live mode.
     pub is_live: bool,
     /// Connection to the recorder, if there is one.
     pub client: Option<Client>,
@@ -83,7 +83,7 @@ pub fn show(session: &Session) -> Result<(), ViewError> {
         return Err(ViewError::NoTerminal("TERM=dumb"));
     }
     let recording = Recording::open(&session.paths)?;
-    // Signals are handled before the terminal changes, so that it is always restored.
+    // Signals are handled before the terminal changes, so that the terminal is always restored.
     let stop = Arc::new(WakeEvent::new());
     let _signals = SignalWatch::stop_only(Arc::clone(&stop))?;
     let mut terminal = Terminal::new(AlternateScreen::open()?)?;
@@ -131,7 +131,7 @@ impl<'s> ViewRun<'s> {
                 is_changed = true;
                 continue;
             }
-            // More data is to be read, so the loop only polls the keys.
+            // More data remains to be read, so the loop only polls the keys.
             let wait = if !is_complete {
                 Duration::ZERO
             } else if self.state.movement == Movement::Paused {
@@ -164,7 +164,7 @@ impl<'s> ViewRun<'s> {
         Ok(self.state.movement != Movement::Paused)
     }
 
-    /// Reads and draws a frame. Returns whether everything was read.
+    /// Reads and draws a frame. Returns whether all data for the frame was read.
     fn draw(&mut self, terminal: &mut Terminal<AlternateScreen<Stdout>>) -> Result<bool, ViewError> {
         let size = terminal.size()?;
         let room = room_of(Rect::new(0, 0, size.width, size.height), &self.state);
@@ -233,7 +233,7 @@ impl<'s> ViewRun<'s> {
             None if is_forward => self.state.message = Some(format!("{source} has no later sample")),
             None => self.state.message = Some(format!("{source} has no earlier sample")),
         }
-        // Playing would leave the sample immediately.
+        // If playback continued, the view would leave the sample immediately.
         if self.state.movement == Movement::Playing {
             self.state.movement = Movement::Paused;
         }
@@ -271,7 +271,7 @@ impl<'s> ViewRun<'s> {
         });
     }
 
-    /// Explains the last step, or a longer time around it if the step is short.
+    /// Explains the last step, or a longer time around the step if the step is short.
     fn explain(&mut self) {
         let step_ns = self.state.step_ns();
         let (middle_ns, length_ns) = if step_ns > WINDOW_MIN_NS {
@@ -295,7 +295,7 @@ impl<'s> ViewRun<'s> {
                 self.explanation = Some(found);
                 (self.state.panel, self.state.panel_first) = (Some(Panel::Explanation), 0);
                 self.state.message = None;
-                // Playing would move away from the explained time.
+                // If playback continued, the view would leave the explained time.
                 if self.state.movement == Movement::Playing {
                     self.state.movement = Movement::Paused;
                 }

@@ -32,15 +32,15 @@ const INPUT_BYTES_MAX: usize = 4096;
 /// A screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Screen {
-    /// The charts of the host.
+    /// The screen with the charts of the host.
     Overview,
-    /// The elements of a list.
+    /// The screen with the elements of a list.
     Elements(ElementShape),
     /// All fields.
     Fields,
 }
 
-/// The purpose of a line of input.
+/// The purpose of the line that the user types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum InputKind {
     Filter,
@@ -48,7 +48,7 @@ pub(super) enum InputKind {
     Mark,
 }
 
-/// A panel over the screen.
+/// A panel that is drawn over the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Panel {
     Help,
@@ -58,15 +58,15 @@ pub(super) enum Panel {
 /// Movement of the displayed time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Movement {
-    /// The view follows the present.
+    /// The displayed time follows the current time.
     Live,
-    /// The time does not move.
+    /// The displayed time does not change.
     Paused,
-    /// The time advances by one step each tenth of a second.
+    /// The displayed time advances by one step each tenth of a second.
     Playing,
 }
 
-/// A request to the loop.
+/// A request to the loop that reads the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// End the view.
@@ -83,10 +83,10 @@ pub enum Request {
     Mark(String),
 }
 
-/// Order of the rows of a screen.
+/// Sort order of the rows of a screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sorting {
-    /// Index among the columns with numbers. The index after the last column means the name.
+    /// Index among the columns with numbers. The index after the last column represents the name.
     pub(super) column: usize,
     pub(super) is_reversed: bool,
 }
@@ -114,7 +114,7 @@ pub struct ViewState {
     pub(super) panel_first: usize,
     /// A message or an error, shown until the next key.
     pub(super) message: Option<String>,
-    /// Number of rows, and number of rows that fit on the screen.
+    /// Number of rows. The next field is the number of rows that fit on the screen.
     pub(super) rows: usize,
     pub(super) page: usize,
 }
@@ -405,8 +405,8 @@ mod tests {
         assert_eq!((live.at_ns, live.movement), (9_000_000_000, Movement::Live));
     }
 
-    // Proves that input can be edited, that command keys in it are letters, and that each kind of
-    // input makes its request.
+    // Proves that input can be edited, and that command keys in the input are inserted as letters.
+    // Proves that each kind of input makes its request.
     #[test]
     fn input_is_edited() {
         let mut state = ViewState::new((0, 10), false, 0);

@@ -74,7 +74,7 @@ fn right_aligned(text: &str, width: usize) -> String {
     format!(" {text:>width$}")
 }
 
-/// Pads or cuts a string to a width in cells. A character may take two cells, or no cell.
+/// Pads or truncates a string to a width in cells. A character may take two cells, or no cell.
 fn padded(text: &str, width: usize) -> String {
     let mut text = text.to_owned();
     while Span::raw(text.as_str()).width() > width {

@@ -8,7 +8,7 @@ use super::stretches::{Stretch, Stretches};
 use super::track_grid::TrackGrid;
 use super::wall_interval::{TrackObserver, WallInterval};
 
-/// Returns how many nanoseconds of a range are in a pixel.
+/// Maximum number of CPUs with tracks.
 pub(super) const CPUS_MAX: usize = 1024;
 /// Maximum number of threads distinguished in a pixel of a CPU. Further threads are not counted and
 /// cannot be the longest-running thread.
@@ -33,7 +33,7 @@ pub(crate) struct TrackCell {
     pub(crate) switches: u32,
 }
 
-/// The waits for a CPU in a pixel.
+/// The waits of threads for a CPU within a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WaitCell {
     /// Sum of the waits of all threads in the pixel, in nanoseconds.
@@ -159,8 +159,8 @@ impl CpuTrack {
         }
         let begins = grid.index(slice.begin_ns);
         for index in range.pixels.clone() {
-            // The times per thread belong to one pixel. An earlier pixel follows only if the clock
-            // was set back; the threads of that pixel are then counted again.
+            // The stored times per thread belong to only one pixel. An earlier pixel follows only
+            // if the clock was set back; the threads of that pixel are then counted again.
             if index != self.newest {
                 self.newest = index;
                 self.threads.clear();
@@ -169,7 +169,7 @@ impl CpuTrack {
             let Some(cell) = self.cells.get_mut(index) else { continue };
             let part_ns = grid.part_ns(&range, index);
             cell.known_ns = cell.known_ns.saturating_add(part_ns);
-            // A slice that spans several pixels counts only in the pixel in which it begins.
+            // A slice that spans several pixels is counted only in the pixel in which it begins.
             cell.switches = cell.switches.saturating_add(u32::from(begins == Some(index)));
             if slice.task.is_idle() {
                 continue;

@@ -34,7 +34,7 @@ pub(crate) struct SchedReader {
     cpus: usize,
 }
 
-/// State that shows whether the next payload directly follows the previous one.
+/// State that shows whether the next payload directly follows the previous payload.
 #[derive(Debug, Default)]
 struct Continuity {
     /// Wall time minus monotonic time.
@@ -160,8 +160,8 @@ impl SchedReader {
         Ok(self.reader.refresh()?)
     }
 
-    /// Passes on the intervals of the threads that run or are ready at the end of the data that was
-    /// read.
+    /// Passes to `observer` the open intervals of the threads that run or are ready at the end of
+    /// the data that was read.
     pub(crate) fn open_intervals(&self, observer: &mut impl TrackObserver) {
         let mut observer = OnWallClock { offset_ns: self.continuity.offset_ns, observer };
         for interval in self.timeline.active() {

@@ -15,7 +15,7 @@ const WAITS_MAX: usize = 1 << 16;
 /// A time slice of a thread, or of the idle loop, on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TrackSlice {
-    /// The thread that ran.
+    /// The thread that ran in this slice.
     pub(crate) thread: ThreadInfo,
     /// Start in wall nanoseconds.
     pub(crate) begin_ns: i64,

@@ -7,7 +7,7 @@ const STRETCHES_MAX: usize = 256;
 /// Reason why the activity in a range is not completely known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StretchKind {
-    /// There is no sample of the range.
+    /// No sample covers the range.
     NotRecorded,
     /// The kernel dropped events, so the displayed activity may be wrong.
     Lost,
@@ -27,7 +27,8 @@ pub(crate) struct Stretch {
     pub(crate) lost: u64,
 }
 
-/// Ranges in time order. Ranges of one kind whose distance is less than a pixel are merged.
+/// A list of ranges in time order. Ranges of one kind whose distance is less than a pixel are
+/// merged.
 #[derive(Debug, Clone)]
 pub(super) struct Stretches {
     pixel_ns: i64,
@@ -42,7 +43,7 @@ impl Stretches {
     pub(super) fn add(&mut self, next: Stretch) {
         let is_full = self.found.len() >= STRETCHES_MAX;
         let pixel_ns = self.pixel_ns;
-        // Ranges of different kinds overlap, so the last one of the same kind is extended.
+        // Ranges of different kinds overlap, so the last range of the same kind is extended.
         let before = self.found.iter_mut().rev().find(|stretch| stretch.kind == next.kind);
         if let Some(before) = before
             && (is_full || next.begin_ns.saturating_sub(before.end_ns) < pixel_ns)
@@ -65,8 +66,8 @@ impl Stretches {
 mod tests {
     use super::*;
 
-    // Proves that close ranges of a kind are merged and their counts added. The number of ranges is
-    // bounded without leaving out any time.
+    // Proves that close ranges of a kind are merged and that their counts are added. The number of
+    // ranges is bounded without leaving out any time.
     #[test]
     fn near_stretches_are_one() {
         let stretch = |kind, begin_ns, end_ns| Stretch { kind, begin_ns, end_ns, lost: 1 };

@@ -1,4 +1,4 @@
-//! Tests of tracks against the recorded slices.
+//! Tests that compare tracks with the recorded slices.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{PixelTracks, SchedReader, SchedSource, SliceTracks, StretchKind, Tra
 use crate::test_recording::{START_MONO_NS, SchedSample, wall_of, write_sched};
 use crate::test_schedule::{PlannedSlice, Schedule, samples, thread};
 
-/// A recording of these samples.
+/// A recording that a test has written.
 struct Recorded {
     folder: tempfile::TempDir,
 }
@@ -71,7 +71,7 @@ fn schedules() -> impl Strategy<Value = (Schedule, Vec<u64>)> {
             });
             schedule.run(slices.collect::<Vec<_>>());
         }
-        // All CPUs are cut at the same end.
+        // The slices of all CPUs end at the same time.
         let end_ns = schedule.end_ns();
         for slices in &mut schedule.cpus {
             slices.retain(|slice| slice.begin_ns < end_ns);
@@ -107,8 +107,8 @@ fn naive_cell(slices: &[PlannedSlice], from_ns: i64, to_ns: i64) -> (TrackCell, 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    // Proves that at every zoom each pixel of each CPU has the run time, threads and switches of
-    // its slices, the thread that ran longest, and the share of a process.
+    // Proves that at every zoom, each pixel of each CPU has the run time, threads and switches of
+    // its slices. Proves that it also has the thread that ran longest and the share of a process.
     #[test]
     fn pixels_have_what_was_recorded((schedule, cuts) in schedules(), pixel in 0..16_u32, offset in -3..3_i64) {
         let recorded = Recorded::new(&samples(&schedule.payloads(&cuts)));
@@ -140,8 +140,8 @@ proptest! {
         }
     }
 
-    // Proves that each recorded slice of a time range is returned exactly once, however the samples
-    // are cut.
+    // Proves that each recorded slice of a time range is returned exactly once, however the events
+    // are divided into samples.
     #[test]
     fn slices_are_those_recorded((schedule, cuts) in schedules(), from in 0..20_000_i64, length in 1..50_000_i64) {
         let recorded = Recorded::new(&samples(&schedule.payloads(&cuts)));
@@ -182,7 +182,7 @@ fn one_thread() -> Schedule {
     schedule
 }
 
-/// Returns payloads of 10 us.
+/// Returns payloads that each cover 10 us.
 fn payloads(schedule: &Schedule) -> Vec<SchedPayload> {
     let cuts: Vec<u64> = (1..20).map(|cut| START_MONO_NS + cut * 10_000).collect();
     schedule.payloads(&cuts)

@@ -16,7 +16,7 @@ pub(crate) struct TrackGrid {
 /// A time range clipped to a grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GridRange {
-    /// Indices of the pixels that the range overlaps; empty if the range is outside the grid.
+    /// Indices of the pixels that the range overlaps. Empty if the range is outside the grid.
     pub(super) pixels: RangeInclusive<usize>,
     /// Start in wall nanoseconds.
     begin_ns: i64,
@@ -38,7 +38,7 @@ impl TrackGrid {
         usize::try_from(number).ok().filter(|index| *index < self.count)
     }
 
-    /// Clips a range to the grid. A range without length is in the pixel of its start.
+    /// Clips a range to the grid. A range without length belongs to the pixel of its start.
     pub(super) fn range(&self, begin_ns: i64, end_ns: i64) -> Option<GridRange> {
         let (first_ns, after_ns) = (self.begin_ns(0), self.begin_ns(self.count));
         let is_outside =
@@ -47,7 +47,7 @@ impl TrackGrid {
             return None;
         }
         let (begin_ns, end_ns) = (begin_ns.max(first_ns), end_ns.min(after_ns));
-        // The end is exclusive, but a range without length still has the pixel of its start.
+        // The end is exclusive, but a range without length still belongs to the pixel of its start.
         let last_ns = end_ns.saturating_sub(1).max(begin_ns);
         Some(GridRange { pixels: self.index(begin_ns)?..=self.index(last_ns)?, begin_ns, end_ns })
     }

@@ -13,7 +13,7 @@ pub(crate) struct WallInterval {
     pub(super) cpu: Option<u16>,
     /// The start, in wall nanoseconds.
     pub(super) begin_ns: i64,
-    /// The end, in wall nanoseconds; not before `begin_ns`.
+    /// The end in wall nanoseconds, which is not before `begin_ns`.
     pub(super) end_ns: i64,
     pub(super) end: IntervalEnd,
     /// The thread that woke this thread, if this thread is ready.
@@ -27,8 +27,8 @@ pub(crate) trait TrackObserver {
     fn stretch(&mut self, stretch: Stretch);
 }
 
-/// Passes intervals on, shifted by the offset of the wall clock. An interval that began before the
-/// clock was set keeps its length.
+/// Passes intervals to `observer`, shifted by the offset of the wall clock. An interval that began
+/// before the clock was set keeps its length.
 pub(super) struct OnWallClock<'o, O> {
     pub(super) offset_ns: i64,
     pub(super) observer: &'o mut O,

@@ -1,5 +1,5 @@
-//! Access control. Only pages of this server's address may send requests, and requests for recorded
-//! data need the token.
+//! Access control. Only pages of this origin may send requests, and requests for recorded data need
+//! the token.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,7 +11,7 @@ use hyper::{StatusCode, Uri};
 use super::api_error::ApiError;
 
 /// The host names with which a browser on this host can reach this server.
-// A page under another name that resolves to 127.0.0.1 (DNS rebinding) sends that other name.
+// A page with another host name that resolves to 127.0.0.1 (DNS rebinding) sends this other name.
 const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 /// The secrets that a request must present.
@@ -66,8 +66,7 @@ impl PageAccess {
 
     /// Returns the token to the first request that presents the ticket.
     pub(super) fn take_ticket(&self, headers: &HeaderMap) -> Result<String, ApiError> {
-        // The ticket is valid only one time, because another user may have seen it on a command
-        // line.
+        // The ticket is valid only once, because another user may have seen it on a command line.
         let mut ticket = self.ticket.borrow_mut();
         if ticket.take_if(|ticket| shows(headers, ticket)).is_some() {
             return Ok(self.token.clone());
@@ -83,16 +82,16 @@ impl PageAccess {
 fn shows(headers: &HeaderMap, secret: &str) -> bool {
     let shown = only(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     let (shown, secret) = (shown.unwrap_or_default().as_bytes(), secret.as_bytes());
-    // This comparison takes constant time, so that a wrong byte takes as long as a right one.
+    // This comparison takes constant time, so that a wrong byte takes as long as a correct byte.
     let difference = shown.iter().zip(secret).fold(0, |sum, (one, other)| sum | (one ^ other));
-    // The time reveals only the length, which is no secret.
+    // The time of the comparison reveals only the length, which is no secret.
     shown.len() == secret.len() && difference == 0
 }
 
 /// Returns a new token of 128 random bits.
 ///
 /// # Errors
-/// Any error of getrandom(2).
+/// Fails with any error of getrandom(2).
 pub(super) fn new_token() -> io::Result<String> {
     Ok(format!("{:016x}{:016x}", random_u64()?, random_u64()?))
 }

@@ -21,7 +21,7 @@ const SEARCHED_MAX_NS: u64 = 2 * 3_600_000_000_000;
 const SEARCHED_REFUSAL: &str =
     "spikes are searched in at most 2 h; zoom in, or run flatcap spikes for the whole recording";
 /// Maximum length of a snapshot in seconds.
-// One day, more than most rings hold.
+// This is one day, which is more than most rings hold.
 const SNAPSHOT_SECONDS_MAX: u32 = 86_400;
 /// The list of the API's endpoints, which is also part of the answer to an unknown path.
 const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /explain, /spikes, /marks, /snapshots, /live; \
@@ -30,7 +30,7 @@ const INDEX: &str = "GET /api/v1/sources, /fields, /range, /tasks, /samples, /ex
 /// A request of the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ApiRequest {
-    /// The recording: host, span, sources.
+    /// The host, the time span and the sources of the recording.
     Sources,
     /// Charts and fields.
     Fields,
@@ -68,7 +68,7 @@ pub(super) struct RangeRequest {
     pub(super) field: String,
     /// The time range of the chart, in wall nanoseconds.
     pub(super) wall_ns: WallRange,
-    /// Width of the chart.
+    /// Width of the chart in pixels.
     pub(super) pixels: u32,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct RangeRequest {
 pub(super) struct TasksRequest {
     /// The time range of the timeline, in wall nanoseconds.
     pub(super) wall_ns: WallRange,
-    /// Width of the timeline.
+    /// Width of the timeline in pixels.
     pub(super) pixels: u32,
     /// The process whose share of CPU time is reported separately.
     pub(super) process: Option<u32>,
@@ -165,8 +165,8 @@ impl Parameters {
     fn parse(query: &str) -> Result<Self, ApiError> {
         let mut parameters = BTreeMap::new();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            // A parameter with two values is refused, because programs differ in which value they
-            // use.
+            // A parameter with two values is refused, because programs differ in the value that
+            // they use.
             if parameters.insert(name.clone().into_owned(), value.into_owned()).is_some() {
                 return Err(ApiError::bad(format!("the parameter {name} is there twice")));
             }

@@ -19,19 +19,19 @@ use super::live_tail::LiveTail;
 use super::shown_paths::ShownPaths;
 use super::work_budget::WorkBudget;
 
-/// Time between two events.
+/// Time between two events that are sent to a viewer.
 // Four events per second look like motion.
 const EVENT: Duration = Duration::from_millis(250);
 /// Delay of events relative to the current time, in nanoseconds.
-// A sample is in the file within 15 ms.
+// A sample is written to the file within 15 ms.
 const LAG_NS: i64 = 100_000_000;
 /// Maximum number of events queued for a viewer. A viewer that falls further behind is
 /// disconnected.
 const WAITING_MAX: usize = 16;
 /// Maximum number of viewers, and maximum number of viewers that wait to be added. If there are
 /// more viewers, each new viewer replaces the oldest viewer.
-// Half of the connections stay free for requests that end. The oldest viewer is replaced because it
-// may have stopped reading, which may be detected late.
+// Half of the connections stay free for requests other than streams. The oldest viewer is replaced
+// because it may have stopped reading, which may be detected late.
 const VIEWERS_MAX: usize = 32;
 
 /// Streams new rows to viewers. The thread that reads new rows ends when this value is dropped.
@@ -74,7 +74,7 @@ impl LiveHub {
     /// Starts the thread. The thread reads nothing while there are no viewers.
     ///
     /// # Errors
-    /// The kernel refuses a thread.
+    /// The kernel refuses to create a thread.
     pub(super) fn start(shown: ShownPaths, budget: WorkBudget) -> io::Result<(Self, JoinHandle<()>)> {
         let (viewers, coming) = bounded(VIEWERS_MAX);
         let thread = thread::spawn("live", move || {

@@ -15,17 +15,17 @@ use crate::catalog::{Catalog, Chart};
 use crate::error::ViewError;
 
 /// Length of a row, which is 2^26 ns or 67 ms.
-// With this length, a minute has as many rows as a narrow chart has pixels.
+// With this length, one minute has about as many rows as a narrow chart has pixels.
 const ROW_NS: i64 = 1 << 26;
-/// Maximum length of the past that an event covers, in nanoseconds. The first event covers this
-/// much of the past.
-// The newest sample of a source with a long period may be this old.
+/// Maximum length of the time range before an event that the event covers, in nanoseconds. The
+/// first event covers a range of this length.
+// The newest sample of a source with a long period may be this old when an event is sent.
 const BACK_NS: i64 = 10_000_000_000;
-/// Maximum reading time per event, in nanoseconds. The next event has the rows that were not read
-/// in this time.
+/// Maximum reading time per event, in nanoseconds. The next event contains the rows that were not
+/// read within this time.
 const READ_NS: u64 = 125_000_000;
 /// Interval at which the list of charts is refreshed.
-// A reload may have added sources.
+// A reload of the configuration may have added sources.
 const LOOK_NS: u64 = 10_000_000_000;
 /// Interval at which the feeds are reopened.
 // Feeds remember all elements that they have seen.
@@ -34,7 +34,7 @@ const FEEDS_NS: u64 = 600_000_000_000;
 // Listing a directory costs more than reading further samples.
 const LISTING_EVENTS: u64 = 4;
 
-/// The rows that were not sent before.
+/// An event for the viewers, with the rows that were not sent before.
 #[derive(Debug, Serialize)]
 pub(super) struct LiveEvent {
     until_ns: String,
@@ -68,7 +68,7 @@ pub(super) struct LiveTail {
     /// The time at which the list of charts was last refreshed.
     looked_ns: Option<u64>,
     events: u64,
-    /// The time up to which rows of each chart were sent.
+    /// For each chart, the time up to which its rows were sent.
     sent_ns: BTreeMap<String, i64>,
     /// The time of the last event.
     until_ns: i64,
@@ -104,7 +104,8 @@ impl LiveTail {
             *self = Self::new(self.shown.clone());
         }
         self.until_ns = until_ns;
-        // The page gets the read error with its next request.
+        // The error is ignored here, because the page receives it as the answer to its next
+        // request.
         let charts = self.read(since_ns, until_ns).unwrap_or_else(|_unreadable| {
             self.feeds = None;
             Vec::new()
@@ -164,8 +165,8 @@ impl LiveFeeds {
         since_ns: i64,
     ) -> Result<Self, ViewError> {
         let values = charts.iter().map(|chart| chart.drawn().map_err(QueryError::from));
-        // The request has one pixel of the length of a row, because the feed continues with pixels
-        // of this length.
+        // The request covers the length of one row with one pixel, because the feed continues with
+        // pixels of this length.
         let request = OverviewRequest {
             values: values.collect::<Result<_, _>>()?,
             wall_ns: since_ns..since_ns.saturating_add(ROW_NS),
@@ -191,7 +192,7 @@ impl LiveFeeds {
         let titles = self.charts.iter().map(|chart| chart.title.clone());
         let mut read: Vec<ReadChart> = titles.map(|title| (title, Vec::new())).collect();
         for series in feed.advance(until_ns, &mut has_time)?.series {
-            // The first number of a series' order is the index of its value in the request.
+            // The first number of a series' order is the index of the series' value in the request.
             if let Some((_, own)) = read.get_mut(series.column.order.0) {
                 own.push(RangeSeries::of_overview(series));
             }
@@ -206,14 +207,14 @@ impl LiveFeeds {
 impl LiveEvent {
     /// Encodes the event as a server-sent event.
     pub(super) fn encode(&self) -> Bytes {
-        // Numbers and strings always serialize.
+        // Serialization cannot fail, because the event has only numbers and strings.
         let json = serde_json::to_string(self).unwrap_or_default();
         Bytes::from(format!("data: {json}\n\n"))
     }
 }
 
 impl LiveSeries {
-    /// Returns the rows after a time, or `None` if there are no such rows.
+    /// Returns the rows of a series after a time, or `None` if there are no such rows.
     fn after(series: RangeSeries, sent_ns: i64) -> Option<Self> {
         let row = |row: &RangeRow| {
             let value = |value: f64| value.is_finite().then_some(value);
@@ -240,14 +241,15 @@ mod tests {
     use crate::web::api_request::{RangeRequest, WallRange};
     use crate::web::recording_reader::RecordingReader;
 
-    /// Maximum number of calls. A recording has fewer parts than this.
+    /// Maximum number of calls that a test makes to read the whole recording. A recording is read
+    /// in fewer calls than this.
     const CALLS: usize = 100;
 
     /// Rows of all series, by chart, label and path.
     type Rows = BTreeMap<(String, Option<String>, String), Vec<LiveRow>>;
 
     // Proves that viewers get each row exactly once while the recording grows, and lost samples as
-    // gaps. These rows equal the rows that the page gets when it requests the range later.
+    // gaps. These rows equal the rows that the page gets when it later requests the same range.
     #[test]
     fn viewers_get_the_rows_that_the_page_asks_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -270,7 +272,7 @@ mod tests {
             }
         }
         recording.grow(TICKS);
-        // From here on, the clock is set back.
+        // The clock is set back before the following calls.
         let mut has_cpu = |until_ns| tail.next(until_ns).charts.iter().any(|chart| chart.id == "cpu");
         for until_ns in [ended_ns - 3_000_000_000, ended_ns - 2_500_000_000] {
             assert!((0..CALLS).any(|_| has_cpu(until_ns)), "{until_ns}");
@@ -295,8 +297,8 @@ mod tests {
                 let key = (chart.title.clone(), series.label.clone(), series.path.clone());
                 let asked = LiveSeries::after(series, i64::MIN).unwrap().rows;
                 let own = sent.remove(&key).unwrap_or_default();
-                // A sample of a slow source also covers the time before the sample. The rows of
-                // that time arrive with the sample.
+                // A sample of a source with a long period also covers the time before the sample.
+                // The rows of that time are sent only after the sample was read.
                 let last_ns = own.last().map_or(0, |row| row.1.parse::<i64>().unwrap());
                 let asked: Vec<LiveRow> =
                     asked.into_iter().filter(|row| row.1.parse::<i64>().unwrap() <= last_ns).collect();

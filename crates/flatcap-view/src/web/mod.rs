@@ -1,9 +1,9 @@
 //! Shows a recording as a page in a browser. Only this host can reach the page.
 //!
 //! One thread accepts connections, checks access and serves the files of the page. Two threads
-//! answer requests for data; one of them answers the requests that may take seconds. Another thread
-//! answers Prometheus data sources, and one more reads new samples for all viewers together. None
-//! of these threads is a part of the recorder.
+//! answer requests for data. One of them answers only the requests that may take seconds. Another
+//! thread answers Prometheus data sources, and one more reads new samples for all viewers together.
+//! None of these threads is a part of the recorder.
 //!
 //! This module never blocks a recorder, and never answers a request for data without the token.
 

@@ -22,8 +22,8 @@ use crate::test_schedule::thread;
 const TICKS_OF_SAMPLE: u64 = 10;
 const PERIOD_NS: u64 = 100_000_000;
 const SAMPLES: u64 = 140;
-/// Sequence numbers of the samples in which a process of the host is busy. They are the same in
-/// every recording.
+/// Sequence numbers of the samples in which a process of the host is busy. These numbers are the
+/// same in every recording.
 const BUSY: std::ops::Range<u64> = 120..128;
 
 /// The kind of data in a source.
@@ -79,7 +79,8 @@ impl RandomSource {
         self.random.below(end) as u64
     }
 
-    /// Returns the payload of a sample. The events in it have times after the previous sample.
+    /// Returns the payload of a sample. The times of the events in the payload are later than the
+    /// previous sample.
     fn payload(&mut self, seq: u64) -> Vec<u8> {
         let end_ns = START_MONO_NS + seq * PERIOD_NS;
         let begin_ns = end_ns - PERIOD_NS;
@@ -91,8 +92,8 @@ impl RandomSource {
         }
     }
 
-    /// Returns processes of the host. Pushed processes have the same ids, but they run on only one
-    /// of eight cores.
+    /// Returns a payload with the processes of the host, or with pushed processes. Pushed processes
+    /// have the same ids, but they run on only one of eight cores.
     fn processes(&mut self, seq: u64) -> Vec<u8> {
         let names = if self.is_pushed {
             ["api", "evil", "cron", "edge", "postgres"]
@@ -237,15 +238,15 @@ fn without_company(value: &Value) -> Value {
     }
 }
 
-// Proves that pushed process tables, task events, stacks and kernel logs change no suspect and no
-// statement about threads, code and log of the host, whether or not the host records these itself.
-// Each pushed value is shown with the application and its user. The test uses random hosts and
-// random pushes.
+// Proves that pushed process tables, task events, stacks and kernel logs change no suspect of the
+// host and no statement about its threads, code and log. This holds whether or not the host records
+// such sources. Each pushed value is shown with the application and its user. The test uses random
+// hosts and random pushes.
 #[test]
 fn pushed_sources_have_no_role_of_the_host() {
     let (mut pushed_shown, mut suspected, seeds) = (0, 0, effort::of(4, 200));
     for seed in 0..seeds {
-        // Every other host records no events itself.
+        // Every second host records processes, but no events.
         let own = if seed % 2 == 0 { &Role::ALL[..] } else { &Role::ALL[..1] };
         let recorded = |pushed: &[Role]| {
             let folder = tempfile::tempdir().unwrap();
@@ -268,6 +269,6 @@ fn pushed_sources_have_no_role_of_the_host() {
         }
     }
     assert!(pushed_shown > 0);
-    // In some hosts, bursts of this process and of others at random times hide it.
+    // On some hosts, bursts of this process and of others at random times hide the suspect.
     assert!(suspected * 2 > seeds, "{suspected} of {seeds}");
 }

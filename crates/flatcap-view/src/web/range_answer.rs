@@ -4,25 +4,25 @@ use flatcap_query::{CommonUnit, Overview, OverviewRow, OverviewSeries};
 use serde::Serialize;
 
 /// Maximum number of rows in an answer.
-// A row has 56 bytes, so that the answer with its header stays below 1 MiB.
+// A row has 56 bytes, so an answer with this many rows and its header stays below 1 MiB.
 const ROWS_MAX: usize = 16_384;
 /// Maximum number of series in an answer.
-// Nobody can distinguish more lines.
+// Nobody can distinguish more lines in one chart.
 const SERIES_MAX: usize = 24;
 /// Size in bytes of the length field, which precedes the header. The field contains the header's
 /// length.
 const LENGTH_BYTES: usize = 4;
 
 /// The data of a chart. The encoding starts with a length field (4 bytes) and the header. The
-/// header is padded with spaces, so that both together take a multiple of eight bytes. After the
-/// header, each series has seven columns with one little-endian number per row. The columns are:
-/// first and last time (i64), smallest, largest, first and last value (f64), number of values
-/// (u64). A row without values is a gap.
+/// header is padded with spaces, so that the length of both together is a multiple of eight bytes.
+/// After the header, each series has seven columns with one little-endian number per row. The
+/// columns are: first and last time (i64), smallest, largest, first and last value (f64), number of
+/// values (u64). A row without values is a gap.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RangeAnswer {
     pub(super) pixel_ns: u64,
-    /// Whether all data was read. If false, the client repeats the request, and the server reads
-    /// further.
+    /// Whether all data was read. If false, the client repeats the request, and the server
+    /// continues to read.
     pub(super) is_complete: bool,
     /// At least this many series were left out.
     pub(super) left_out: u64,
@@ -42,7 +42,7 @@ pub(super) struct RangeSeries {
     pub(super) rows: Vec<RangeRow>,
 }
 
-/// A pixel, or a gap.
+/// The values of a series in one pixel, or a gap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RangeRow {
     pub(super) first_ns: i64,
@@ -114,7 +114,7 @@ impl RangeAnswer {
             unreadable: self.unreadable,
             series: series.collect(),
         };
-        // Numbers and strings always serialize.
+        // Serialization cannot fail, because the header has only numbers and strings.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
         // The page reads the columns as arrays of numbers, which must be aligned.
         while !(header.len() + LENGTH_BYTES).is_multiple_of(8) {
@@ -137,7 +137,8 @@ impl RangeAnswer {
     }
 }
 
-/// Keeps the series with the largest values, up to the limit. Returns the number of removed series.
+/// Keeps the series with the largest values, up to the maximum number of series. Returns the number
+/// of removed series.
 pub(super) fn keep_largest(series: &mut Vec<RangeSeries>) -> u64 {
     let largest = |series: &RangeSeries| {
         let values = series.rows.iter().filter(|row| row.count > 0);
@@ -160,7 +161,7 @@ impl RangeSeries {
         Self { label: None, path: String::new(), unit: unit.to_owned(), rows: Vec::new() }
     }
 
-    /// Converts the series of an overview to units for people.
+    /// Converts the series of an overview to human-readable units.
     pub(super) fn of_overview(series: OverviewSeries) -> Self {
         let unit = CommonUnit::of(series.column.unit.as_deref(), series.column.is_rate);
         let row = |row: &OverviewRow| match row {

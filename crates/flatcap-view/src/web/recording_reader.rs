@@ -23,23 +23,23 @@ use crate::ViewError;
 use crate::catalog::{Catalog, Chart};
 use crate::tracks::SchedSource;
 
-/// Memory limit for summaries.
-// A chart of a day takes 6.4 MB, and there are about twenty.
+/// Maximum size of the summaries in memory, in bytes.
+// The summaries of a chart of one day take 6.4 MB, and there are about twenty charts.
 const CACHE_BYTES_MAX: usize = 256 << 20;
-/// Maximum reading time per answer, in nanoseconds. After this time, the page shows the result so
-/// far and repeats the request.
+/// Maximum reading time per answer, in nanoseconds. If this time is not enough, the page shows the
+/// result so far and repeats the request.
 const READ_NS: u64 = 125_000_000;
-/// Converts the series of an overview to human-readable units.
-// A reload may have added sources.
+/// Interval at which a growing recording is reopened, in nanoseconds.
+// A reload of the configuration may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
-/// Maximum number of fields in an answer. Also the maximum number of marks, of which the newest are
-/// kept.
+/// Maximum number of fields in an answer. It is also the maximum number of marks. The newest marks
+/// are kept.
 const FIELDS_MAX: usize = 4000;
 const MARKS_MAX: usize = 1000;
 /// Maximum length of a field's description in an answer, in characters.
 const MEANING_MAX: usize = 200;
 
-/// Reads a recording for the page.
+/// A reader that answers the page's requests for data of a recording.
 #[derive(Debug)]
 pub(super) struct RecordingReader {
     shown: ShownPaths,
@@ -66,7 +66,7 @@ impl RecordingReader {
     /// Reopens the recording if it grows and was opened at least [`OPEN_NS`] ago.
     fn refresh(&mut self) -> Result<(), ViewError> {
         let now_ns = monotonic_ns();
-        // Listing the directories is slow, so the age is compared first.
+        // Listing the directories is slow, so the age of the reader is compared first.
         if now_ns.saturating_sub(self.opened_ns) >= OPEN_NS && self.shown.is_growing()? {
             self.recording = Recording::open(&self.shown.paths)?;
             self.catalog = Catalog::of(&self.recording);
@@ -83,7 +83,7 @@ impl RecordingReader {
         let mut sources: Vec<SourceAnswer> = (self.recording.sources().iter())
             .map(|source| SourceAnswer { name: source.name.clone(), period_ns: source.period_ns })
             .collect();
-        // A source whose schema differs between runs has an entry for each schema.
+        // A source whose schema differs between runs has one entry per schema.
         sources.dedup_by(|one, other| one.name == other.name);
         Ok(SourcesAnswer {
             version: env!("CARGO_PKG_VERSION"),
@@ -151,7 +151,7 @@ impl RecordingReader {
         let mut is_due = || monotonic_ns() >= deadline_ns;
         let overview = self.recording.overview_until(&request, &mut self.cache, &mut is_due)?;
         let mut answer = RangeAnswer::of_overview(overview);
-        // A formula always has a line, even if it has no value.
+        // The chart of a formula always has a line, even if the formula has no value.
         if let (Some(DrawnValue::Formula(formula, _)), true) =
             (request.values.first(), answer.series.is_empty())
         {
@@ -161,8 +161,8 @@ impl RecordingReader {
         Ok(answer)
     }
 
-    /// Returns the value that a chart draws. The chart is given by its title, or by the path of its
-    /// field.
+    /// Returns the value that a chart draws. The parameter `field` is the title of a chart or the
+    /// path of a field.
     fn drawn(&self, field: &str) -> Result<DrawnValue, ViewError> {
         // A counter with a coarse unit changes in jumps, so its change is computed over a longer
         // time.
@@ -237,7 +237,7 @@ impl RecordingReader {
         Ok(found.drain(first..).map(MarkAnswer::from).collect())
     }
 
-    /// Returns the newest snapshots next to the segments, the oldest first.
+    /// Returns the newest snapshots in the directories of the segments, the oldest first.
     pub(super) fn snapshots(&self) -> Vec<SnapshotAnswer> {
         let folders =
             self.shown.paths.iter().filter_map(|path| std::fs::read_dir(path.join(SNAPSHOTS_NAME)).ok());

@@ -44,7 +44,7 @@ use super::work_budget::WorkBudget;
 use super::worker::{ApiAnswer, PAGE_ANSWER_BYTES_MAX, Worker};
 use crate::ViewError;
 
-/// Time limit for the request line and headers, and for the body.
+/// Time limit for the client to send the request line and headers, and the body.
 const REQUEST_WAIT: Duration = Duration::from_secs(3);
 /// Time limit for the client to receive an answer.
 const READ_WAIT: Duration = Duration::from_secs(10);
@@ -59,9 +59,9 @@ const CPU_NS_PER_S: u64 = NS_PER_S / 2;
 /// Time for which unused budget accumulates. This allows a burst of 4 s of CPU time for the first
 /// view of a large recording.
 const BURST_NS: u64 = 8 * NS_PER_S;
-/// Delay before accepting connections again after a failure (too many open files).
+/// Delay before connections are accepted again after a failure, such as too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
-/// Minimum length of the baseline before an explained window, and minimum length of the window.
+/// Minimum length of an explained window, and minimum length of the baseline before it.
 const BEFORE_MIN_NS: u64 = 10 * NS_PER_S;
 const WINDOW_MIN_NS: u64 = 300_000_000;
 /// Maximum number of spikes that the page lists.
@@ -69,7 +69,7 @@ const SPIKES_MAX: usize = 20;
 /// Maximum number of suspects and of fields in an answer, and maximum length of each list of
 /// causes.
 const EXPLAINED_MAX: usize = 20;
-/// Content security policy. The policy allows only scripts and styles of this address, no inline
+/// Content security policy. The policy allows only scripts and styles from this origin, no inline
 /// code, and no embedding in frames.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -83,11 +83,12 @@ pub struct PageOptions {
     pub host: Option<flatcap_format::replay::HostIdentity>,
     /// Name of the host.
     pub host_name: String,
-    /// Connection to the recorder, which writes marks and keeps snapshots.
+    /// Connection to the recorder, which writes the marks and keeps the snapshots that the page
+    /// requests.
     pub client: Option<Client>,
     /// The address and port on which the server listens. Port 0 selects any free port.
     pub listen: SocketAddr,
-    /// The token; `None` to create one.
+    /// The access token; `None` to create a token.
     pub token: Option<String>,
 }
 
@@ -115,7 +116,7 @@ enum RecorderOrder {
 type PageBody = Either<Full<Bytes>, LiveBody>;
 
 impl PageServer {
-    /// Opens the recording and listens.
+    /// Opens the recording and the port on which the server listens.
     ///
     /// # Errors
     /// The address is not a loopback address or is in use, or the recording cannot be read.
@@ -161,7 +162,7 @@ impl PageServer {
     /// Serves until `stop` is sent or dropped.
     ///
     /// # Errors
-    /// The kernel refuses a resource.
+    /// The kernel refuses a resource, such as a thread.
     pub fn run(self, stop: oneshot::Receiver<()>) -> io::Result<()> {
         let Self { listener, token, ticket, shown, client, reader, .. } = self;
         let throttle = Arc::new(Throttle::new(CPU_NS_PER_S).with_burst(BURST_NS));
@@ -189,14 +190,15 @@ impl PageServer {
             let listener = AsyncTcpListener::from_std(listener)?;
             let state = Rc::new(ListenerState::new(throttle));
             let accepting = accept(listener, context, state);
-            // An open page keeps its event connection indefinitely.
+            // The server stops without waiting for open connections, because an open page keeps its
+            // event connection indefinitely.
             let _stopped = first(stop, accepting).await;
             Ok(())
         });
         // Dropping the tasks closes the connections and the queues of the threads.
         drop(tasks);
         runtime.shutdown_background();
-        // This ends the waits for the budget, so that the threads can be joined.
+        // This ends all waits for the CPU budget, so that the threads can be joined.
         ending.set();
         for thread in threads {
             // A panic of the thread was reported when it happened.
@@ -289,7 +291,7 @@ struct PageContext {
     live: LiveHub,
 }
 
-/// The deadline of a connection that sends an answer.
+/// The condition under which a connection that sends an answer is closed.
 enum AnswerEnd {
     /// The connection is closed after the time limit for receiving the answer.
     InTime,
@@ -316,7 +318,7 @@ async fn accept(listener: AsyncTcpListener, context: Rc<PageContext>, state: Rc<
 
 /// Serves one connection. A connection has only one request, as on the control socket.
 async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerState) {
-    // Without this, small answers would wait for the client's acknowledgement of earlier data.
+    // Without this option, a small answer would wait until the client acknowledges earlier data.
     let _unsupported = connection.set_nodelay(true);
     let silent = state.add_silent();
     let (answered, is_answered) = oneshot::channel();
@@ -345,7 +347,7 @@ async fn serve(connection: TcpStream, context: &PageContext, state: &ListenerSta
             Ok(AnswerEnd::WhenDropped(dropped)) => {
                 let _dropped = dropped.await;
             }
-            // The request ended without an answer; the other branch handles it.
+            // The request ended without an answer. The other branch handles this case.
             Err(_) => pending::<()>().await,
         }
     };
@@ -383,8 +385,8 @@ impl PageContext {
         // information.
         PageAccess::check_origin(asked.headers(), asked.uri())?;
         if matches!(asked.uri().path(), "/-/healthy" | "/-/ready") {
-            // This is the answer that Prometheus gives. It has no recorded data, so the request
-            // needs no token.
+            // Prometheus gives the same answer. It has no recorded data, so the request needs no
+            // token.
             return Ok((full("flatcap is healthy.\n", "text/plain; charset=utf-8"), AnswerEnd::InTime));
         }
         // The files of the page have no recorded data, so requests for them need no token.

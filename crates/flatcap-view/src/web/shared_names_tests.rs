@@ -10,7 +10,7 @@ use super::api_request::{RangeRequest, WallRange};
 use super::recording_reader::RecordingReader;
 use super::shown_paths::ShownPaths;
 
-/// Beginning of a series' path, then the wall time, then the value.
+/// A shown value: the beginning of its series' path, the wall time, and the value.
 type ShownValue = (String, i64, u64);
 
 fn reader(folder: &Path) -> RecordingReader {
@@ -51,7 +51,8 @@ fn listed(reader: &mut RecordingReader, field: &str, wall_ns: WallRange) -> Vec<
     found
 }
 
-/// Compares values with the expected ones: the label of their element, if any, wall time and value.
+/// Compares the values that were found with the expected values. An expected value has the label of
+/// its element, if any, a wall time and a value.
 fn check(found: &[ShownValue], expected: &[(String, i64, u64)], what: &str) {
     let values = |all: &[ShownValue]| -> Vec<(i64, u64)> { all.iter().map(|own| (own.1, own.2)).collect() };
     assert_eq!(values(found), values(expected), "{what}");
@@ -97,7 +98,7 @@ fn charts_have_each_value_once() {
 }
 
 // Proves that a chart has a separate line for each unit of its field. The field is in bytes per
-// second in two runs, and in seconds in the third. No value has the unit of another run.
+// second in two runs, and in seconds in the third. No value is shown with the unit of another run.
 #[test]
 fn runs_with_other_units_are_other_lines() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/answers/schemas");

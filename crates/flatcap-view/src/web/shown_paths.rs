@@ -13,12 +13,12 @@ pub(super) struct ShownPaths {
     /// The host; `None` if all segments are from one host.
     pub(super) host: Option<HostIdentity>,
     pub(super) host_name: String,
-    /// Whether the page may request that a recorder writes marks.
+    /// Whether the page may ask a recorder to write marks.
     pub(super) can_mark: bool,
 }
 
 impl ShownPaths {
-    /// Returns whether a recorder writes to the recording.
+    /// Returns whether a recorder is writing to the recording.
     pub(super) fn is_growing(&self) -> Result<bool, SegmentError> {
         Ok(list(&self.paths)?.iter().any(|listing| listing.live))
     }

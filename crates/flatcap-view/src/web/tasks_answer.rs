@@ -9,12 +9,13 @@ use serde::Serialize;
 use crate::tracks::{Stretch, StretchKind, TrackCell, TrackSlice, WaitCell};
 
 /// Maximum number of cells in an answer. A cell has 18 bytes.
-// With the threads and all other parts, the answer stays below 1 MiB, whatever the names contain.
+// An answer with this many cells, all threads and all other parts stays below 1 MiB, whatever the
+// names contain.
 pub(super) const CELLS_MAX: usize = 28_672;
 /// Maximum number of slices in an answer. A slice has 40 bytes.
 pub(super) const SLICES_MAX: usize = 8192;
 /// Maximum number of threads that an answer names.
-// With escapes, a name takes 120 bytes.
+// A name takes at most 120 bytes, with escapes.
 pub(super) const THREADS_MAX: usize = 3072;
 /// Index that means no thread.
 const NO_THREAD: u16 = u16::MAX;
@@ -46,8 +47,8 @@ pub(super) struct TasksAnswer {
     pub(super) pixel_ns: i64,
     /// Start of the first pixel, in wall nanoseconds.
     pub(super) first_ns: i64,
-    /// Whether all data was read. If false, the client repeats the request, and the server reads
-    /// further.
+    /// Whether all data was read. If false, the client repeats the request, and the server
+    /// continues to read.
     pub(super) is_complete: bool,
     /// Whether wakeups were recorded.
     pub(super) has_wakeups: bool,
@@ -70,7 +71,7 @@ pub(super) enum TracksAnswer {
 
 #[derive(Serialize)]
 struct TasksHeader {
-    /// Length of a pixel in nanoseconds, and begin of the first pixel in wall nanoseconds.
+    /// Length of a pixel in nanoseconds, and start of the first pixel in wall nanoseconds.
     // These are strings, because a JavaScript number has only 53 bits of integer precision.
     pixel_ns: String,
     first_ns: String,
@@ -82,7 +83,8 @@ struct TasksHeader {
     unreadable: u64,
     /// A thread: thread id, process id, and name.
     threads: Vec<(u32, u32, String)>,
-    /// A range that is not completely known: begin, end, kind, number of dropped events.
+    /// A time range whose activity is not completely known: begin, end, kind, and number of dropped
+    /// events.
     stretches: Vec<(String, String, &'static str, u64)>,
     tracks: Vec<TrackRows>,
 }
@@ -116,7 +118,8 @@ impl AnsweredThreads {
 
 impl TasksAnswer {
     pub(super) fn encode(&self) -> Vec<u8> {
-        // The columns are encoded first, because they decide which threads the header names.
+        // The columns are encoded before the header, because they determine which threads the
+        // header names.
         let mut table = AnsweredThreads::default();
         let mut columns = Vec::new();
         self.encode_waiting(&mut columns);
@@ -151,7 +154,7 @@ impl TasksAnswer {
             stretches: self.stretches.iter().map(stretch_row).collect(),
             tracks,
         };
-        // Numbers and strings always serialize.
+        // Serialization cannot fail, because the header has only numbers and strings.
         let mut header = serde_json::to_string(&header).unwrap_or_default();
         while !(header.len() + LENGTH_BYTES).is_multiple_of(COLUMN_ALIGNMENT) {
             header.push(' ');
@@ -188,7 +191,7 @@ impl TasksAnswer {
 
     /// Returns a time as a share of the pixel. A time longer than 0 never becomes the share 0.
     fn share(&self, length_ns: u64) -> u16 {
-        // For pixels of more than 3 days the product exceeds 64 bits.
+        // For pixels that are longer than 3 days, the product exceeds 64 bits.
         let of = u128::from(self.pixel_ns.unsigned_abs().max(1));
         // The share is rounded up, so that a short time is still visible.
         let share = (u128::from(length_ns) * u128::from(WHOLE)).div_ceil(of).min(u128::from(WHOLE));
@@ -214,7 +217,7 @@ fn end_code(end: IntervalEnd) -> u16 {
         IntervalEnd::Preempted => 0,
         IntervalEnd::Slept => 1,
         IntervalEnd::Exited => 2,
-        // A slice has no other ends.
+        // A slice cannot end in any other way.
         IntervalEnd::Open => 4,
         _ => 3,
     }

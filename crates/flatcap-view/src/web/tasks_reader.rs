@@ -10,13 +10,13 @@ use crate::ViewError;
 use crate::tracks::{PixelTracks, SchedReader, SchedSource, SliceTracks, TrackCell, TrackGrid};
 
 /// Maximum number of open timelines. A timeline takes about 4 MB.
-// Enough for the zooms of one page.
+// This number is enough for the zooms of one page.
 const TIMELINES_MAX: usize = 8;
-/// Maximum reading time per answer, in nanoseconds. A timeline starts at a multiple of a fixed
-/// fraction of its width. This number is the denominator of the fraction.
+/// Maximum reading time per answer, in nanoseconds. If this time is not enough, the answer has the
+/// result so far. The page then repeats the request.
 const READ_NS: u64 = 250_000_000;
-/// Reading starts this long before the displayed range, in nanoseconds.
-// Threads that run at the start of the view may have waited before it.
+/// Length of the time before the displayed range that is also read, in nanoseconds.
+// Threads that run at the start of the displayed range may have waited before it.
 const LEAD_NS: i64 = 100_000_000;
 /// A timeline starts at a multiple of its width divided by this number.
 // With this alignment, one timeline can be reused while the page scrolls.
@@ -25,7 +25,7 @@ const ALIGNED_PART: u32 = 3;
 /// Reads the timeline of the CPUs.
 #[derive(Debug, Default)]
 pub(super) struct TasksReader {
-    /// The open timelines, in the order of their use; the most recently used timeline is last.
+    /// The open timelines, from the least to the most recently used.
     timelines: Vec<OpenTimeline>,
     /// Number of CPUs that are known so far.
     cpus: usize,
@@ -60,7 +60,7 @@ impl TasksReader {
             let mut may_go_on = || monotonic_ns() < deadline_ns;
             let is_complete = timeline.reader.advance(to_ns, &mut timeline.tracks, &mut may_go_on)?;
             self.cpus = self.cpus.max(timeline.tracks.cpus()).max(timeline.reader.cpus());
-            // If there are more CPUs than expected, each of them gets fewer pixels.
+            // If there are more CPUs than expected, each CPU gets fewer pixels.
             if u32::try_from(CELLS_MAX / self.cpus.max(1)).is_ok_and(|most| most.max(1) >= pixels) {
                 break (timeline, is_complete);
             }
@@ -139,7 +139,7 @@ fn pixels_answer(tracks: &PixelTracks, wall_ns: WallRange) -> TasksAnswer {
     }
 }
 
-/// Replaces pixels by slices, unless there are too many slices.
+/// Replaces pixels by slices, unless there are too many slices for an answer.
 fn read_slices(
     source: &SchedSource,
     wall_ns: std::ops::Range<i64>,
@@ -174,8 +174,8 @@ impl TasksAnswer {
         cpus.into_iter()
     }
 
-    /// Returns whether all slices fit into an answer. These are all slices that started in the
-    /// answer's pixels, and for each CPU the last slice that started before them.
+    /// Returns whether all slices fit into an answer. These are the slices that started in the
+    /// answer's pixels, and the last earlier slice of each CPU.
     fn has_few_slices(&self) -> bool {
         let TracksAnswer::Pixels(tracks) = &self.tracks else { return false };
         let began = |cells: &[TrackCell]| cells.iter().map(|cell| u64::from(cell.switches)).sum::<u64>();

@@ -93,9 +93,9 @@ fn decoded(bytes: &[u8]) -> (Value, &[u8]) {
     (serde_json::from_slice(&bytes[4..4 + length]).unwrap(), &bytes[4 + length..])
 }
 
-// Proves that a slice of 3 us within two seconds is shown at every zoom. In a long range, its
-// thread is the thread of its pixel, with its share; in a short range, it is a slice with its
-// begin, length and waits.
+// Proves that a slice of 3 us within two seconds is shown at every zoom. In a long range, the
+// thread of the slice is the thread of its pixel, with its share. In a short range, the slice has
+// its begin, length and waits.
 #[test]
 fn one_switch_is_seen_at_every_zoom() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,8 +125,9 @@ fn one_switch_is_seen_at_every_zoom() {
     );
 }
 
-// Proves that unrecorded time has a range with its cause and no cells. A timeline is reused while
-// the page scrolls, and its pixels equal the pixels of a new reader.
+// Proves that a time that was not recorded has a range with its cause, and no cells. Also proves
+// that a timeline is reused while the page scrolls, and that its pixels equal the pixels of a new
+// reader.
 #[test]
 fn moving_on_reads_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +148,8 @@ fn moving_on_reads_the_same() {
     }
 }
 
-// Proves that the largest answers fit their limit, with names whose every byte is escaped.
+// Proves that the largest answers fit the size limit, even with names in which every byte is
+// escaped.
 #[test]
 fn answers_fit_their_limit() {
     let hostile = |at: usize| thread(u32::MAX - u32::try_from(at).unwrap(), u32::MAX, &"\x01".repeat(15));
@@ -218,7 +220,8 @@ fn many_cpus_share_the_pixels() {
 }
 
 // Proves that the API reports whether there is a timeline, and that names from the recording are
-// sent as JSON. Without switches, the API refuses a timeline with an error that says what to do.
+// sent as JSON. Also proves that the API refuses a timeline without switches, with an error that
+// says what to do.
 #[test]
 fn the_api_has_the_timeline() {
     let without = ServedPage::new();
@@ -252,9 +255,9 @@ fn the_api_has_the_timeline() {
 }
 
 // Proves in a real browser that the timeline draws each CPU. One slice of 3 us is drawn at every
-// zoom and shown under the cursor with its time and waits; keys and a click find the slice and
-// highlight its process. Names stay text, a zoom sends one request, and the timeline fits 400
-// pixels.
+// zoom and shown under the cursor with its time and waits. Keys and a click find the slice and
+// highlight its process. Names are shown as text, a zoom sends one request, and the timeline fits a
+// width of 400 pixels.
 #[test]
 fn the_timeline_shows_who_ran_in_a_browser() {
     let page = ServedPage::of(write_schedule);

@@ -55,8 +55,8 @@ fn decoded(bytes: &[u8]) -> (Value, Vec<Vec<RangeRow>>) {
 }
 
 // Proves that a request is refused if it has the name of another host (DNS rebinding), comes from a
-// page of another origin, or lacks the token. The policy of the page allows only its own scripts,
-// and errors name the mistake in a request.
+// page of another origin, or lacks the token. Also proves that the policy of the page allows only
+// its own scripts, and that errors name the mistake in a request.
 #[test]
 fn strangers_get_nothing() {
     let page = ServedPage::new();
@@ -152,7 +152,7 @@ fn the_api_returns_what_was_recorded() {
     page.json(&format!("spikes?from={}&to={}", wall_ns(0), wall_ns(TICKS)));
 }
 
-// Proves that lost samples are a gap without values, also in a computed chart, and that a computed
+// Proves that lost samples are shown as a gap without values, also in a computed chart. A computed
 // chart is drawn with the extrema of its values.
 #[test]
 fn gaps_are_no_data() {
@@ -181,8 +181,8 @@ fn gaps_are_no_data() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    // Proves that at every zoom and width an answer has the extrema of the samples that it covers.
-    // So it includes a spike of one sample, whatever the number of pixels.
+    // Proves that at every zoom and width, an answer has the extrema of the samples in its range.
+    // An answer therefore includes a spike of one sample, whatever the number of pixels.
     #[test]
     fn extrema_are_those_of_the_samples(
         from in 0..TICKS - 2,
@@ -211,7 +211,7 @@ proptest! {
                     is_rate: true,
                     host: None,
                 };
-                // Only the ticks around the spike differ.
+                // Only the ticks close to the spike have other values.
                 if tick.abs_diff(SPIKE) > 1 {
                     return 2.0 * 512.0 / 0.01;
                 }
@@ -273,8 +273,8 @@ fn has_node() -> bool {
 }
 
 // Proves that the files of the page match their sources. Also runs the tests of the drawing code.
-// One of them proves that the drawn extrema equal the extrema of the rows in each pixel at every
-// zoom.
+// One of these tests proves that the drawn extrema equal the extrema of the rows in each pixel at
+// every zoom.
 #[test]
 fn the_files_are_made_of_their_source() {
     if !has_node() {
@@ -314,7 +314,8 @@ pub(super) fn run_browser(script: &str, page: &ServedPage, arguments: &[&str]) {
 
 // Proves in a real browser that the page loads from this host only. A spike of one sample is drawn
 // at every zoom, and its value under the cursor is exact. Selection, explanation, search, keys and
-// the address work. Hostile names stay text, and the page fits 400 pixels.
+// the address of the page work. Hostile names are shown as text, and the page fits a width of 400
+// pixels.
 #[test]
 fn the_page_shows_the_recording_in_a_browser() {
     let page = ServedPage::new();

@@ -15,7 +15,7 @@ pub(super) struct WorkBudget {
 }
 
 impl WorkBudget {
-    /// Creates a budget that uses a shared throttle of CPU time. `stop` ends all waits.
+    /// Creates a budget that uses a shared throttle of CPU time. When `stop` is set, all waits end.
     pub(super) fn new(throttle: Arc<Throttle>, stop: Arc<WakeEvent>) -> Self {
         Self { throttle, stop }
     }
@@ -23,7 +23,7 @@ impl WorkBudget {
     /// Lets other threads that wake up, such as samplers of a recorder on this host, run before the
     /// calling thread.
     pub(super) fn yield_to_samplers() {
-        // Some containers refuse batch priority; the budget still holds.
+        // Some containers refuse batch priority. The budget holds even without it.
         let _refused = thread::set_batch_priority();
     }
 
@@ -33,7 +33,7 @@ impl WorkBudget {
         loop {
             let now_ns = monotonic_ns();
             let wait_ns = self.throttle.wait_ns(now_ns);
-            // After a stop, a wait must not delay the exit.
+            // After a stop, no wait may delay the exit of the program.
             if wait_ns == 0 || self.stop.is_set() {
                 break;
             }

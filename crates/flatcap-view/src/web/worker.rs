@@ -16,7 +16,7 @@ const QUEUED_MAX: usize = 64;
 /// Maximum size of an answer to the page, in bytes.
 pub(super) const PAGE_ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// The body of an answer.
+/// The body of an answer, and its content type.
 #[derive(Debug)]
 pub(super) struct ApiAnswer {
     pub(super) media_type: &'static str,
@@ -41,7 +41,8 @@ struct Job<R> {
     reply: oneshot::Sender<ApiResult>,
 }
 
-/// Sends requests to a worker thread. The worker thread ends when this value is dropped.
+/// A handle that sends requests to a worker thread. The worker thread ends when the handle is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct Worker<R> {
     jobs: Sender<Job<R>>,
@@ -69,8 +70,8 @@ impl<R: Send + 'static> Worker<R> {
     /// Sends a request and waits for the answer.
     pub(super) async fn ask(&self, request: R) -> ApiResult {
         let (reply, answer) = oneshot::channel();
-        // If the queue is full, the request is refused immediately, because waiting would only move
-        // the queue into the connections.
+        // If the queue is full, the request is refused immediately. Otherwise the connections would
+        // become a second queue.
         self.jobs.try_send(Job { request, reply }).map_err(|error| match error {
             TrySendError::Full(_) => ApiError::busy(),
             TrySendError::Disconnected(_) => ApiError::new(
@@ -90,7 +91,8 @@ fn serve<R>(
     answer: &mut impl FnMut(&R) -> ApiResult,
 ) {
     while let Ok(job) = waiting.recv() {
-        // The client no longer waits, for example because the page has zoomed further.
+        // The client no longer waits for the answer, for example because the page has zoomed
+        // further.
         if job.reply.is_closed() {
             continue;
         }

@@ -62,7 +62,7 @@ impl BlockDecoder {
     /// Opens the payload of a Block frame.
     ///
     /// # Errors
-    /// The Block table is malformed.
+    /// Fails if the Block table is malformed.
     pub fn groups<'a>(&'a mut self, payload: &'a [u8]) -> Result<BlockGroups<'a>, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let parts = self.parts(&block)?;
@@ -90,7 +90,7 @@ impl BlockGroups<'_> {
     /// payloads.
     ///
     /// # Errors
-    /// The parts that had to be read are malformed.
+    /// Fails if the parts that had to be read are malformed.
     pub fn open(&mut self, group: usize) -> Result<GroupRows, BlockError> {
         const LENGTH: BlockError = BlockError::Group("does not have the length that its frames need");
         let Some(group) = self.groups.get(group) else { return Ok(GroupRows::Other) };
@@ -126,7 +126,7 @@ impl BlockGroups<'_> {
     /// dropped.
     ///
     /// # Errors
-    /// The columns are malformed.
+    /// Fails if the columns are malformed.
     pub fn load(&mut self, matrix: &mut MatrixRows, fields: &[FieldRef]) -> Result<(), BlockError> {
         matrix.decoded.select_fields(fields);
         self.fill(matrix)
@@ -135,7 +135,7 @@ impl BlockGroups<'_> {
     /// Loads all columns.
     ///
     /// # Errors
-    /// The columns are malformed.
+    /// Fails if the columns are malformed.
     pub fn load_all(&mut self, matrix: &mut MatrixRows) -> Result<(), BlockError> {
         matrix.decoded.select_all();
         self.fill(matrix)
@@ -149,7 +149,7 @@ impl BlockGroups<'_> {
     /// Returns the group number of each frame, in the order of the frames.
     ///
     /// # Errors
-    /// The order is malformed.
+    /// Fails if the order is malformed.
     pub fn order(&mut self) -> Result<Vec<u16>, BlockError> {
         self.block.group_order(&mut self.parts)
     }
@@ -190,7 +190,7 @@ impl MatrixRows {
         Some((bits(column.lowest)?, bits(column.highest)?)).filter(|_| column.field == field)
     }
 
-    /// Returns the bits of a field in some rows. The columns of the field must be loaded.
+    /// Returns the bits of a field in the given rows. The columns of the field must be loaded.
     pub fn values(&self, field: FieldRef, rows: Range<usize>) -> Cow<'_, [u64]> {
         MatrixField::of(field, &self.decoded).values(&self.decoded, rows)
     }

@@ -59,7 +59,8 @@ struct ColumnPatch {
 }
 
 impl DecodedMatrix {
-    /// Decodes the decompressed directory of a group. All rows of the group have this source.
+    /// Decodes the decompressed directory of a group. `source` is the source of all rows of the
+    /// group.
     pub(in crate::block) fn open(
         directory: &[u8],
         source: u16,
@@ -70,9 +71,9 @@ impl DecodedMatrix {
             .split_at_checked(row_bytes)
             .ok_or(BlockError::Group("is shorter than its first row"))?;
         let MatrixDirectory { columns, raw_ranges } = read_directory(rest, first)?;
-        // The first bytes name the kind of frame. If columns could change these bytes, a row could
-        // be a Block. Raw ranges must not overlap the envelope, because raw ranges have no bounds
-        // and seeks need the bounds of wall times.
+        // The first bytes identify the kind of frame. If columns could change these bytes, a row
+        // could be a Block. Raw ranges must not overlap the envelope, because raw ranges have no
+        // bounds and seeks need the bounds of wall times.
         let is_fixed = columns.iter().all(|column| column.field.at as usize >= FRONT_BYTES)
             && raw_ranges.iter().all(|raw_range| raw_range.at as usize >= envelope::ENVELOPE_BYTES);
         if !is_fixed || first.get(..FRONT_BYTES) != envelope::PREFIX.get(..FRONT_BYTES) {
@@ -205,8 +206,8 @@ impl DecodedMatrix {
         &mut self,
         mut bucket: impl FnMut(usize) -> Result<Vec<u8>, BlockError>,
     ) -> Result<(), BlockError> {
-        // One pass finds all leaders, because `read_directory` refuses leaders that follow a column
-        // themselves.
+        // One pass finds all leaders, because `read_directory` refuses a leader that follows
+        // another column.
         let mut needed = self.selected.clone();
         for (column, _) in self
             .columns
@@ -405,7 +406,7 @@ impl DecodedMatrix {
         }
     }
 
-    /// Returns the values of a column, or `None` if it was not selected.
+    /// Returns the values of a column, or `None` if the column was not selected.
     pub(in crate::block) fn values(&self, column: usize) -> Option<&[u64]> {
         let index = self.value_columns.get(column).copied().flatten()?;
         self.values.get(index * self.rows..)?.get(..self.rows)

@@ -27,7 +27,7 @@ pub struct Block {
 #[derive(Debug, Clone, Copy)]
 pub(in crate::block) struct BlockFrame {
     pub(in crate::block) offset: u32,
-    /// The row number, or the offset in the bytes of the group.
+    /// The row number in a matrix, or the offset in the bytes of any other group.
     pub(in crate::block) position: u32,
     pub(in crate::block) group: u16,
 }
@@ -67,7 +67,8 @@ impl BlockDecoder {
     /// Decompresses the selected columns of a Block frame's payload. Frames are rebuilt on demand.
     ///
     /// # Errors
-    /// The block is malformed. Lengths are checked against limits before memory is allocated.
+    /// Fails if the block is malformed. Lengths are checked against limits before memory is
+    /// allocated.
     pub fn open(&mut self, payload: &[u8], selection: &ColumnSelection<'_>) -> Result<Block, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let mut parts = PartReader::new(&mut self.decompressor, self.announced, &block)?;
@@ -320,7 +321,7 @@ fn locate_frames(
 ) -> Result<(), BlockError> {
     const LENGTH: BlockError = BlockError::Block("has frames that do not add up to its raw bytes");
     let header_bytes = block.checksum.frame_bytes(0);
-    // the number of the next frame and the offset of the next byte, for each group
+    // For each group, the number of the next frame and the offset of the next byte.
     let mut cursors = vec![(0_usize, 0_usize); groups.len()];
     frames.clear();
     frames.reserve_exact(order.len());

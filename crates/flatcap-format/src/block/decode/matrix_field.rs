@@ -52,7 +52,7 @@ impl MatrixField {
             let shift = i32::try_from(shift).unwrap_or_default();
             let covered = u64::MAX >> (64 - 8 * u32::from(own.bytes));
             let mask = shifted(covered, shift) & whole;
-            // Reads combine values by OR, so these bits must not come from the first row too.
+            // Reads combine values by OR, so these bits must be 0 in the value from the first row.
             fixed &= !mask;
             columns.push(ColumnBits { column, shift, mask });
         }
@@ -78,7 +78,7 @@ impl MatrixField {
         decoded.values(*column).filter(|_| is_whole && self.constant_bits == 0 && self.raw_ranges.is_empty())
     }
 
-    /// Returns the values of some rows.
+    /// Returns the values of the field in the given rows.
     pub(in crate::block) fn values<'d>(
         &self,
         decoded: &'d DecodedMatrix,

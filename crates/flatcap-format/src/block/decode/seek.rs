@@ -85,7 +85,7 @@ impl BlockDecoder {
     /// nothing.
     ///
     /// # Errors
-    /// The parts that had to be read are malformed.
+    /// Fails if the parts that had to be read are malformed.
     pub(crate) fn next_from(
         &mut self,
         payload: &[u8],
@@ -214,7 +214,7 @@ mod tests {
 
     // Proves that a seek does not skip a malformed block because of its bounds, and that the seek
     // reports the same error as opening the block. The block is malformed because it has no groups
-    // or states wrong raw bytes.
+    // or states a wrong number of raw bytes.
     #[test]
     fn malformed_blocks_are_not_skipped() {
         let mut decoder = BlockDecoder::default();

@@ -43,11 +43,11 @@ impl BlockDecoder {
     /// the block. Decompresses only the groups that contain payloads of several sources.
     ///
     /// # Errors
-    /// The parts that had to be read are malformed.
+    /// Fails if the parts that had to be read are malformed.
     pub(crate) fn sizes(&mut self, payload: &[u8]) -> Result<Vec<SourceSize>, BlockError> {
         let block = CheckedBlock::open(payload)?;
         let mut parts = self.parts(&block)?;
-        // for each source, its raw bytes and the stored bytes of the groups with only this source
+        // For each source, its raw bytes and the stored bytes of the groups with only this source.
         let mut sums: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
         for group in block.groups {
             match group.layout() {

@@ -43,7 +43,7 @@ impl ValueRange {
         if (lowest ^ highest) & sign != 0 {
             return false;
         }
-        // The order of one type may be the reverse of the order of the other. An example is a
+        // The order of one type may be the reverse of the other type's order. An example is a
         // negative float that is read as an integer.
         let (lowest, highest) = (mine.key(lowest), mine.key(highest));
         to < lowest.min(highest) || lowest.max(highest) < from

@@ -1,6 +1,6 @@
 //! Writes the Block table without a `FlatBuffer` builder, so that codecs write directly into the
 //! final location of the data. A `FlatBuffer` builder writes from back to front, so the data would
-//! have to be copied into it.
+//! have to be copied into the builder.
 //!
 //! ```text
 //!   root offset | FCBK | vtable | table | length of data, data | groups | parts
@@ -15,8 +15,8 @@ use crate::schema::segment as wire;
 /// padding come before the table.
 const TABLE_AT: u16 = 4 + 4 + VTABLE_BYTES + 2;
 const VTABLE_BYTES: u16 = 2 * 9;
-/// Offsets of the fields in the table. The offset of the vtable comes first. The order of the
-/// fields aligns the 8-byte numbers.
+/// Offsets of the fields in the table. The offset of the vtable comes first in the table. The order
+/// of the fields aligns the 8-byte numbers.
 const RAW_OFFSET_AT: u16 = 4;
 const RAW_BYTES_AT: u16 = RAW_OFFSET_AT + 8;
 const FRAMES_AT: u16 = RAW_BYTES_AT + 8;
@@ -38,7 +38,7 @@ pub(in crate::block) struct BlockBuilder<'o> {
     start: usize,
 }
 
-/// The numbers of a Block.
+/// The raw offset, the raw length, the number of frames and the checksum kind of a Block.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::block) struct BlockNumbers {
     pub(in crate::block) raw_offset: u64,

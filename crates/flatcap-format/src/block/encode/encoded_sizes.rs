@@ -38,7 +38,7 @@ const KINDS: [fn(u64, u64) -> u64; 16] = [
     |_, at| if noise(at).is_multiple_of(20) { noise(at + 1) } else { 7 },
 ];
 
-/// The kinds whose words have 17 to 300 distinct values.
+/// Indexes in `KINDS` of the generators whose words have 17 to 300 distinct values.
 const SEVERAL_VALUES: [usize; 3] = [8, 9, 11];
 /// Number of bytes of a block outside of its parts.
 const OVERHEAD_BYTES: usize = 300;

@@ -226,8 +226,8 @@ impl BlockEncoder {
                     run.frames.get(at as usize..(at + length) as usize).unwrap_or_default()
                 };
                 // Uses the field offsets of the first row. If other rows have fields at other
-                // offsets, these rows take more space. They stay exact, because a column is only a
-                // range of bytes at an offset.
+                // offsets, these rows take more space. The rows stay exact, because a column is
+                // only a range of bytes at an offset.
                 let fields = self.fields(source, payload(0));
                 let rows = list.rows.len();
                 self.encoded.codec = Some(codec);
@@ -334,7 +334,7 @@ impl PartWriter {
     }
 
     /// Adds payloads as two parts. The first part is a list of the ranges that the first block also
-    /// contains. The second part has the remaining bytes.
+    /// contains. The second part contains the remaining bytes.
     fn add_copies(
         &mut self,
         list: &FrameGroup,

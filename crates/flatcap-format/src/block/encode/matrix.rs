@@ -50,7 +50,7 @@ pub(in crate::block) struct KnownFields {
 /// The parts of an encoded matrix before compression.
 #[derive(Debug, Default)]
 pub(in crate::block) struct EncodedMatrix {
-    /// First row and directory.
+    /// The first row and the directory.
     pub(in crate::block) directory: Vec<u8>,
     /// Encoded columns, in order.
     columns: Vec<u8>,
@@ -347,7 +347,8 @@ fn measure_column(mut field: FieldRef, is_known: bool, values: &[u64]) -> (Block
     let (mut lowest, mut highest) = values.iter().copied().fold((u64::MAX, 0), bounds);
     let sign = 1_u64 << (8 * u32::from(field.bytes) - 1);
     if (lowest ^ highest) & sign != 0 && !is_known {
-        // The sign changes, so bounds in the order of unsigned numbers would not exclude any value.
+        // The sign of the values changes, so bounds in the order of unsigned numbers would not
+        // exclude any value.
         field.kind = if is_float(values, field.bytes) { ValueType::Float } else { ValueType::Signed };
     }
     if field.kind != ValueType::Unsigned {

@@ -38,7 +38,7 @@ const TRIAL_BYTES: usize = SAMPLE_BYTES / 2;
 const WINDOWS_MAX: usize = 4;
 const WORD: usize = 8;
 /// The golden ratio as a fraction of 2^32. Modulo 2^32, the multiples of this number are spread
-/// evenly, whatever their number is.
+/// evenly, however many multiples are used.
 const GOLDEN: u32 = 0x9E37_79B9;
 
 /// Rows that all have the same length and some changing bytes.

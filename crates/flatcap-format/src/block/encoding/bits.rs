@@ -7,15 +7,15 @@ pub(in crate::block) const CHUNK: usize = 64;
 /// One chunk of integers.
 pub(in crate::block) type Chunk = [u64; CHUNK];
 
-/// Returns the number of bits that the largest of some integers needs. `joined` is the bitwise OR
+/// Returns the number of bits that the largest integer of a set needs. `joined` is the bitwise OR
 /// of the integers.
 #[inline]
 pub(in crate::block) fn width_of(joined: u64) -> u32 {
     u64::BITS - joined.leading_zeros()
 }
 
-/// The lowest and the highest of some signed numbers. They determine the base and the width of a
-/// chunk.
+/// The lowest and the highest number in a set of signed numbers. They determine the base and the
+/// width of a chunk.
 pub(in crate::block) struct SignedRange {
     lowest: i64,
     highest: i64,

@@ -23,7 +23,7 @@ pub(in crate::block) enum ColumnEncoding {
     /// Each distinct value once, and an index for each row. This suits noise with few distinct
     /// values.
     Dictionary = 3,
-    /// The numeric codec pco for unsigned integers, if they are noise.
+    /// The numeric codec pco, for unsigned integers that are noise.
     Integers = 4,
     /// The numeric codec pco for IEEE 754 numbers that are as long as the column's values.
     Floats = 5,
@@ -87,7 +87,7 @@ impl ColumnEncoding {
 }
 
 /// Returns the difference between each number and the previous number. `last` is the number before
-/// the first one.
+/// the first number.
 fn deltas(numbers: impl Iterator<Item = u64>, mut last: u64) -> impl Iterator<Item = u64> {
     numbers.map(move |number| number.wrapping_sub(std::mem::replace(&mut last, number)))
 }

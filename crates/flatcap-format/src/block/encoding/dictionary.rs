@@ -1,7 +1,8 @@
 //! Dictionary encoding of noise with few distinct values. The sorted values are stored only once,
 //! and each row has an index.
 //!
-//! Samples of an analog-to-digital converter are such noise, whatever their scale factor.
+//! Samples of an analog-to-digital converter are noise with few distinct values, whatever their
+//! scale factor is.
 
 use super::bits::width_of;
 use super::column_encoding::ColumnEncoding;
@@ -46,8 +47,8 @@ pub(in crate::block) fn encode(column: &[u64], field: FieldRef) -> Option<Encode
     DistinctValues::collect(sample, SAMPLE_VALUES_MAX)?;
     let mut distinct = DistinctValues::collect(column, VALUES_MAX.min(column.len() / ROWS_PER_VALUE_MIN))?;
     // If the values are in ascending order, the indices of converter samples are nearly the numbers
-    // that the converter counted. They take 6.6 bits a value with pco, compared with 11.4 with
-    // Parquet's dictionary and zstd:3.
+    // that the converter counted. Such indices take 6.6 bits per value with pco, compared with 11.4
+    // bits with Parquet's dictionary and zstd:3.
     distinct.sort();
     let indices: Vec<u64> = column.iter().map(|value| distinct.index(*value)).collect();
     let (own, _) = encode_parts(&distinct.values, field, &indices, false);
@@ -125,7 +126,7 @@ struct DistinctValues {
 
 impl DistinctValues {
     /// Collects the distinct values in the order of their first appearance. Returns `None` if there
-    /// are more than `limit` of them. `limit` must be at most [`VALUES_MAX`].
+    /// are more than `limit` distinct values. `limit` must be at most [`VALUES_MAX`].
     fn collect(column: &[u64], limit: usize) -> Option<Self> {
         // There are at least twice as many slots as values, so that a free slot always exists.
         let bits = width_of(2 * limit as u64);
@@ -198,9 +199,9 @@ mod tests {
 
     #[test]
     fn few_values_come_back_in_few_bits() {
-        // Proves that columns of 1 to 4,096 values round-trip in few more bits than an index needs.
-        // Proves that columns with more values are refused, and that the numeric codec is refused
-        // if it is not allowed.
+        // Proves that columns of 1 to 4,096 distinct values round-trip, and take only a few more
+        // bits per row than an index needs. Proves that columns with more values are refused, and
+        // that the numeric codec is refused if it is not allowed.
         for (rows, values) in [(300, 1), (300, 2), (5000, 300), (9000, 4096)] {
             let column = readings(rows, values);
             let EncodedDictionary { own, numeric } = encode(&column, PLACE).unwrap();

@@ -116,7 +116,8 @@ pub(in crate::block) fn try_numeric(column: &[u64], field: FieldRef, bytes: usiz
     };
     // The block's codec does not make pco's output smaller, but sometimes makes our own encoding
     // smaller. So pco must save an eighth here, before the codec. The codec does not make pure
-    // noise smaller either, so for pure noise a 20th is enough, as it is after the codec.
+    // noise smaller either. So for pure noise, a saving of a 20th is enough, as it is after the
+    // codec.
     let is_pure = 8 * own_bytes >= PURE_NOISE_BITS_MIN * column.len();
     let is_smaller =
         if is_pure { saves_enough(best.bytes, own_bytes) } else { best.bytes < own_bytes - own_bytes / 8 };
@@ -145,8 +146,8 @@ fn spread(column: &[u64], order: usize) -> u64 {
 /// neither very large nor very small.
 pub(in crate::block) fn is_float(column: &[u64], bytes: u8) -> bool {
     // The accepted magnitudes are 2^-255 to 2^257 for f64 and 2^-63 to 2^65 for f32. Small integers
-    // are outside because their exponent bits are 0. Infinities and NaNs are outside because they
-    // have the highest exponent.
+    // are outside of these ranges because their exponent bits are 0. Infinities and NaNs are
+    // outside of these ranges because they have the highest exponent.
     column.iter().take(TYPE_SAMPLE_ROWS).all(|value| match bytes {
         8 => *value == 0 || (0x300..0x500).contains(&(value >> 52 & 0x7FF)),
         4 => *value == 0 || (0x40..0xC0).contains(&(value >> 23 & 0xFF)),

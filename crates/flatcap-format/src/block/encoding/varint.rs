@@ -18,7 +18,7 @@ pub(in crate::block) fn unzigzag(number: u64) -> u64 {
 /// Returns the length of a number as a varint, in bytes.
 #[inline]
 pub(in crate::block) fn varint_bytes(number: u64) -> usize {
-    // 0 takes a byte too.
+    // The number 0 also takes one byte.
     width_of(number | 1).div_ceil(7) as usize
 }
 

@@ -27,7 +27,7 @@ pub(in crate::block) struct BlockColumn {
     /// The encoding of the column's values. Not used if the column follows another column.
     pub(in crate::block) encoding: ColumnEncoding,
     /// The number of the column from which this column differs by a constant, or [`FOLLOWS_NONE`].
-    /// The other column has a lower number and follows no column itself.
+    /// The other column has a lower number and does not follow another column.
     pub(in crate::block) follows: u16,
     /// Length of the column's encoded values in the bucket, in bytes.
     pub(in crate::block) bytes: u32,
@@ -38,7 +38,7 @@ pub(in crate::block) struct BlockColumn {
 }
 
 /// A range of bytes that is stored row by row without encoding. A raw range overlaps no column, and
-/// the block contains no minimum and maximum of its values.
+/// the block contains no bounds for the values in a raw range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::block) struct RawRange {
     /// Offset in a row.
@@ -156,7 +156,7 @@ pub(in crate::block) fn write_directory(
 
 const END: BlockError = BlockError::Group("has a directory that ends too early");
 
-/// Reads the raw ranges and columns of a matrix. `first` is its first row.
+/// Reads the raw ranges and columns of a matrix. `first` is the first row of the matrix.
 pub(in crate::block) fn read_directory(
     mut bytes: &[u8],
     first: &[u8],
@@ -172,8 +172,8 @@ pub(in crate::block) fn read_directory(
     for number in 0..columns.len() {
         let Some(leader) = take_varint(&mut rest).ok_or(END)?.checked_sub(1) else { continue };
         let leader = usize::try_from(leader).unwrap_or(usize::MAX);
-        // Later columns have FOLLOWS_NONE until their own leaders are read, so the number is
-        // compared too.
+        // Later columns have FOLLOWS_NONE until their own leaders are read, so the number of the
+        // leader is checked too.
         let is_leader = columns.get(leader).is_some_and(|column| column.follows == FOLLOWS_NONE);
         if leader >= number || !is_leader {
             return Err(BlockError::Column(
@@ -189,7 +189,7 @@ pub(in crate::block) fn read_directory(
     for column in &mut columns {
         let key = column.field.key(value_at(first, column.field));
         // `DecodedMatrix::wrong_bounds` compares the bounds with the values. Only `verify` calls
-        // it.
+        // this function.
         column.lowest = key.wrapping_sub(take_varint(&mut rest).ok_or(END)?);
     }
     for column in &mut columns {
@@ -229,8 +229,8 @@ fn read_raw_ranges(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<RawRange>, Blo
 fn read_columns(bytes: &mut &[u8], first: &[u8]) -> Result<Vec<BlockColumn>, BlockError> {
     let count = take_varint(bytes).ok_or(END)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    // A writer's columns have four bytes or more, except the last one. This limits the memory for
-    // their values.
+    // A writer's columns have four bytes or more, except the last one. This limit on the number of
+    // columns also limits the memory for their values.
     if count > COLUMNS_MAX as usize || count > first.len() / 4 + 1 {
         return Err(BlockError::Group("has more columns than its rows can hold"));
     }

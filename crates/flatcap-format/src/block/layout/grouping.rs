@@ -61,7 +61,7 @@ impl FrameGroup {
     }
 }
 
-/// Frames of the last source that certainly belong to the last group. They need no lookup.
+/// Frames of the last source that certainly belong to the last group. These frames need no lookup.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum SameGroup {
     #[default]
@@ -102,7 +102,8 @@ pub(in crate::block) fn is_block(payload: &[u8]) -> bool {
     payload.get(4..8) == Some(BLOCK)
 }
 
-/// Returns the source of a payload, or `None` if it is not a telemetry frame of the fixed shape.
+/// Returns the source of a payload, or `None` if the payload is not a telemetry frame of the fixed
+/// shape.
 pub(in crate::block) fn source_of(payload: &[u8]) -> Option<u16> {
     envelope::split(payload).map(|(header, _)| header.source())
 }

@@ -1,8 +1,9 @@
 //! Reads a compressed segment as the raw segment from which it was made (docs/FORMAT.md, section
 //! 11). Therefore all offsets are offsets in the raw segment. Blocks are decompressed one by one.
 //!
-//! A damaged block reads as zeros; [`CompressedSegment::damage_at`] reports it. A file without a
-//! footer may grow. Therefore a read past the last block searches for new blocks.
+//! The bytes of a damaged block read as zeros, and [`CompressedSegment::damage_at`] reports the
+//! damage. A file without a footer may grow. Therefore a read past the last block searches for new
+//! blocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,7 +34,7 @@ use crate::storage::ReadAt;
 /// block is for reads at other offsets.
 const OPEN_MAX: usize = 2;
 
-/// The raw bytes of a compressed segment.
+/// Provides the raw bytes of a compressed segment.
 #[derive(Debug)]
 pub struct CompressedSegment {
     file: Arc<dyn ReadAt>,
@@ -63,8 +64,8 @@ struct BlockCache {
     wrong_bounds: BTreeMap<usize, String>,
 }
 
-/// The cached frame of a block. The cache saves a second read, because a seek first examines the
-/// payload of a block, and then the reader decompresses the same payload.
+/// The cached frame of a block. The cache avoids reading a block twice, because first a seek
+/// examines the payload of the block, and then the reader decompresses the same payload.
 #[derive(Default)]
 struct BlockFrame {
     bytes: Vec<u8>,
@@ -72,8 +73,7 @@ struct BlockFrame {
 }
 
 impl BlockFrame {
-    /// Returns the buffer, into which the caller reads another frame, and invalidates the cached
-    /// frame.
+    /// Returns the buffer for another frame, and invalidates the cached frame.
     fn buffer_for_read(&mut self) -> &mut Vec<u8> {
         self.entry = None;
         &mut self.bytes
@@ -96,7 +96,7 @@ impl fmt::Debug for BlockCache {
 }
 
 impl CompressedSegment {
-    /// Opens a file whose header announces blocks or whose footer lists blocks. If the table of
+    /// Opens a file whose header declares blocks or whose footer lists blocks. If the table of
     /// blocks is not intact, searches the file for blocks.
     pub(in crate::segment) fn open(file: Arc<dyn ReadAt>, ends: &HeaderAndFooter) -> io::Result<Self> {
         let file_bytes = file.length()?;
@@ -137,7 +137,7 @@ impl CompressedSegment {
 
     /// Sets whether the raw segment has a footer.
     pub(in crate::segment) fn set_inner_sealed(&self, is_sealed: bool) {
-        // The value is set only one time, when the file is opened.
+        // The value is set only once, when the file is opened.
         let _said = self.inner_sealed.set(is_sealed);
     }
 
@@ -186,7 +186,7 @@ impl CompressedSegment {
         cache.open.clear();
     }
 
-    /// Returns the blocks that were read and have wrong bounds, with a description for each.
+    /// Returns each block that was read and has wrong bounds, with a description of the error.
     pub(in crate::segment) fn wrong_bounds(&self) -> Vec<(BlockEntry, String)> {
         let cache = self.lock_cache();
         let found = cache.wrong_bounds.iter();
@@ -201,7 +201,7 @@ impl CompressedSegment {
     /// Returns the length of the file, in bytes.
     ///
     /// # Errors
-    /// The error of the kernel.
+    /// Returns any error of the kernel.
     #[cfg(any(test, feature = "testing"))]
     pub fn stored_bytes(&self) -> io::Result<u64> {
         self.file.length()
@@ -247,8 +247,8 @@ impl CompressedSegment {
         state.block_at(raw_offset).map_or(state.end, |(_, entry)| entry.offset)
     }
 
-    /// Returns the last block, if the file has a table of blocks and the checksum of the last block
-    /// is correct.
+    /// Returns the last block, or `None` if the file has no table of blocks or the checksum of this
+    /// block is wrong.
     pub(in crate::segment) fn intact_last_block(&self) -> io::Result<Option<BlockEntry>> {
         let last = self.lock_cache().blocks.last().copied();
         let Some(last) = last.filter(|_| self.has_table) else { return Ok(None) };
@@ -319,8 +319,8 @@ impl CompressedSegment {
     }
 
     /// Finds the next frame at or after `raw_offset` in the same block. Skips Index frames, and
-    /// samples older than `wall_ns`. A frame must begin at `raw_offset`. Returns `Other` for a
-    /// damaged block.
+    /// samples older than `wall_ns`. The caller must ensure that a frame begins at `raw_offset`.
+    /// Returns `Other` if the block is damaged.
     pub(in crate::segment) fn next_from(&self, raw_offset: u64, wall_ns: i64) -> io::Result<SeekResult<u64>> {
         let other = Ok(SeekResult::Other(raw_offset));
         let mut state = self.lock_cache();
@@ -343,8 +343,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Passes the raw bytes of the first block to the decoder, if the block with this payload
-    /// refers to the first block.
+    /// Passes the raw bytes of the first block to the decoder, if `payload` is the payload of a
+    /// block that refers to the first block.
     fn provide_first_block(
         &self,
         payload: &[u8],
@@ -366,7 +366,7 @@ impl CompressedSegment {
             return Ok(());
         }
         let mut frame = Vec::new();
-        // A damaged first block is not an error here. The error is reported when the block that
+        // A damaged first block is not an error here. The error is reported when a block that
         // refers to the first block is opened.
         if let Ok(payload) = self.payload(first, &mut frame)?
             && let Ok(block) = decoder.open(payload, &ColumnSelection::ALL)
@@ -387,7 +387,7 @@ impl CompressedSegment {
     /// Reads the payload of a block. The inner error describes the damage of the block.
     ///
     /// # Errors
-    /// The error of the kernel.
+    /// Returns any error of the kernel.
     pub fn payload<'a>(
         &self,
         entry: &BlockEntry,
@@ -416,8 +416,8 @@ impl CompressedSegment {
         })
     }
 
-    /// Returns the payload of a block like [`payload`](Self::payload). Does not read the file again
-    /// if the block's frame is cached.
+    /// Returns the payload of a block in the same way as [`payload`](Self::payload). If the block's
+    /// frame is cached, the file is not read again.
     fn cached_payload<'a>(
         &self,
         entry: &BlockEntry,
@@ -429,7 +429,7 @@ impl CompressedSegment {
             }
             frame.entry = Some(*entry);
         }
-        // This never fails, because the frame was just read.
+        // The payload is always present, because the frame was just read.
         Ok(frame.payload_of(entry).ok_or("it is not a block"))
     }
 
@@ -437,7 +437,7 @@ impl CompressedSegment {
     /// blocks cannot be read.
     ///
     /// # Errors
-    /// The error of the kernel.
+    /// Returns any error of the kernel.
     pub(in crate::segment) fn sizes_of(&self, blocks: &[BlockEntry]) -> io::Result<Option<Vec<SourceSize>>> {
         let (mut sums, mut frame) = (Vec::new(), Vec::new());
         for entry in blocks {
@@ -448,7 +448,7 @@ impl CompressedSegment {
         Ok(Some(sums))
     }
 
-    /// Searches for new blocks after the last one.
+    /// Searches for new blocks after the last known block.
     fn grow(&self, state: &mut BlockCache) -> io::Result<()> {
         if !state.may_grow {
             return Ok(());
@@ -564,13 +564,14 @@ fn raw_end(blocks: &[BlockEntry]) -> u64 {
     blocks.last().map_or(0, BlockEntry::raw_end)
 }
 
-/// Returns whether a file of this length can contain these blocks, without gaps between them.
+/// Returns whether a file of this length can contain these blocks, and whether they have no gaps in
+/// the raw segment.
 fn is_valid_table(blocks: &[BlockEntry], file_bytes: u64) -> bool {
     let (mut raw_end, mut end) = (0, 0);
     !blocks.is_empty()
         && blocks.iter().all(|entry| {
-            // Blocks must not share bytes of the file, so that a short file cannot pretend to be a
-            // long segment.
+            // Blocks must not overlap in the file, so that a short file cannot claim to be a long
+            // segment.
             let follows = entry.raw_offset == raw_end && entry.offset >= end;
             (raw_end, end) = (entry.raw_end(), entry.offset.saturating_add(u64::from(entry.bytes)));
             follows && has_valid_lengths(entry) && end <= file_bytes
@@ -849,7 +850,7 @@ mod tests {
         }
     }
 
-    // Proves that a block's frame is read only one time, and that the cache never returns another
+    // Proves that the frame of a block is read only once, and that the cache never returns another
     // block or other bytes.
     #[test]
     fn a_cached_frame_is_that_of_its_block() {
@@ -878,8 +879,8 @@ mod tests {
         segment.cached_payload(&blocks[0], &mut cached).unwrap().unwrap();
     }
 
-    // Proves that growth of the file between a seek and a read does not change the block that is
-    // read.
+    // Proves that a block stays the same if the file grows between the seek to the block and the
+    // read of the block.
     #[test]
     fn growth_does_not_change_blocks_read() {
         let folder = tempfile::tempdir().unwrap();
@@ -900,9 +901,9 @@ mod tests {
         assert!(read == raw[start..start + read.len()]);
     }
 
-    // Proves that an error names the reason, which is blocks within blocks, or a damaged first
-    // block in a file that lacks its own header and footer. Without these two errors, the samples
-    // are still read.
+    // Proves that two errors name their reason: blocks within blocks, and a damaged first block in
+    // a file whose own header and footer are damaged. Proves that the samples are still read if
+    // only the first block is damaged.
     #[test]
     fn undecodable_blocks_are_errors() {
         let folder = tempfile::tempdir().unwrap();
@@ -937,8 +938,8 @@ mod tests {
         assert!(error.contains("neither the first block nor the header"), "{error}");
     }
 
-    // Proves that schemas are stored only one time. The raw footer repeats the schemas, but this
-    // adds no bytes to a compressed file, and the raw bytes are restored.
+    // Proves that schemas are stored only once. The raw footer repeats the schemas, but the
+    // repetition takes no space in a compressed file, and decompression restores it.
     #[test]
     #[allow(clippy::cast_possible_truncation, reason = "the highest byte")]
     fn schemas_are_stored_once() {
@@ -1001,8 +1002,9 @@ mod tests {
                 let from = range.start as u64;
                 let mut payload = encoder.encode(&raw[range], from, footer.header.checksum).unwrap().to_vec();
                 if from == content.start as u64 {
-                    // The two columns, mono_ns and seq, have values from 9 to 308. The directory
-                    // ends with the differences between their highest and first values, 299 each.
+                    // The values of the two columns, mono_ns and seq, are from 9 to 308. The
+                    // directory ends with the difference between the highest and the first value of
+                    // each column, which is 299.
                     let ends = [0xAB, 0x02, 0xAB, 0x02];
                     let at = payload.windows(4).position(|bytes| bytes == ends).unwrap();
                     payload[at] += change;

@@ -11,7 +11,7 @@ use crate::segment::format::header::SegmentHeader;
 /// Returns the fields that a reader needs from the samples of the source with this id.
 pub(in crate::segment) type SourceSelector = dyn Fn(u16) -> FieldSelection + Send + Sync;
 
-/// Maximum length of a field reference, in bytes.
+/// Maximum number of bytes that one field reference covers.
 const FIELD_BYTES_MAX: usize = 8;
 
 /// Returns a selector that selects all fields of the sources with these names, and only the
@@ -22,7 +22,7 @@ pub(in crate::segment) fn source_selector(
 ) -> Arc<SourceSelector> {
     let others = header.sources.iter().filter(|source| !sources.contains(&source.name));
     let others: BTreeSet<u16> = others.map(|source| source.id).collect();
-    // All fields of a source are selected if the source was described after the header.
+    // All fields of a source are selected if the header does not contain the source.
     Arc::new(move |source| if others.contains(&source) { envelope_only() } else { FieldSelection::All })
 }
 
@@ -58,8 +58,8 @@ pub(crate) mod tests {
 
     pub(crate) const SAMPLES: u64 = 200;
 
-    /// Writes a segment of two sources. The payload of each sample is the trailer of a segment, and
-    /// its values differ from sample to sample.
+    /// Writes a segment that contains two sources. The payload of each sample is the trailer of a
+    /// segment, and its values differ from sample to sample.
     pub(crate) fn raw_segment(folder: &std::path::Path) -> PathBuf {
         let schema = std::fs::read("generated/segment.bfbs").unwrap();
         let mut header = example();

@@ -1,5 +1,5 @@
 //! The frame that contains a block of a compressed segment, the limits on the block, and the
-//! checksum kind of the frame. This module also makes the block's entry for the table of blocks,
+//! checksum kind of the frame. This module also builds the entry of a block in the table of blocks,
 //! from the fields of the block.
 
 use flatcap_stream::{ChecksumKind, KindDeframer};
@@ -9,13 +9,14 @@ use super::header::COMPRESSED_CHECKSUM;
 use crate::block::{RAW_BYTES_MAX, checksum_from_wire};
 use crate::schema::segment as wire;
 
-/// Maximum length of a block's frame, in bytes. The limit is high enough for incompressible frames
-/// and their lengths.
+/// Maximum length of a block's frame, in bytes. The limit allows incompressible frames, which are
+/// stored together with their lengths.
 pub(in crate::segment) const BLOCK_FRAME_BYTES_MAX: u64 = 2 * RAW_BYTES_MAX;
 /// Identifier in the frame of a block.
 pub(in crate::segment) const IDENTIFIER: &[u8; 4] = b"FCBK";
 
-/// Returns a deframer for the frames of a compressed file, not for the frames inside its blocks.
+/// Returns a deframer for the frames of a compressed file. The frames inside the blocks need
+/// another deframer.
 pub(in crate::segment) fn deframer() -> KindDeframer {
     let limit = usize::try_from(BLOCK_FRAME_BYTES_MAX).unwrap_or(usize::MAX);
     KindDeframer::new(COMPRESSED_CHECKSUM).with_max_frame_len(limit)

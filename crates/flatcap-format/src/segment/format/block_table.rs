@@ -23,14 +23,14 @@ pub(in crate::segment) struct BlockTable {
 }
 
 impl BlockTable {
-    /// Starts the table of a file that is compressed while it is recorded.
+    /// Creates the table for a file that is compressed while it is recorded.
     pub(in crate::segment) fn while_recording() -> Self {
         Self { is_recording: true, ..Self::default() }
     }
 
-    /// Continues the table of a file that contains these consecutive blocks. The blocks may have
-    /// these features. `sizes` are the sizes of the file's sources, or `None` if the sizes are
-    /// unknown.
+    /// Creates the table for a file that already contains these consecutive blocks. `features` are
+    /// the features that the blocks may have. `sizes` are the sizes of the file's sources, or
+    /// `None` if the sizes are unknown.
     pub(in crate::segment) fn resume(
         blocks: Vec<BlockEntry>,
         features: BlockFeatures,
@@ -62,7 +62,7 @@ impl BlockTable {
         self.blocks.last().map_or(0, BlockEntry::raw_end)
     }
 
-    /// Counts the bytes of frames that are not blocks.
+    /// Counts bytes of the file that belong to frames other than blocks.
     pub(in crate::segment) fn add_other_bytes(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
@@ -71,7 +71,7 @@ impl BlockTable {
     /// frame, and the features and source sizes that the encoder reports.
     ///
     /// # Errors
-    /// `InvalidInput` if either length does not fit 32 bits.
+    /// Returns `InvalidInput` if either length does not fit into 32 bits.
     pub(in crate::segment) fn add(
         &mut self,
         raw_bytes: u64,

@@ -21,15 +21,15 @@ pub struct Gap {
     /// Start time of the last recorded sample before the gap, in monotonic nanoseconds, or 0 if
     /// there is no such sample.
     pub after_mono_ns: u64,
-    /// Start time of the first recorded sample after the gap, or end of the recording, in monotonic
-    /// nanoseconds.
+    /// Start time of the first recorded sample after the gap, in monotonic nanoseconds. If there is
+    /// no such sample, the end of the recording.
     pub before_mono_ns: u64,
 }
 
 impl Gap {
-    /// Returns whether the samples were left out on purpose, to record the source less often.
-    /// Samples that were left out on purpose do not count as lost. If the gap also has another
-    /// cause, its samples count as lost.
+    /// Returns whether the samples were left out on purpose, because the source is recorded less
+    /// often. Samples that were left out on purpose do not count as lost. If the gap also has
+    /// another cause, its samples count as lost.
     pub fn is_thinned(&self) -> bool {
         self.causes == wire::GapCause::Thinned.bits()
     }
@@ -99,7 +99,7 @@ impl ClockSync {
 pub struct Marker {
     /// The marker's time, in monotonic nanoseconds.
     pub mono_ns: u64,
-    /// The marker's time, in wall nanoseconds.
+    /// The wall time of the marker, in nanoseconds since 1970, UTC.
     pub wall_ns: i64,
     /// The person or program that set the marker.
     pub origin: MarkerOrigin,
@@ -152,7 +152,7 @@ impl Marker {
 pub struct Attachment {
     /// The attachment's name.
     pub name: String,
-    /// The attachment's MIME type; empty if the type is not known.
+    /// The MIME type of the attached file. The string is empty if the type is not known.
     pub media_type: String,
     /// Time at which the file was attached, in monotonic nanoseconds.
     pub mono_ns: u64,

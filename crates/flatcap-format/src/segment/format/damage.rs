@@ -1,9 +1,9 @@
-//! Damaged ranges of a file, and bounded lists of them.
+//! Describes damaged ranges of a file, and keeps bounded lists of them.
 
 /// A range of bytes that differ from the bytes that were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
-    /// Offset in the file.
+    /// Offset of the damaged range in the file.
     pub offset: u64,
     /// The length of the damage in bytes, up to the next intact frame or the end of the file.
     pub length: u64,

@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Proves that the digest is the XXH3-64 hash that the format defines, for any split of the
-        // input. Method: comparison with an independent implementation.
+        // Proves that the digest is the XXH3-64 hash that the format defines, regardless of how the
+        // input is split. Method: comparison with an independent implementation.
         #[test]
         fn digests_are_plain_xxh3(previous: u64, heads in proptest::collection::vec(any::<u8>(), 0..5000), cut: usize) {
             let cut = cut % (heads.len() + 1);

@@ -1,5 +1,5 @@
-//! Reasons why a file cannot be read as a segment at all. Damage inside a readable segment is not
-//! an error. Readers report such damage as a finding.
+//! Defines the reasons why a file cannot be read as a segment. Damage inside a readable segment is
+//! not an error. Readers report such damage as a finding.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;

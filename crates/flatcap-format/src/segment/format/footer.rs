@@ -1,4 +1,5 @@
-//! The end of a sealed segment: the footer, and the trailer that contains the footer's offset.
+//! Defines the end of a sealed segment, which consists of the footer and the trailer that contains
+//! the footer's offset.
 
 use std::io;
 
@@ -12,7 +13,7 @@ use crate::schema::segment as wire;
 /// The footer of a sealed segment. The trailer follows the footer.
 #[derive(Debug, Clone)]
 pub struct Footer {
-    /// A copy of the header.
+    /// A copy of the header of the segment.
     pub header: SegmentHeader,
     /// The totals of each source, in the order of the header.
     pub totals: Vec<FooterTotals>,
@@ -20,7 +21,8 @@ pub struct Footer {
     pub frames: u64,
     /// Number of bytes before the footer.
     pub bytes: u64,
-    /// The largest step back in time between frames of different sources, in nanoseconds.
+    /// Maximum amount by which a frame is older than a preceding frame of another source, in
+    /// nanoseconds.
     pub reorder_window_ns: u64,
     /// Whether the segment was completed after a crash.
     pub recovered: bool,
@@ -42,13 +44,13 @@ pub struct Footer {
 /// Location of a block of a compressed segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockEntry {
-    /// Offset of the block's first frame in the raw segment, in bytes.
+    /// Offset in the raw segment at which the block's frames begin, in bytes.
     pub raw_offset: u64,
     /// Offset of the block's frame in the file, in bytes.
     pub offset: u64,
-    /// Length of the frames in the block after decompression, in bytes.
+    /// Total length of the block's frames after decompression, in bytes.
     pub raw_bytes: u32,
-    /// Length of the block's frame, header included, in bytes.
+    /// Length of the block's own frame in the file, including its header, in bytes.
     pub bytes: u32,
 }
 
@@ -65,8 +67,9 @@ impl BlockEntry {
 }
 
 impl Footer {
-    /// Returns the first sequence number of a source that this segment and earlier segments neither
-    /// record nor count in a gap. Returns 0 for a source that the footer does not describe.
+    /// Returns the sequence number of a source's next sample, after all samples that this segment
+    /// and earlier segments contain or count in a gap. Returns 0 for a source that the footer does
+    /// not describe.
     pub(in crate::segment) fn next_seq(&self, source: u16) -> u64 {
         let first = self.header.source(source).map_or(0, |source| source.next_seq);
         let totals = self.totals.iter().find(|totals| totals.source == source);
@@ -155,7 +158,7 @@ fn read_size(size: &wire::PackedSize) -> SourceSize {
 /// The last frame of a sealed segment. The trailer contains the offset of the footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
-    /// Offset of the footer's frame.
+    /// Offset of the footer's frame in the file.
     pub footer_offset: u64,
     /// Length of the footer's payload, in bytes.
     pub footer_length: u32,
@@ -166,7 +169,7 @@ pub struct Trailer {
 }
 
 impl Trailer {
-    /// Length of the trailer's payload in bytes, which is the same for all trailers.
+    /// Length of the payload of every trailer, in bytes.
     pub const PAYLOAD_BYTES: usize = 56;
 
     /// Returns the payload of the trailer frame.

@@ -1,5 +1,5 @@
-//! Totals of one source in one segment. A writer counts while it appends frames, and a reader
-//! counts while it reads frames.
+//! Counts the totals of one source in one segment. A writer counts while it appends frames, and a
+//! reader counts while it reads frames.
 
 use super::control_frames::Gap;
 use crate::histogram::TotalHistogram;
@@ -12,7 +12,7 @@ pub struct FooterTotals {
     pub source: u16,
     /// Number of telemetry frames.
     pub recorded: u64,
-    /// Number of samples counted by Gap frames, without the thinned samples.
+    /// Number of samples that Gap frames count as lost. Thinned samples are not included.
     pub lost: u64,
     /// Number of samples that Gap frames count as left out on purpose and for no other cause.
     pub thinned: u64,
@@ -21,22 +21,22 @@ pub struct FooterTotals {
     pub missed: u64,
     /// Number of incomplete samples, as far as the sampler had reported them.
     pub incomplete: u64,
-    /// Reasons why samples were incomplete, taken from the flags of frames; 0 if the reasons are
-    /// not known.
+    /// Union of the reasons why samples were incomplete, from the flags of their frames. The value
+    /// is 0 if the reasons are not known.
     pub incomplete_flags: u16,
     /// Union of the causes of all lost samples, as a set of bits (`GapCause` in
     /// schemas/segment.fbs).
     pub causes: u32,
     /// Range of the recorded samples, or `None` if there are no samples.
     pub span: Option<SampleSpan>,
-    /// Histogram of the lateness, which is the time at which a sample began minus the sample's
-    /// deadline.
+    /// Histogram of the lateness, that is, the time from a sample's deadline to the start of the
+    /// sample.
     pub lateness: TotalHistogram,
     /// Histogram of the time that it took to read the source for each sample.
     pub read_duration: TotalHistogram,
 }
 
-/// The range of some samples: the sequence numbers and times of the first and the last one.
+/// The sequence numbers and times of the first and the last sample of a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SampleSpan {
     /// Sequence number of the first sample.
@@ -68,7 +68,7 @@ impl SampleSpan {
 }
 
 impl FooterTotals {
-    /// Creates totals of zero.
+    /// Creates totals in which all counts are zero.
     pub fn new(source: u16) -> Self {
         Self { source, ..Self::default() }
     }
@@ -179,9 +179,9 @@ impl FooterTotals {
         let lateness = builder.create_vector(&buckets(&self.lateness));
         let read_duration = builder.create_vector(&buckets(&self.read_duration));
         let span = self.span.unwrap_or_default();
-        // The order of the fields is the same as in the generated `create`. Most footers have no
-        // thinned samples. Such a footer omits this field although the builder writes zeros, so
-        // that the bytes of the footer are the same as before the field existed.
+        // This code writes the fields in the same order as the generated `create`. Most footers
+        // have no thinned samples. Such a footer omits the field for thinned samples although the
+        // builder writes zeros, so that its bytes are the same as before the field existed.
         let mut table = wire::SourceTotalsBuilder::new(builder);
         if self.thinned > 0 {
             table.add_thinned(self.thinned);
@@ -211,20 +211,20 @@ impl FooterTotals {
 mod tests {
     use super::*;
 
-    // Proves that thinning does not lower the rate. The rate of 91 samples in 9 s is the rate
-    // between these samples.
+    // Proves that thinned samples do not lower the rate. The expected rate is the rate between the
+    // first and the last of 91 samples in 9 s.
     #[test]
     fn thinned_samples_do_not_lower_the_rate() {
         let mut totals = FooterTotals { thinned: 8910, missed: 77, ..FooterTotals::new(1) };
         totals.add_samples(1, SampleSpan::of(0, 0, 0));
         totals.add_samples(90, SampleSpan::of(9000, 9_000_000_000, 0));
         assert_eq!(totals.achieved_hz(100_000_000), Some(10.0));
-        // Without thinning, ticks missed at the end lower the rate.
+        // If there are no thinned samples, ticks that were missed at the end lower the rate.
         let totals = FooterTotals { thinned: 0, missed: 91, ..totals };
         assert_eq!(totals.achieved_hz(100_000_000), Some(5.0));
     }
 
-    // Proves that totals written by versions without causes are read as totals without causes.
+    // Proves that totals from versions that wrote no causes are read as totals without causes.
     // Method: a builder that omits fields with the value zero.
     #[test]
     fn earlier_totals_are_read() {

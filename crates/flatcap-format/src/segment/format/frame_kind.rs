@@ -7,9 +7,9 @@ use crate::schema::frame::{FrameHeader, root_as_telemetry_frame};
 
 /// Offset of the FlatBuffers identifier in a payload.
 pub(in crate::segment) const IDENTIFIER_AT: usize = 4;
-/// Length of the shortest payload in a segment, which consists of the root offset and the
-/// identifier. A shorter payload counts as damage. Without this rule, zeros would be read as a
-/// sequence of empty frames under most checksum kinds.
+/// Minimum length of a payload in a segment, in bytes. Such a payload contains only the root offset
+/// and the identifier. A shorter payload is treated as damage. Without this rule, zeros would be
+/// read as a sequence of empty frames under most checksum kinds.
 pub(in crate::segment) const PAYLOAD_BYTES_MIN: usize = 8;
 
 /// Kind of a frame, which the identifier of the frame determines.
@@ -19,9 +19,9 @@ pub enum FrameKind {
     Header,
     /// `FCTF`, one sample.
     Telemetry,
-    /// `FCSD`, a source that appeared after the header was written.
+    /// `FCSD`, the descriptor of a source that was added after the header was written.
     Descriptor,
-    /// `FCGP`, a gap, that is, samples that are known to be lost or thinned.
+    /// `FCGP`, a gap, that is, a range of samples that are known to be lost or thinned.
     Gap,
     /// `FCCS`, a new clock pairing.
     ClockSync,
@@ -35,7 +35,8 @@ pub enum FrameKind {
     Footer,
     /// `FCTR`, the trailer.
     Trailer,
-    /// An identifier that this build does not know. Such frames are skipped and counted.
+    /// A frame with an identifier that this build does not know. Such frames are skipped and
+    /// counted.
     Unknown([u8; 4]),
 }
 
@@ -66,9 +67,9 @@ impl FrameKind {
 /// Location and kind of a frame. The reader keeps the bytes of the frame until the reader advances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameLocation {
-    /// Offset in the file.
+    /// Offset of the frame in the file.
     pub offset: u64,
-    /// Length in bytes, header included.
+    /// Length of the frame in bytes, including its header.
     pub bytes: usize,
     /// The frame's kind.
     pub kind: FrameKind,

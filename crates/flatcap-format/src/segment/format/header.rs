@@ -23,7 +23,7 @@ pub(in crate::segment) const CLOCKS_MAX: usize = 1024;
 
 pub use wire::SourceKind;
 
-/// The labels of a pushed source that identify the client.
+/// Keys of the labels that identify the client of a pushed source.
 const CLIENT_LABEL: &str = "client";
 const USER_LABEL: &str = "uid";
 const PROGRAM_LABEL: &str = "executable";
@@ -42,19 +42,21 @@ pub struct SegmentHeader {
     pub host: HostName,
     /// Version of the program that wrote the segment.
     pub agent_version: String,
-    /// Checksum kind of each frame.
+    /// Checksum kind of the frames of the segment.
     pub checksum: ChecksumKind,
     /// Maximum length of the payload of a telemetry frame, in bytes.
     pub frame_max: u32,
     /// The clocks at the time when the segment was created.
     pub clocks: ClockReading,
-    /// Expected largest step back in time between frames of different sources, in nanoseconds.
+    /// Expected maximum amount by which a frame is older than a preceding frame of another source,
+    /// in nanoseconds.
     pub reorder_window_ns: u64,
     /// Descriptors of the sources.
     pub sources: Vec<SourceInfo>,
     /// The run's clock pairings so far. Each pairing is valid from its monotonic time on.
     pub clock_table: Vec<ClockReading>,
-    /// Process id of the recorder in the host's PID namespace; 0 if it is not known.
+    /// Process id of the recorder in the host's PID namespace. The value is 0 if the process id is
+    /// not known.
     pub recorder_pid: u32,
 }
 
@@ -70,11 +72,12 @@ pub struct SourceInfo {
     pub labels: Vec<(String, String)>,
     /// The kind of program that produces the source's samples.
     pub kind: SourceKind,
-    /// Nominal period, in nanoseconds; 0 if the source has no period.
+    /// Nominal period between samples, in nanoseconds. The value is 0 if the source has no period.
     pub period_ns: u64,
-    /// Full name of the root table of the source's payloads; empty if the source is opaque.
+    /// Full name of the root table of the source's payloads. The string is empty if the source is
+    /// opaque.
     pub root: String,
-    /// Binary schema of the source's payloads; empty if the source is opaque.
+    /// Binary schema of the source's payloads. The schema is empty if the source is opaque.
     pub schema: Vec<u8>,
     /// First sequence number of the source in this segment.
     pub next_seq: u64,
@@ -265,8 +268,8 @@ impl SegmentHeader {
         (self.segment, self.run_id, self.checksum) == (other.segment, other.run_id, other.checksum)
     }
 
-    /// Adds the sources and clock pairings of a later copy of the header. Returns whether the copy
-    /// had sources that this header lacks.
+    /// Adds the sources and clock pairings of another copy of the header, which was written later.
+    /// Returns whether the copy had sources that this header lacks.
     pub(in crate::segment) fn merge(&mut self, copy: &Self) -> bool {
         let known = self.sources.len();
         copy.sources.iter().for_each(|source| self.add_source(source.clone()));
@@ -276,8 +279,8 @@ impl SegmentHeader {
         self.sources.len() > known
     }
 
-    /// Returns whether a descriptor after the header is valid. It is valid if it describes a new
-    /// source, or if it equals the descriptor of a known source.
+    /// Returns whether a descriptor that follows the header is valid. A descriptor is valid if it
+    /// describes a new source, or if it equals the known descriptor of the same source.
     pub(in crate::segment) fn can_add_source(&self, source: &SourceInfo) -> bool {
         match self.source(source.id) {
             Some(known) => known == source,
@@ -292,8 +295,8 @@ impl SegmentHeader {
         }
     }
 
-    /// Returns the wall time for a monotonic time of the run, computed from the last clock pairing
-    /// at or before this time.
+    /// Returns the wall time for a monotonic time of the run. The function uses the last clock
+    /// pairing at or before the monotonic time.
     pub fn wall_ns(&self, mono_ns: u64) -> i64 {
         let before = self.clock_table.iter().rfind(|clocks| clocks.mono_ns <= mono_ns);
         let clocks = before.or(self.clock_table.first()).unwrap_or(&self.clocks);
@@ -410,8 +413,8 @@ mod tests {
         assert_eq!(SegmentHeader::decode(&with_labels), Ok(header));
     }
 
-    // Proves that a monotonic time is converted by the last pairing before it. If all pairings are
-    // later, the first pairing is used.
+    // Proves that a monotonic time is converted with the last pairing at or before this time. If
+    // all pairings are later, the conversion uses the first pairing.
     #[test]
     fn pairings_give_wall_times() {
         let pairing = |mono_ns, wall_ns| ClockReading { mono_ns, boot_ns: 0, wall_ns };

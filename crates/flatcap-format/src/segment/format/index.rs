@@ -11,7 +11,7 @@ use crate::schema::segment as wire;
 /// The index entry of one interval of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexEntry {
-    /// The offset of the interval in the file.
+    /// Offset in the file at which the interval begins.
     pub offset: u64,
     /// The interval's length in bytes.
     pub bytes: u64,
@@ -19,7 +19,7 @@ pub struct IndexEntry {
     pub frames: u64,
     /// Time bounds of the interval's samples, or `None` if the interval has no samples.
     pub bounds: Option<Bounds>,
-    /// The interval's samples by source.
+    /// The samples of the interval, with one element per source.
     pub sources: Vec<IndexedSource>,
     /// The digest at the end of the interval.
     pub digest: u64,
@@ -224,7 +224,7 @@ impl IndexBuilder {
         IndexFrame { number, synced_offset, entry }
     }
 
-    /// Returns the entries of all intervals. The footer ends the last interval.
+    /// Returns the entries of all intervals. The last interval ends at the footer.
     pub(in crate::segment) fn finish(&mut self) -> Vec<IndexEntry> {
         let _last = self.close(0);
         std::mem::take(&mut self.entries)
@@ -274,8 +274,8 @@ mod tests {
         assert_ne!(empty.entry.digest, second.entry.digest);
     }
 
-    // Proves that the index of a footer is bounded and covers the whole file. Method: three times
-    // as many intervals as the footer may have entries.
+    // Proves that the index of a footer is bounded and covers the whole file. Method: write three
+    // times as many intervals as the maximum number of entries in a footer.
     #[test]
     fn a_full_index_joins_neighbours() {
         let mut builder = IndexBuilder::new();

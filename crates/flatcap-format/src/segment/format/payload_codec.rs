@@ -1,5 +1,5 @@
-//! Encoding and verified decoding of payloads. All frames of a segment except sample frames use
-//! these functions.
+//! Encodes payloads, and decodes payloads with verification. All frames of a segment except sample
+//! frames use these functions.
 
 use flatbuffers::{FlatBufferBuilder, Verifiable, VerifierOptions};
 
@@ -22,7 +22,7 @@ pub(in crate::segment) fn fixed_size_builder() -> FlatBufferBuilder<'static> {
     builder
 }
 
-/// Reads a root table through the verifier. The limits of the verifier allow a footer with
+/// Verifies a payload and returns its root table. The limits of the verifier allow a footer with
 /// [`SOURCES_MAX`] sources and a full index.
 pub(in crate::segment) fn verified<'a, T: flatbuffers::Follow<'a> + Verifiable + 'a>(
     payload: &'a [u8],

@@ -48,7 +48,7 @@ impl SegmentCounts {
         self.frames
     }
 
-    /// Returns the largest step back in time so far, in nanoseconds.
+    /// Returns the largest step back in time between frames of different sources, in nanoseconds.
     pub(in crate::segment) fn reorder_window_ns(&self) -> u64 {
         self.reorder_window_ns
     }
@@ -58,7 +58,8 @@ impl SegmentCounts {
         self.index.open()
     }
 
-    /// The caller must have added only the header and its attachments so far.
+    /// Returns whether any frame after the header and its attachments is not yet covered by an
+    /// Index frame.
     pub(in crate::segment) fn has_unindexed(&self) -> bool {
         self.frames > self.indexed_frames
     }
@@ -70,7 +71,7 @@ impl SegmentCounts {
         self.content_frames = self.frames;
     }
 
-    /// Returns whether anything follows the header and its attachments.
+    /// Returns whether any frame follows the header and its attachments.
     pub(in crate::segment) fn has_content(&self) -> bool {
         self.frames > self.content_frames
     }
@@ -87,8 +88,8 @@ impl SegmentCounts {
         self.index.add_frames(heads, frames, bytes);
     }
 
-    /// Counts samples of one source whose frames were already counted. The sequence numbers of the
-    /// samples are consecutive.
+    /// Adds samples of one source. Their frames were already counted. The sequence numbers of these
+    /// samples must be consecutive.
     pub(in crate::segment) fn add_samples(&mut self, source: u16, count: u64, span: SampleSpan) {
         if span.first_mono_ns < self.latest_mono_ns {
             self.reorder_window_ns = self.reorder_window_ns.max(self.latest_mono_ns - span.first_mono_ns);
@@ -136,8 +137,8 @@ impl SegmentCounts {
         &self.totals
     }
 
-    /// Ends the open interval and returns its Index frame. The returned Index frame belongs to the
-    /// next interval.
+    /// Ends the open interval and returns its Index frame. The bytes of the returned Index frame
+    /// are counted in the next interval.
     pub(in crate::segment) fn close_interval(&mut self, synced_offset: u64) -> IndexFrame {
         // The next frame that is written is the Index frame, which is not content.
         self.indexed_frames = self.frames + 1;

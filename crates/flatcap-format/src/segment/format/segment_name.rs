@@ -1,5 +1,6 @@
-//! File names of segments. A name has the form `NNNNNNNNNN-YYYYMMDDTHHMMSSZ-RRRRRRRRRRRRRRRR.bin`.
-//! Until the trailer is on disk, `.active` follows.
+//! Parses and formats the file names of segments. A name has the form
+//! `NNNNNNNNNN-YYYYMMDDTHHMMSSZ-RRRRRRRRRRRRRRRR.bin`. The suffix `.active` follows until the
+//! trailer is on disk.
 
 use std::fmt;
 
@@ -12,8 +13,8 @@ const NUMBER_DIGITS: usize = 10;
 /// Highest segment number that a name can contain.
 const NUMBER_MAX: u64 = 9_999_999_999;
 /// Number of segment numbers that are left unused after a killed run. A recovery may use them for
-/// segments that it adds to the run. If the recovery needs more segment numbers, the killed run and
-/// the next run share segment numbers. Both runs are then listed in the order of their creation.
+/// segments that it adds to the run. If a recovery needs more numbers, the killed run and the next
+/// run may have the same segment numbers. Listings then order both runs by their creation times.
 const SUPPLEMENT_NUMBERS: u64 = 64;
 const RUN_DIGITS: usize = 16;
 const TIME_BYTES: usize = 16;
@@ -34,10 +35,10 @@ pub enum SealState {
 /// A side file of a segment, whose name is the name of the segment with a suffix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SideFile {
-    /// The torn tail that a recovery has cut off. The suffix is `.cut`.
+    /// The torn tail that a recovery has cut off from the segment. The suffix is `.cut`.
     Cut,
-    /// The original file, which a recovery renamed because the recovered segment lacks some of its
-    /// bytes. The suffix is `.damaged`.
+    /// The original file of a recovered segment. A recovery keeps it under this name, because the
+    /// recovered segment lacks some of its bytes. The suffix is `.damaged`.
     Damaged,
     /// The unfinished output of a recovery. The suffix is `.recovering`.
     Recovering,
@@ -63,8 +64,8 @@ impl SideFile {
 /// valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentName {
-    /// Segment number, ascending within a directory. Only the number defines the order of segments,
-    /// because clocks may be wrong.
+    /// Number of the segment, which increases within a directory. Only this number defines the
+    /// order of segments, because the clocks of hosts may be wrong.
     pub number: u64, // <= NUMBER_MAX
     /// Wall time of the segment's creation, in seconds since 1970, UTC.
     pub created_s: i64,
@@ -75,8 +76,8 @@ pub struct SegmentName {
 }
 
 impl SegmentName {
-    /// Reads a file name. Returns `None` if the name differs in any part from the output of
-    /// [`fmt::Display`].
+    /// Parses a file name. Returns `None` if the name differs from the form that [`fmt::Display`]
+    /// produces.
     pub fn parse(name: &str) -> Option<Self> {
         let (stem, state) = match name.strip_suffix(ACTIVE) {
             Some(stem) => (stem, SealState::Active),
@@ -127,10 +128,10 @@ impl SegmentName {
         }
     }
 
-    /// Returns the segment number for the first segment of a new run in a directory that contains
-    /// these names. After a killed run, leaves some segment numbers unused, because a recovery may
-    /// still add segments to the killed run. Thus all segment numbers of a run are lower than all
-    /// segment numbers of the next run.
+    /// Returns the number of a new run's first segment, in a directory that contains these names.
+    /// Leaves some segment numbers free after a killed run, because a recovery may still add
+    /// segments to this run. Thus all segment numbers of a run are lower than all segment numbers
+    /// of the next run.
     pub fn first_number_of_run<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<u64> {
         let next = Self::next_free_number(names.clone())?;
         let mut segments = names.filter_map(Self::parse);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that every name of the years 1970 to 9999 is read back.
+        // Proves that every name with a time from 1970 to 9999 is read back as it was written.
         #[test]
         fn names_are_read_back(number in 0..=NUMBER_MAX, created_s in 0_i64..253_402_000_000, run_id: u64, active: bool) {
             let state = if active { SealState::Active } else { SealState::Sealed };
@@ -212,8 +213,8 @@ mod tests {
             prop_assert_eq!(SegmentName::parse(&name.to_string()), Some(name));
         }
 
-        // Proves that no other name is accepted. If a name with a changed character is accepted, it
-        // is printed exactly as it was read.
+        // Proves that strings that are not segment names are rejected. If a name in which one
+        // character was changed is accepted, formatting it gives the same string.
         #[test]
         fn other_names_are_not_ours(at in 0_usize..47, with in "[ -~]") {
             let mut name = "0000000042-20231114T221320Z-00000000000000ab.bin".to_owned();
@@ -224,7 +225,7 @@ mod tests {
         }
     }
 
-    // Proves that names close to a valid one are rejected.
+    // Proves that names that are similar to a valid name are rejected.
     #[test]
     fn near_misses_are_refused() {
         for name in [

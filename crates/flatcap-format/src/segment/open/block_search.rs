@@ -1,5 +1,5 @@
-//! Finds the blocks of a compressed segment by the fields of the blocks themselves, without the
-//! table of blocks.
+//! Finds the blocks of a compressed segment without the table of blocks, by reading the fields of
+//! the blocks.
 
 use std::io;
 
@@ -16,8 +16,8 @@ use crate::storage::ReadAt;
 /// the identifier.
 const IDENTIFIER_AT: u64 = 12 + 4;
 /// Highest accepted ratio of a raw offset to the length of the file, for a file without a table.
-/// The limit allows the longest blocks in the shortest frames. A lower limit could reject valid
-/// files, because equal payloads become more than 8,000 times smaller.
+/// The limit is the ratio of the longest raw block to the shortest frame of a block. A lower limit
+/// could reject valid files, because equal payloads become more than 8,000 times smaller.
 const RAW_BYTES_PER_BYTE: u64 = RAW_BYTES_MAX / BLOCK_FRAME_BYTES_MIN;
 /// Length of the shortest frame of a block, in bytes. Such a frame consists of a frame header and a
 /// FlatBuffers table with an identifier.
@@ -60,22 +60,22 @@ fn find_blocks_in(window: &mut FileWindow, up_to: u64, most: usize) -> io::Resul
     Ok(blocks)
 }
 
-/// Returns the highest raw offset that is accepted in a file without a table.
+/// Returns the maximum raw offset that is accepted in a file without a table of blocks.
 pub(in crate::segment) fn raw_bytes_max(file: &dyn ReadAt) -> io::Result<u64> {
     Ok(file.length()?.saturating_mul(RAW_BYTES_PER_BYTE))
 }
 
-/// The frame after the last known block of a file.
+/// The content of a file after the last known block.
 pub(in crate::segment) enum NextBlock {
     /// A block.
     Block(BlockEntry),
     /// Another frame.
     Other,
-    /// Nothing, or a frame that is not complete.
+    /// The file ends here, or the frame is not complete.
     Nothing,
 }
 
-/// Reads the frame at `offset`, where a block may begin.
+/// Reads the frame at `offset`, at which the next block may begin.
 pub(in crate::segment) fn next_block(
     file: &dyn ReadAt,
     offset: u64,

@@ -1,5 +1,5 @@
-//! A window on a file. The window is either a buffer, which positioned reads fill with a part of
-//! the file, or a memory map of the whole file.
+//! Reads a file through a window. The window is either a buffer, which positioned reads fill with a
+//! part of the file, or a memory map of the whole file.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::storage::open_regular;
 
 /// Number of bytes that are read at once.
 const WINDOW_BYTES: usize = 256 << 10;
-/// Number of bytes of a mapped file that are prefetched at once.
+/// Number of bytes of a mapped file that one call prefetches.
 const PREFETCH_BYTES: usize = 2 << 20;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl FileWindow {
         &self.file
     }
 
-    /// Replaces the file by a memory map of a file, for all later reads.
+    /// Makes all later reads use a memory map of the file.
     pub(in crate::segment) fn map(&mut self, map: Arc<MappedFile>) {
         *self = Self { map: Some(Arc::clone(&map)), step: self.step, ..Self::over(map) };
     }
@@ -51,8 +51,8 @@ impl FileWindow {
         self.map.as_ref()
     }
 
-    /// Creates another window on the same file, for reads at other offsets. The new window reads
-    /// only as many bytes as requested.
+    /// Creates another window on the same file, for reads at other offsets. The new window reads no
+    /// more bytes than the caller requests.
     pub(in crate::segment) fn probe_window(&self) -> Self {
         Self { step: 0, map: self.map.clone(), ..Self::over(Arc::clone(&self.file)) }
     }
@@ -62,8 +62,8 @@ impl FileWindow {
         self.file.length()
     }
 
-    /// Returns at least `wanted` bytes from `offset` on, or fewer at the end of the file. The
-    /// caller must check `wanted` against a limit.
+    /// Returns at least `wanted` bytes from `offset` on, or fewer if the file ends before. The
+    /// caller must ensure that `wanted` does not exceed a limit.
     #[inline]
     pub(in crate::segment) fn at(&mut self, offset: u64, wanted: usize) -> io::Result<&[u8]> {
         match &self.map {
@@ -74,7 +74,7 @@ impl FileWindow {
         Ok(self.cached(offset))
     }
 
-    /// Returns the offset of the first occurrence of `pattern` at or after `from` and before `end`.
+    /// Returns the offset of the first occurrence of `pattern` within `from..end`.
     pub(in crate::segment) fn find(
         &mut self,
         pattern: &[u8],
@@ -156,8 +156,8 @@ impl FileWindow {
         self.start = offset;
         self.filled = kept;
         while self.filled < wanted {
-            // A long frame may have made the buffer longer than one step. Later reads are still
-            // limited to one step.
+            // The buffer may be longer than one step, because it contained a long frame before.
+            // Later reads are still limited to one step.
             let free = self.buffer.get_mut(self.filled..capacity).unwrap_or_default();
             match self.file.read_at(free, offset + self.filled as u64) {
                 Ok(0) => break,

@@ -1,5 +1,5 @@
-//! Finds the header at a file's start, and the footer before the trailer at the file's end. The
-//! header and the footer determine the checksum kind of the frames.
+//! Finds the header at the start of a file, and the footer before the trailer at the end of the
+//! file. The header and the footer determine the checksum kind of the frames.
 
 use std::io;
 use std::path::Path;
@@ -25,11 +25,11 @@ pub(in crate::segment) struct LeadingHeader {
 }
 
 /// The header and the footer of a file, if they are intact. If both are damaged, a copy of the
-/// header that replaces them.
+/// header is used in their place.
 pub(in crate::segment) struct HeaderAndFooter {
     pub(in crate::segment) leading: Option<LeadingHeader>,
-    /// The copy of the header within the file. The copy is searched for only if the header and the
-    /// footer are damaged.
+    /// The copy of the header that was found within the file. The file is searched for this copy
+    /// only if both the header and the footer are damaged.
     pub(in crate::segment) copy: Option<HeaderCopy>,
     /// Whether a search has found blocks, in a file whose header, footer and header copy are
     /// damaged or missing.
@@ -44,8 +44,8 @@ impl HeaderAndFooter {
         Self { leading: Some(leading), copy: None, found_blocks: false, footer: Some(footer) }
     }
 
-    /// Returns the header at the start of the file. If it is damaged, returns the header in the
-    /// footer, or the copy.
+    /// Returns the header at the start of the file. If this header is damaged, returns the header
+    /// in the footer, or the copy of the header.
     pub(in crate::segment) fn header(&self) -> Option<&SegmentHeader> {
         let leading = self.leading.as_ref().map(|leading| &leading.header);
         let footer = self.footer.as_ref().map(|(footer, _)| &footer.header);
@@ -82,8 +82,8 @@ pub(in crate::segment) fn find_header_and_footer(
     for kind in kinds {
         footer = footer.or(find_footer(window, file_bytes, *kind).map_err(io_error)?);
     }
-    // The footer must belong to this segment, because a payload at the end of a file may contain
-    // the end of another segment.
+    // Check that the footer belongs to this segment, because a payload at the end of a file may
+    // contain the end of another segment.
     let footer = footer.filter(|(footer, _)| {
         leading.as_ref().is_none_or(|leading| footer.header.is_same_segment(&leading.header))
     });
@@ -97,7 +97,7 @@ pub(in crate::segment) fn find_header_and_footer(
     if let Some(error) = refused.filter(|_| ends.header().is_none() && !ends.found_blocks) {
         return Err(error);
     }
-    // The file may have grown since it was read, so it is read again from the start.
+    // The file may have grown since it was read, so later calls read it again.
     window.forget();
     Ok(ends)
 }
@@ -216,9 +216,10 @@ fn find_any_footer(window: &mut FileWindow, file_bytes: u64) -> io::Result<Optio
     Ok(None)
 }
 
-/// Finds the footer before the trailer at the file's end, and the footer's offset. Both frames must
-/// be intact under this checksum kind. Uses only the footer's length from the trailer, because the
-/// stored offset is wrong if frames were removed or added.
+/// Returns the footer before the trailer at the end of the file, and the footer's offset. Both
+/// frames must be intact under this checksum kind. This function uses the footer's length from the
+/// trailer but not the footer's offset, because the offset is wrong if frames were removed or
+/// added.
 fn find_footer(
     window: &mut FileWindow,
     file_bytes: u64,

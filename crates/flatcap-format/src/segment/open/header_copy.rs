@@ -1,6 +1,7 @@
-//! The second copy of a header. The copy is an attachment that a recorder writes before the first
-//! Index frame at which the segment is long enough. If a file without a footer has this copy, one
-//! flipped bit in its header causes no loss of samples (docs/FORMAT.md, section 2).
+//! Creates and finds the second copy of a segment's header. This copy is an attachment. A recorder
+//! writes it before the first Index frame at which the segment is long enough. If a file without a
+//! footer has this copy, one flipped bit in its header causes no loss of samples (docs/FORMAT.md,
+//! section 2).
 
 use std::io;
 use std::path::Path;
@@ -238,8 +239,9 @@ mod tests {
         }
     }
 
-    // Proves that a flipped bit in either header of a file that is compressed while it is recorded
-    // loses no sample, even if the first block is damaged.
+    // Proves that no sample is lost if a bit flips in the header of a file that is compressed while
+    // it is recorded. This holds even if the first block, which contains the raw header, is also
+    // damaged.
     #[test]
     fn a_flipped_bit_in_a_compressed_header_costs_nothing() {
         for checksum in [ChecksumKind::Xxh3, ChecksumKind::None] {

@@ -23,7 +23,7 @@ pub(in crate::segment) fn is_prefix_of_tail(
             return Ok(false);
         }
         at += count as u64;
-        // Skip the zeros that take no disk space in both files.
+        // Skip zeros that take no disk space in either file.
         let same = file.next_stored(offset + at)?.saturating_sub(offset);
         at = at.max(cut.next_stored(at)?.min(same));
     }
@@ -71,7 +71,7 @@ pub(in crate::segment) fn copy_tail(
             return Ok(());
         }
         if stored > offset {
-            // Extends the file with zeros that take no disk space.
+            // The call extends the file with zeros that take no disk space.
             to.truncate(to.length()? + (stored - offset))?;
             offset = stored;
         }
@@ -100,8 +100,8 @@ mod tests {
     use crate::storage::Storage as _;
     use crate::testing::Folder;
 
-    // Proves that the tail of a sparse file with gigabytes of zeros is copied, that the bytes are
-    // at the same offsets in the copy, and that the copy is sparse too.
+    // Proves that the tail of a sparse file with gigabytes of zeros is copied. Also proves that the
+    // bytes have the same offsets in the copy, and that the copy is sparse too.
     #[test]
     fn a_sparse_tail_stays_sparse() {
         const FAR: u64 = 16 << 30;
@@ -119,7 +119,7 @@ mod tests {
         let (file, cut) = (storage.open("a").unwrap(), storage.create("cut").unwrap());
         copy_tail(&*file, 8, &*cut).unwrap();
         let length = cut.length().unwrap();
-        // The range is needed because the file system allocates whole blocks.
+        // The test accepts a range of lengths, because the file system allocates whole blocks.
         assert!((FAR - 7..FAR + (1 << 20)).contains(&length), "{length}");
         let mut bytes = [0; 5];
         cut.read_all_at(&mut bytes, 0).unwrap();

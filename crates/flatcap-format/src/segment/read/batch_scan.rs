@@ -29,9 +29,9 @@ const BATCHES_MAX: usize = 1024;
 pub(in crate::segment) struct SampleBatch {
     /// Offset of the first sample in the file.
     pub(in crate::segment) offset: u64,
-    /// Length of the frames in bytes, headers included; above 0.
+    /// Total length of the frames, including their headers, in bytes (above 0).
     pub(in crate::segment) bytes: u64,
-    /// Number of samples; above 0.
+    /// Number of samples (above 0).
     pub(in crate::segment) frames: u64,
     headers: Range<usize>, // range in the headers of the scan
     samples: Range<usize>, // range in the samples of the scan
@@ -50,8 +50,8 @@ pub(in crate::segment) struct BatchSamples {
     pub(in crate::segment) last_mono_ns: u64,
 }
 
-/// The batches of one chunk, in file order. The memory used is a sixth of the chunk's length if
-/// samples are empty, and far less otherwise. The memory is reused for the next chunk.
+/// The batches of one chunk, in file order. The batches take a sixth of the chunk's length in
+/// memory if all samples are empty, and far less otherwise. The next scan reuses this memory.
 #[derive(Debug, Default)]
 pub(in crate::segment) struct BatchScan {
     batches: Vec<SampleBatch>,
@@ -60,7 +60,7 @@ pub(in crate::segment) struct BatchScan {
     end: u64,
 }
 
-/// A batch that is not complete.
+/// A batch to which further samples can be added.
 struct OpenBatch {
     offset: usize,
     frames: u64,
@@ -84,8 +84,8 @@ impl BatchSamples {
 }
 
 impl BatchScan {
-    /// Scans `bytes` up to the first frame that is damaged or incomplete. The bytes are at `offset`
-    /// in the file and begin with a frame. Drops the results of the previous scan.
+    /// Scans `bytes` up to the first frame that is damaged or incomplete. `bytes` begins with a
+    /// frame and is at `offset` in the file. Drops the results of the previous scan.
     pub(in crate::segment) fn scan(&mut self, deframer: KindDeframer, bytes: &[u8], offset: u64) {
         // The compiler generates one instance of the loop for each checksum kind. A function call
         // per frame would take as much time as the rest of the work for a small frame.
@@ -232,8 +232,8 @@ mod tests {
         frame
     }
 
-    /// For each batch: its offset, its number of frames, and the id and the first and last sequence
-    /// number of each of its sources.
+    /// For each batch: its offset, its number of frames, and the id, the first sequence number and
+    /// the last sequence number of each of its sources.
     type BatchSummary = Vec<(u64, u64, Vec<(u16, u64, u64)>)>;
 
     fn scan_of(kind: ChecksumKind, bytes: &[u8]) -> (BatchSummary, BatchScan) {

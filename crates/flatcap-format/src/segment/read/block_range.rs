@@ -1,4 +1,4 @@
-//! Finds the blocks of a compressed segment that may contain samples of a range of time.
+//! Finds the blocks of a compressed segment that may contain samples in a time range.
 
 use std::ops::Range;
 

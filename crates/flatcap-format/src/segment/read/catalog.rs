@@ -15,7 +15,7 @@ use crate::storage;
 pub struct ListedSegment {
     /// The segment's path.
     pub path: PathBuf,
-    /// The segment's parsed name, or `None` for a file with any other name.
+    /// The parsed name of the segment, or `None` if the file name is not the name of a segment.
     pub name: Option<SegmentName>,
     /// Whether a recorder is writing the segment. If so, bytes after the last intact frame are
     /// still being written, and are not a torn tail.
@@ -32,7 +32,7 @@ impl ListedSegment {
     /// was sealed after the directory was listed, opens the segment under its new name.
     ///
     /// # Errors
-    /// Every kind of [`SegmentError`].
+    /// Returns any kind of [`SegmentError`].
     pub fn open(&self) -> Result<Option<SegmentReader>, SegmentError> {
         self.open_with(SegmentReader::open)
     }
@@ -41,7 +41,7 @@ impl ListedSegment {
     /// the histograms.
     ///
     /// # Errors
-    /// Every kind of [`SegmentError`].
+    /// Returns any kind of [`SegmentError`].
     pub fn open_without_index(&self) -> Result<Option<SegmentReader>, SegmentError> {
         self.open_with(SegmentReader::open_without_index)
     }
@@ -67,7 +67,7 @@ impl ListedSegment {
 /// directory, lists the segments in the directory, run by run, and skips other files.
 ///
 /// # Errors
-/// `Io` for a path that is missing or unreadable.
+/// Returns `Io` if a path is missing or unreadable.
 pub fn list(paths: &[PathBuf]) -> Result<Vec<ListedSegment>, SegmentError> {
     let mut listings = Vec::new();
     for path in paths {
@@ -104,8 +104,8 @@ fn list_directory(path: &Path) -> io::Result<Vec<ListedSegment>> {
 /// runs overlap, the files of several hosts were collected in one directory. Runs of several hosts
 /// are sorted by the creation times of their first segments.
 fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
-    // A segment that was sealed while the directory was read appears twice. The sealed name is
-    // used.
+    // If a segment was sealed while the directory was read, the list contains it twice. In this
+    // case the sealed name is kept.
     names.sort_unstable_by_key(|(name, _)| (name.run_id, name.number, name.state == SealState::Active));
     names.dedup_by_key(|(name, _)| (name.run_id, name.number));
     // Each element has the first number, the last number, the creation time and the id of a run.
@@ -130,8 +130,8 @@ fn by_run(mut names: Vec<(SegmentName, String)>) -> Vec<(SegmentName, String)> {
     names
 }
 
-/// Returns the directory of a file, given the parent of its path. The parent of a bare file name is
-/// the empty path, which means the current directory.
+/// Returns the directory that contains a file, given the parent of the file's path. The parent of a
+/// bare file name is the empty path, which means the current directory.
 fn folder_of(parent: &Path) -> &Path {
     if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }
@@ -174,8 +174,9 @@ mod tests {
         listed.iter().filter_map(|listing| Some((listing.name?.number, listing.name?.run_id))).collect()
     }
 
-    // Proves that runs with overlapping numbers are all listed, run by run, by creation time, and
-    // that runs of one host are listed by number even if the clock was wrong.
+    // Proves that runs with overlapping segment numbers are all listed, run by run, in the order of
+    // creation times. Also proves that runs of one host are listed by segment number even if the
+    // clock was wrong.
     #[test]
     fn every_run_is_listed_as_one_stretch() {
         use SealState::{Active, Sealed};

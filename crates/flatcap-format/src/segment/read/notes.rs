@@ -31,8 +31,8 @@ fn frames_of<T>(
     kind: FrameKind,
     decode: impl Fn(&[u8]) -> Option<T>,
 ) -> Result<Vec<T>, SegmentError> {
-    // Selects no source, because no source has an empty name. So no payload of a compressed segment
-    // is decompressed.
+    // This call selects no source, because no source has an empty name. Thus the fields of samples
+    // in a compressed segment are not decompressed.
     reader.select_sources(&BTreeSet::from([String::new()]));
     let intervals: Vec<(u64, u64, u64)> = match reader.footer() {
         // The first interval begins with the header and the attachments.
@@ -47,8 +47,8 @@ fn frames_of<T>(
     let mut found = Vec::new();
     for (offset, end, mut others) in intervals {
         reader.seek(offset);
-        // After the last frame of another kind, the rest of the interval contains only samples. The
-        // blocks with these samples need not be decompressed.
+        // After the last frame that is not a sample, the rest of the interval contains only
+        // samples. The blocks that contain only these samples need not be decompressed.
         while others > 0
             && reader.offset() < end
             && let Some(advance) = reader.advance()?

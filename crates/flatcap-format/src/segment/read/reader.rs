@@ -44,8 +44,8 @@ pub enum Advance {
     Damage(Damage),
 }
 
-/// Reads one segment, sealed or not, beginning with its header. Holds only a window of the file in
-/// memory, which may grow to the length of one frame.
+/// Reads one segment from its header on. The segment may be sealed or unsealed. Holds only a window
+/// of the file in memory, which may grow to the length of one frame.
 #[derive(Debug)]
 pub struct SegmentReader {
     path: PathBuf,
@@ -82,7 +82,7 @@ impl SegmentReader {
     /// damaged. A compressed segment is read as the raw segment, so all offsets are raw offsets.
     ///
     /// # Errors
-    /// Every kind of [`SegmentError`].
+    /// Returns any kind of [`SegmentError`].
     pub fn open(path: &Path) -> Result<Self, SegmentError> {
         Self::open_with(path, FooterParts::All)
     }
@@ -91,7 +91,7 @@ impl SegmentReader {
     /// histograms. If the index is missing, functions that use the index read the whole segment.
     ///
     /// # Errors
-    /// Every kind of [`SegmentError`].
+    /// Returns any kind of [`SegmentError`].
     pub(in crate::segment) fn open_without_index(path: &Path) -> Result<Self, SegmentError> {
         Self::open_with(path, FooterParts::WithoutIndex)
     }
@@ -106,7 +106,7 @@ impl SegmentReader {
     /// Opens a file that is not in the file system. `path` is the name of the file in errors.
     ///
     /// # Errors
-    /// The errors of [`open`](Self::open).
+    /// Returns the errors of [`open`](Self::open).
     pub fn over(path: &Path, file: Arc<dyn ReadAt>) -> Result<Self, SegmentError> {
         Self::new(path, FileWindow::over(file), FooterParts::All)
     }
@@ -180,7 +180,8 @@ impl SegmentReader {
         self.compressed.as_deref()
     }
 
-    /// Returns the raw segment of a compressed file, or `None` if the file is not compressed.
+    /// Returns the content of a compressed file as a raw segment, or `None` if the file is not
+    /// compressed.
     pub fn decompressed(&self) -> Option<Arc<dyn ReadAt>> {
         self.compressed.clone().map(|compressed| compressed as Arc<dyn ReadAt>)
     }
@@ -189,7 +190,7 @@ impl SegmentReader {
     /// file. Returns `None` if the segment was not opened by path.
     ///
     /// # Errors
-    /// The error of the kernel.
+    /// Returns any error of the kernel.
     pub fn metadata(&self) -> io::Result<Option<Metadata>> {
         self.file.as_ref().map(|file| file.metadata()).transpose()
     }
@@ -200,11 +201,12 @@ impl SegmentReader {
     /// opened by path.
     ///
     /// # Errors
-    /// The kernel refuses the memory map. After an error, the segment is read as before.
+    /// Fails if the kernel refuses the memory map. After an error, the segment is still read
+    /// without a memory map.
     pub fn map(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_ref().filter(|_| self.is_sealed() && self.compressed.is_none()) {
-            // Maps the opened file, not the path, because compression may have given the file's
-            // name to another file since then.
+            // This call maps the opened file and not the path, because a compressed file may have
+            // taken the file's name since then.
             let map = Arc::new(MappedFile::map(file)?);
             self.frames.window.map(Arc::clone(&map));
             self.frames.probe_window.map(map);
@@ -222,12 +224,12 @@ impl SegmentReader {
         &self.frames.state.header
     }
 
-    /// Returns the footer of a sealed segment.
+    /// Returns the footer, or `None` if the segment is not sealed.
     pub fn footer(&self) -> Option<&Footer> {
         self.frames.state.footer.as_ref()
     }
 
-    /// Returns the offset of a sealed segment's footer.
+    /// Returns the offset of the footer, or `None` if the segment is not sealed.
     pub(crate) fn footer_offset(&self) -> Option<u64> {
         self.frames.state.footer_offset
     }
@@ -242,7 +244,8 @@ impl SegmentReader {
         self.offset
     }
 
-    /// Continues at an offset where a frame begins, for example one from the index.
+    /// Makes the reader continue at `offset`. A frame must begin at this offset. Each offset in the
+    /// index meets this condition.
     pub(crate) fn seek(&mut self, offset: u64) {
         self.offset = offset;
         self.last_sample = None;
@@ -264,24 +267,25 @@ impl SegmentReader {
         Some(end)
     }
 
-    /// Seeks to the first interval with samples at or after `mono_ns`, if the footer's index
-    /// contains such an interval.
+    /// Seeks to the first interval that contains samples at or after `mono_ns`, if the index in the
+    /// footer has such an interval.
     pub(crate) fn seek_time(&mut self, mono_ns: u64) {
         let found = self.footer().and_then(|footer| offset_of_time(&footer.index, mono_ns));
         self.seek_forward(found);
     }
 
-    /// Returns the offset after the last interval with samples before `mono_ns`, according to the
-    /// footer's index. Without a footer, returns `u64::MAX`.
+    /// Returns the offset after the last interval that contains samples earlier than `mono_ns`,
+    /// according to the index in the footer. Without a footer, returns `u64::MAX`.
     pub(crate) fn offset_after_time(&self, mono_ns: u64) -> u64 {
         self.footer().map_or(u64::MAX, |footer| offset_after_time(&footer.index, mono_ns))
     }
 
-    /// Skips samples older than `wall_ns`, from the current offset on, if skipping is cheap. The
-    /// index allows skipping whole intervals. In a compressed segment, the reader also skips single
-    /// samples. It skips the Index frames between them too, because the footer repeats these
-    /// frames. The reader returns all other frames as usual, and does not report skipped samples.
-    /// Callers must still filter by time.
+    /// Skips samples that are older than `wall_ns`, from the current offset on, if skipping takes
+    /// little time. With an index, the reader skips whole intervals. In a compressed segment, the
+    /// reader also skips single samples. In such a segment, the reader also skips the Index frames
+    /// between these samples, because the footer repeats the content of these frames. The reader
+    /// returns all other frames as usual, and does not report skipped samples. Callers must still
+    /// filter by time.
     pub(crate) fn skip_before(&mut self, wall_ns: i64) {
         let Some(footer) = self.footer() else { return };
         let from = offset_of_wall_time(&footer.index, wall_ns);
@@ -303,9 +307,9 @@ impl SegmentReader {
     }
 
     /// Returns the bytes after the last frame of an unsealed segment, after
-    /// [`advance`](Self::advance) has returned `None`. They belong to a write that is in progress
-    /// or was cut off. If the bytes follow the last block of a compressed file, their length is in
-    /// bytes of the file, not of the raw segment.
+    /// [`advance`](Self::advance) has returned `None`. These bytes belong to a write that is in
+    /// progress or that was interrupted. If the bytes follow the last block of a compressed file,
+    /// their length is in bytes of the file, not of the raw segment.
     pub fn tail(&self) -> Option<Damage> {
         self.tail
     }
@@ -319,22 +323,23 @@ impl SegmentReader {
         self.try_advance().map_err(|error| SegmentError::Io { path: self.path.clone(), error })
     }
 
-    /// Returns the bytes of a frame as they are in the file, header included. Returns an empty
-    /// slice if the reader has advanced since then.
+    /// Returns the bytes of a frame as they are in the file, including the frame's header. Returns
+    /// an empty slice if the reader has advanced after it returned the frame.
     #[inline]
     pub fn bytes(&self, at: FrameLocation) -> &[u8] {
         self.frames.window.cached(at.offset).get(..at.bytes).unwrap_or_default()
     }
 
-    /// Returns a frame's payload, or an empty slice if the reader has advanced since then.
+    /// Returns the payload of a frame, or an empty slice if the reader has advanced after it
+    /// returned the frame.
     #[inline]
     pub fn payload(&self, at: FrameLocation) -> &[u8] {
         self.bytes(at).get(self.frames.deframer.header_bytes()..).unwrap_or_default()
     }
 
     /// Returns the header of a frame as the recorder wrote it. It consists of the length and the
-    /// stored checksum. A damaged length is repaired. Returns an empty header if the reader has
-    /// advanced since then.
+    /// stored checksum. If the length was damaged, the header contains the repaired length. Returns
+    /// an empty header if the reader has advanced after it returned the frame.
     #[inline]
     pub(crate) fn frame_header(&self, at: FrameLocation) -> RawFrameHeader {
         let bytes = self.bytes(at);
@@ -364,7 +369,7 @@ impl SegmentReader {
     }
 
     /// Returns the source and the sequence number of a sample. Returns `None` if the frame is not a
-    /// sample, or if the reader has advanced since then.
+    /// sample, or if the reader has advanced after it returned the frame.
     #[inline]
     pub(in crate::segment) fn source_and_seq(&self, at: FrameLocation) -> Option<(u16, u64)> {
         match &self.last_sample {
@@ -381,7 +386,7 @@ impl SegmentReader {
     }
 
     /// Returns the content of a telemetry frame. Returns `None` if the frame is not a sample, or if
-    /// the reader has advanced since then.
+    /// the reader has advanced after it returned the frame.
     #[inline]
     pub fn sample(&self, at: FrameLocation) -> Option<SampleView<'_>> {
         match &self.last_sample {
@@ -462,7 +467,7 @@ impl SegmentReader {
             && !matches!(resync, Resync::Frame(_))
             && let FrameProbe::Frame(at) = self.frames.probe(self.offset)?
         {
-            // The frame was incomplete before, and is complete now.
+            // The frame was incomplete at the previous call, and is complete now.
             self.accept(at);
             return Ok(Some(Advance::Frame(at)));
         }
@@ -516,7 +521,7 @@ impl SegmentReader {
     }
 
     /// Returns whether the reader may accept a batch that begins at the current offset. The reader
-    /// must not be in resync, and its hash budget must not be exhausted.
+    /// may not accept a batch during a resync, or if hashing has exceeded its budget.
     pub(in crate::segment) fn can_take_batch(&self) -> bool {
         !self.frames.is_resyncing && self.frames.hash_budget.spent <= HashBudget::limit(0)
     }
@@ -526,8 +531,8 @@ impl SegmentReader {
         samples.iter().all(|samples| self.header().source(samples.source).is_some())
     }
 
-    /// Continues after a batch that begins at the current offset, with the same effect as reading
-    /// each of its samples.
+    /// Moves to the end of a batch that begins at the current offset, as if each of its samples had
+    /// been read.
     pub(in crate::segment) fn accept_batch(&mut self, end: u64, samples: &[BatchSamples]) {
         for samples in samples {
             let (seq, mono_ns) = (samples.last_seq(), samples.last_mono_ns);
@@ -538,7 +543,7 @@ impl SegmentReader {
         self.tail = None;
     }
 
-    /// Continues after a frame. Updates the state that is needed to check later frames.
+    /// Moves to the end of a frame. Updates the state that is needed to check later frames.
     fn accept(&mut self, at: FrameLocation) {
         self.offset = at.offset + at.bytes as u64;
         match at.kind {

@@ -1,5 +1,5 @@
-//! Finds a time range in a directory without reading the segments before this range
-//! (docs/FORMAT.md, "Index and digest").
+//! Finds the segments of a directory that contain a time range, without reading the segments before
+//! them (docs/FORMAT.md, "Index and digest").
 //!
 //! The last segment of a run has all clock pairings, which convert a range of wall time to
 //! monotonic time. The footers of the segments determine which segments contain this range
@@ -16,8 +16,9 @@ use crate::segment::format::segment_name::SealState;
 use crate::segment::open::header_and_footer::read_footer;
 
 /// Time in nanoseconds by which a range of monotonic time is extended at both ends. The extension
-/// includes samples that were taken before the recorder noticed a step of the wall clock. It also
-/// includes markers and gaps, which are written some time after the samples to which they refer.
+/// includes samples that were taken after a step of the wall clock and before the recorder noticed
+/// the step. It also includes markers and gaps, which are written some time after the samples to
+/// which they refer.
 const SLACK_NS: u64 = 10_000_000_000;
 
 /// A segment to be read, and the range of monotonic time that the reader needs.
@@ -32,8 +33,8 @@ pub struct SelectedSegment {
 /// A range of time relative to the first sample of a recording.
 ///
 /// The monotonic clock measures the time since the first sample, so setting the wall clock does not
-/// change the range. In a run after a reboot, the monotonic clock has started again. Only for a run
-/// after a reboot, the wall clocks measure the time since the first sample.
+/// change the range. After a reboot, the monotonic clock starts again. Therefore, for runs after a
+/// reboot, the wall clock measures the time since the first sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elapsed {
     /// The first sample.
@@ -42,7 +43,7 @@ pub struct Elapsed {
     pub ns: Range<u64>,
 }
 
-/// The first sample of a recording, described by its run and its times.
+/// The run and the times of the first sample of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingStart {
     /// The run of the sample.
@@ -109,8 +110,8 @@ pub fn select(
         let is_open =
             |listing: &&ListedSegment| listing.name.is_some_and(|name| name.state == SealState::Active);
         let (open, run): (Vec<&ListedSegment>, Vec<&ListedSegment>) = run.iter().partition(is_open);
-        // The creation time in the names is a good first guess. It is only a guess, because the
-        // clock may have been set.
+        // The creation time in the name of a segment is a good first guess. It may be wrong,
+        // because the clock may have been set.
         let first_second = wall_ns.start.div_euclid(1_000_000_000);
         let is_earlier =
             |listing: &&ListedSegment| listing.name.is_some_and(|name| name.created_s <= first_second);
@@ -154,14 +155,14 @@ fn header_with_clocks(listing: &ListedSegment) -> Option<SegmentHeader> {
     (!header.clock_table.is_empty()).then_some(header)
 }
 
-/// Returns the range of monotonic time that covers a range of wall time. Returns `None` if no
-/// sample can be in the range.
+/// Returns a range of monotonic time that contains all samples in a range of wall time. Returns
+/// `None` if no sample can be in the range.
 fn mono_range(clocks: &[ClockReading], wall_ns: &Range<i64>) -> Option<Range<u64>> {
     let mut hull: Option<Range<u64>> = None;
     for (at, pairing) in clocks.iter().enumerate() {
         let offset_ns = pairing.wall_offset_ns();
-        // A pairing is valid until the next pairing. The first pairing is also valid before its own
-        // time.
+        // A pairing is valid until the time of the next pairing. The first pairing is also valid
+        // before its own time.
         let from = if at == 0 { 0 } else { pairing.mono_ns };
         let to = clocks.get(at + 1).map_or(u64::MAX, |next| next.mono_ns);
         let first = to_mono_ns(wall_ns.start, offset_ns).max(from);

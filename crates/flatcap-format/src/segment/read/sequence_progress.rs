@@ -52,8 +52,8 @@ impl SequenceProgress {
         progress
     }
 
-    /// Adds new sources of the header. Each added source begins with the sequence number in its
-    /// descriptor.
+    /// Adds sources of the header that are not known yet. Each added source begins with the
+    /// sequence number in its descriptor.
     pub(in crate::segment) fn add_sources(&mut self, header: &SegmentHeader) {
         for source in header.sources.iter().skip(self.known_sources) {
             let begun = SourceProgress { next: source.next_seq, ..SourceProgress::default() };
@@ -88,8 +88,8 @@ impl SequenceProgress {
         if is_new && source.lost.len() < GAPS_WAITING_MAX {
             source.lost.push((gap.first, end));
         } else if is_new {
-            // There are very many gaps without samples. To limit the memory, all numbers before the
-            // end of this gap count as passed.
+            // This source has very many gaps without samples between them. To limit the memory, all
+            // sequence numbers before the end of this gap are treated as passed.
             source.next = end;
         }
         is_new

@@ -14,21 +14,21 @@ use super::catalog::ListedSegment;
 use crate::segment::format::footer::Footer;
 use crate::segment::open::header_and_footer::read_footer;
 
-/// One search examines at most this many segments that have only gaps and no samples of a source.
-/// If there are more, the source's next sample counts as unknown.
+/// Maximum number of segments that one search examines and that contain gaps but no samples of the
+/// source. If there are more such segments, the source's next sample is treated as unknown.
 const EMPTY_SEGMENTS_MAX: usize = 16;
 
 /// The sealed segments of a run in order, and summaries of the footers that were read so far.
 pub(in crate::segment) struct Timeline<'a> {
     segments: &'a [&'a ListedSegment],
     summaries: BTreeMap<usize, Option<FooterSummary>>, // by segment; `None` if it is unreadable
-    // The latest result for each source: the segment at which the search began, and the first
-    // segment with samples at or after it. The result is kept because successive searches are close
-    // to each other.
+    // The latest result for each source. It consists of the segment at which the search began, and
+    // the first segment at or after it with samples of the source. The result is kept because
+    // successive searches are often close to each other.
     last_found: BTreeMap<u16, (usize, usize)>,
 }
 
-/// The sources of a footer, by id.
+/// The times of each source in a footer, by source id.
 struct FooterSummary(BTreeMap<u16, SourceTimes>);
 
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ struct SourceTimes {
     mono_ns: Option<(u64, u64)>, // times of the first and the last sample
 }
 
-/// The next segment with samples of a source.
+/// The next segment that contains samples of a source.
 enum NextSegment {
     At(usize),
     Never,
@@ -129,9 +129,9 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Returns the next segment with samples of a source. Sequence numbers never decrease.
-    /// Therefore, if the headers of two segments state the same next sequence number, no sample of
-    /// the source is between these headers.
+    /// Returns the next segment that contains samples of a source. The next sequence number of a
+    /// source never decreases. Therefore, if two headers have the same next sequence number for a
+    /// source, there is no sample of this source between them.
     fn next_segment(&mut self, source: u16, first: usize, end: usize) -> NextSegment {
         let mut place = first;
         for _ in 0..EMPTY_SEGMENTS_MAX {
@@ -200,8 +200,8 @@ impl FooterSummary {
 }
 
 /// Finds the partition point of `0..length`, like `partition_point` of a slice. Tries `guess`
-/// first, and moves away from it in steps of doubling length, because each call of `holds` reads a
-/// file.
+/// first, and then moves away from `guess` in steps that double in length, because each call of
+/// `holds` reads a file.
 fn partition_near(length: usize, guess: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let at = guess.min(length);
     let (mut low, mut high) = (at, at);

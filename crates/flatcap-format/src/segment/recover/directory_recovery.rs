@@ -1,9 +1,9 @@
 //! Completes the unsealed segments of crashed runs in a directory, run by run.
 //!
-//! The recovery adds the samples in the run's memory to the last readable segment of the run. If
-//! this segment is sealed, the recovery adds the samples to a new segment. A segment that is not
-//! the last one of its run ends at the sequence numbers in the next header (docs/ARCHITECTURE.md,
-//! "Crash memory and recovery").
+//! The recovery adds the samples in the memory of a crashed run to the last readable segment of the
+//! run. If this segment is sealed, the recovery adds the samples to a new segment. A segment that
+//! is not the last one of its run ends at the sequence numbers in the next header
+//! (docs/ARCHITECTURE.md, "Crash memory and recovery").
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,10 +25,10 @@ use crate::storage::Storage;
 pub struct DirectoryRecovery<'a> {
     /// The directory.
     pub storage: &'a dyn Storage,
-    /// The id of a run that is still recording. The recovery skips this run.
+    /// The id of a run whose recorder is still running. The recovery skips this run.
     pub skip_run: Option<u64>,
-    /// The only segment to complete. It is completed even if it is sealed and damaged. `None`
-    /// completes all unsealed segments.
+    /// The only segment that the recovery completes. It is completed even if it is sealed and
+    /// damaged. If the value is `None`, all unsealed segments are completed.
     pub only: Option<SegmentName>,
     /// Whether the recovery writes nothing. The results then describe what a recovery would do.
     pub dry_run: bool,
@@ -51,8 +51,8 @@ impl DirectoryRecovery<'_> {
     /// called with the result for each segment.
     ///
     /// # Errors
-    /// The directory cannot be listed. Errors of single segments are passed to `each`, and the
-    /// recovery continues with the next segment.
+    /// Fails if the directory cannot be listed. Errors of single segments are passed to `each`, and
+    /// the recovery continues with the next segment.
     pub fn run(
         &self,
         leftovers: &mut dyn FnMut(u64) -> io::Result<Leftovers>,
@@ -81,8 +81,8 @@ impl DirectoryRecovery<'_> {
             first
         });
         names.sort_unstable_by_key(|name| (first_numbers.get(&name.run_id), name.run_id, order(name)));
-        // A segment that was sealed while the directory was read appears twice. The sealed name is
-        // used.
+        // If a segment was sealed while the directory was read, the list contains it twice. In this
+        // case the sealed name is kept.
         names.dedup_by_key(|name| (name.run_id, name.number));
         for names in names.chunk_by(|one, other| one.run_id == other.run_id) {
             self.recover_run(names, leftovers, each);
@@ -123,7 +123,7 @@ impl DirectoryRecovery<'_> {
                 _ if !is_last => {
                     of_next().map_or_else(Leftovers::default, |next| Leftovers::from_successor(&next))
                 }
-                // The samples in memory are added only to the last segment.
+                // The samples in the memory of the run are added only to its last segment.
                 Ok(memory) => std::mem::take(memory),
                 Err(error) => {
                     let error = io::Error::new(error.kind(), error.to_string());
@@ -177,7 +177,7 @@ impl DirectoryRecovery<'_> {
     /// the next sequence number of each source.
     ///
     /// # Errors
-    /// The directory cannot be listed.
+    /// Fails if the directory cannot be listed.
     pub fn run_completeness(&self, run_id: u64, begun: &BTreeMap<u16, u64>) -> io::Result<RunCompleteness> {
         let entries = self.storage.entries()?;
         let of_run = |name: &SegmentName| name.run_id == run_id;
@@ -219,8 +219,9 @@ impl DirectoryRecovery<'_> {
     }
 }
 
-/// Returns whether an unsealed segment has no sample and no gap. Also, the previous segment must
-/// have a sequence number at or above the unsealed segment's `next_seq`.
+/// Returns whether an unsealed segment was given up. Such a segment contains no sample and no gap.
+/// Also, the previous segment must have a sequence number at or above the unsealed segment's
+/// `next_seq`.
 fn was_given_up(mut reader: SegmentReader, mut before: SegmentReader) -> bool {
     let header = reader.header().clone();
     let counts = |at: FrameLocation| matches!(at.kind, FrameKind::Telemetry | FrameKind::Gap);

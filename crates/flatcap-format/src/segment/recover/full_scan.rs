@@ -1,4 +1,4 @@
-//! The full scan of a segment for a recovery. The scan determines the counts of the segment, the
+//! Scans a whole segment for a recovery. The scan determines the counts of the segment, the
 //! sequence numbers that its sources have reached, and the end of its intact frames.
 
 use std::io;
@@ -70,8 +70,8 @@ impl FullScan {
             }
             if leftovers.is_counted_later(reader, at) {
                 if reader.is_sealed() {
-                    // The segment was sealed without taking the numbers of the next segment into
-                    // account.
+                    // When the segment was sealed, the sequence numbers of the next segment were
+                    // not taken into account.
                     scan.add_damage(at.offset, 0, "samples or losses that the run's next segment counts");
                 }
                 scan.has_tail = true;
@@ -114,9 +114,9 @@ impl FullScan {
         Ok(scan)
     }
 
-    /// Ignores a tail that is the beginning of a frame in the run's memory. If the process ended
-    /// during a write, the file ends with an incomplete frame. An incomplete frame at the end does
-    /// not count as damage, because the memory has the whole frame.
+    /// Ignores the tail of the file if it is the beginning of a frame that is in the run's memory.
+    /// If the process ended during a write, the file ends with an incomplete frame. Such an
+    /// incomplete frame is not treated as damage, because the memory contains the whole frame.
     pub(in crate::segment) fn ignore_rescued_tail(
         &mut self,
         file: &dyn StorageFile,

@@ -13,16 +13,17 @@ use crate::segment::read::reader::SegmentReader;
 pub struct Leftovers {
     /// Complete telemetry frames in the format of the run's segments, in the order of time.
     pub frames: Vec<Vec<u8>>,
-    /// The next sequence number of each source. It follows the number of the last sample that was
-    /// begun.
+    /// The next sequence number of each source of the run. It follows the sequence number of the
+    /// source's last sample that was begun.
     pub begun: BTreeMap<u16, u64>,
     /// Sources of the run that the segment may not describe, in the order of their ids.
     pub sources: Vec<SourceInfo>,
-    /// Sources that have a sample in memory that the recovery refused. If sequence numbers are
-    /// missing at the end of such a source, they count as lost, with the cause damage.
+    /// Sources for which the recovery has refused a sample from the memory of the run. Sequence
+    /// numbers that are missing at the end of such a source are counted as lost, with the cause
+    /// damage.
     pub refused: BTreeSet<u16>,
-    /// Whether another segment of the run follows. If so, `begun` contains the first sequence
-    /// numbers of the next segment, and the next segment accounts for all later samples.
+    /// Whether the run has another segment after this segment. If so, `begun` contains the first
+    /// sequence numbers of the next segment, and the next segment accounts for all later samples.
     pub has_successor: bool,
 }
 
@@ -34,7 +35,8 @@ impl Leftovers {
     }
 
     /// Returns whether a source has begun more samples than this footer counts, or is not described
-    /// in this footer. If so, a recovery has samples or descriptors that the sealed segment lacks.
+    /// in this footer. If so, the leftovers contain samples or descriptors that the sealed segment
+    /// lacks.
     pub(in crate::segment) fn exceeds(&self, footer: &Footer) -> bool {
         if self.sources.iter().any(|source| footer.header.source(source.id).is_none()) {
             return true;
@@ -49,9 +51,9 @@ impl Leftovers {
         self.begun.iter().all(|(source, begun)| *begun <= footer.next_seq(*source))
     }
 
-    /// Returns whether the next segment accounts for this frame, that is, for its sample or for a
-    /// sequence number in its gap. If so, the write of the frame was reported as failed, although
-    /// the frame reached the file.
+    /// Returns whether the next segment accounts for the sample in this frame, or for the last
+    /// sequence number of the gap in this frame. If so, the recorder had reported the write of the
+    /// frame as failed, although the frame reached the file.
     pub(in crate::segment) fn is_counted_later(&self, reader: &SegmentReader, at: FrameLocation) -> bool {
         let last = match at.kind {
             FrameKind::Telemetry => reader.sample(at).map(|sample| (sample.source, sample.seq)),

@@ -1,4 +1,4 @@
-//! Computes the result of a recovery without writing, for dry runs.
+//! Computes the result of a recovery for a dry run, without writing anything.
 
 use super::segment_recovery::SegmentRecovery;
 use crate::schema::segment::GapCause;
@@ -10,7 +10,7 @@ use crate::segment::read::reader::{Advance, SegmentReader};
 use crate::segment::read::sequence_progress::{SampleStatus, SequenceProgress};
 
 impl SegmentRecovery<'_> {
-    /// Computes the result of completing the segment.
+    /// Computes the result that completing the segment would have.
     pub(in crate::segment) fn preview(&mut self, mut progress: SequenceProgress) {
         for frame in &self.leftovers.frames {
             let sample = (4..=12).step_by(4).find_map(|head| SampleView::read(frame.get(head..)?));
@@ -27,7 +27,7 @@ impl SegmentRecovery<'_> {
         self.result.sealed = Some(self.name.sealed().to_string());
     }
 
-    /// Computes the result of rewriting the segment.
+    /// Computes the result that rewriting the segment would have.
     pub(in crate::segment) fn preview_rewrite(
         &mut self,
         mut reader: SegmentReader,

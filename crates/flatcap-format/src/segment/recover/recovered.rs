@@ -13,7 +13,7 @@ pub struct Recovered {
     pub sealed: Option<String>,
     /// Number of samples in the segment.
     pub frames: u64,
-    /// Number of these samples that came from the memory of the run.
+    /// Number of samples in the recovered segment that came from the memory of the run.
     pub from_memory: u64,
     /// Number of samples that were begun but are not in the segment.
     pub lost: u64,
@@ -38,7 +38,7 @@ pub enum RecoverError {
         name: String,
         /// The step of the recovery that failed.
         action: &'static str,
-        /// The error of the storage.
+        /// The error that the storage reported.
         #[source]
         error: io::Error,
     },
@@ -52,7 +52,7 @@ impl RecoverError {
     }
 }
 
-/// Creates errors that name the segment.
+/// Creates errors that contain the name of the segment.
 #[derive(Clone, Copy)]
 pub(in crate::segment) struct RecoveryStep {
     pub(in crate::segment) name: SegmentName,

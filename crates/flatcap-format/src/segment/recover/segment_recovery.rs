@@ -40,8 +40,8 @@ const INTERVAL_BYTES: u64 = 4 << 20;
 /// true, writes nothing, and the result describes what a recovery would do.
 ///
 /// # Errors
-/// `Unreadable` for a file of a later version, `Storage` with the step that failed. If the function
-/// fails, no data is lost.
+/// Returns `Unreadable` for a file of a later version, and `Storage` with the step that failed. If
+/// the function fails, no data is lost.
 pub fn recover(
     storage: &dyn Storage,
     name: SegmentName,
@@ -51,9 +51,9 @@ pub fn recover(
     SegmentRecovery::new(storage, name, leftovers, dry_run).run()
 }
 
-/// Finishes the interrupted recovery of a rewritten segment. If the old file is already set aside
-/// and the new file is complete, renames the new file to the segment's name. Otherwise removes the
-/// new file. Returns whether the new file becomes the sealed segment.
+/// Finishes an interrupted recovery that was rewriting a segment. If the old file is already set
+/// aside and the new file is complete, renames the new file to the segment's name. Otherwise
+/// removes the new file. Returns whether the new file becomes the sealed segment.
 ///
 /// # Errors
 /// `Storage`.
@@ -92,7 +92,7 @@ pub(in crate::segment) struct SegmentRecovery<'a> {
     pending: PendingFrames,
 }
 
-/// Frames that wait to be written together.
+/// Frames that are collected to be written together.
 #[derive(Default)]
 struct PendingFrames {
     bytes: Vec<u8>,
@@ -153,8 +153,8 @@ impl<'a> SegmentRecovery<'a> {
             self.result.damage.insert(0, Damage { offset: 0, length: compressed.stored_offset(0), what });
         }
         let has_end = compressed.map_or(is_complete, |compressed| is_complete && compressed.flaw().is_none());
-        // The blocks of a compressed file that are kept. The inner `None` means that the intact
-        // frames do not end at the end of a block.
+        // The blocks of a compressed file that the recovery keeps. The inner `None` means that the
+        // intact frames do not end at the end of a block.
         let blocks = compressed.map(|compressed| {
             compressed.blocks_up_to(if is_complete { compressed.raw_bytes() } else { scan.end })
         });
@@ -241,8 +241,8 @@ impl<'a> SegmentRecovery<'a> {
     }
 
     /// Writes a new segment with this header, these attachments, and the leftovers. Completes and
-    /// syncs the new file, and then renames it to the segment's name. Discards an earlier
-    /// `.recovering` file.
+    /// syncs the new file, and then renames it to the name of the sealed segment. Discards the
+    /// `.recovering` file of an earlier recovery.
     pub(in crate::segment) fn write_new(
         mut self,
         header: SegmentHeader,
@@ -303,8 +303,8 @@ impl<'a> SegmentRecovery<'a> {
         Ok(true)
     }
 
-    /// Copies a frame into a new file. Writes a gap before the frame if sequence numbers are
-    /// missing there. Returns `Break` at the end of the frames that belong to the segment.
+    /// Copies a frame into a new file. If sequence numbers are missing before the frame, writes a
+    /// gap first. Returns `Break` after the last frame that belongs to the segment.
     fn copy_frame(
         &mut self,
         reader: &SegmentReader,
@@ -463,9 +463,10 @@ impl<'a> SegmentRecovery<'a> {
         }
         let cut = match self.storage.open(&name) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.storage.create(&name),
-            // If an interrupted recovery has begun to copy this tail, the copy starts over. If the
-            // interrupted recovery has already cut off a tail, the tail that is there now is the
-            // unfinished output of that recovery, and is appended to the copy.
+            // If an interrupted recovery has begun to copy the same tail, the copy starts again
+            // from the beginning. If the interrupted recovery has already truncated the segment,
+            // the current tail is the unfinished output of that recovery, and is appended to the
+            // `.cut` file.
             opened => opened.and_then(|cut| {
                 if is_prefix_of_tail(&*cut, file, end)? {
                     cut.truncate(0)?;

@@ -21,8 +21,8 @@ use crate::storage::{FileEntry, Storage};
 /// Returns the run's segment with the highest segment number in a directory listing.
 pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
     let names = entries.iter().filter_map(|entry| SegmentName::parse(&entry.name));
-    // A segment that was sealed while the directory was read appears twice. The sealed name is
-    // used.
+    // If a segment was sealed while the directory was read, the listing contains it twice. In this
+    // case the sealed name is used.
     names
         .filter(|name| name.run_id == run_id)
         .max_by_key(|name| (name.number, name.state == SealState::Sealed))
@@ -39,8 +39,8 @@ pub fn last_segment(entries: &[FileEntry], run_id: u64) -> Option<SegmentName> {
 /// other thread or process recovers the same run at the same time.
 ///
 /// # Errors
-/// `Unreadable` if the last segment cannot be read or has no footer, `Storage` with the step that
-/// failed. If the function fails, no data is lost.
+/// Returns `Unreadable` if the last segment cannot be read or has no footer, and `Storage` with the
+/// step that failed. If the function fails, no data is lost.
 pub fn supplement(
     storage: &dyn Storage,
     last: SegmentName,
@@ -100,7 +100,7 @@ fn header_after(footer: &Footer, leftovers: &Leftovers, number: u64) -> SegmentH
 }
 
 /// Sets the `next_seq` of each source to the sequence number of the source's first leftover sample.
-/// Earlier sequence numbers that the previous segment does not count were in a segment that
+/// If the previous segment does not count earlier sequence numbers, they were in a segment that
 /// retention has removed.
 fn begin_with(leftovers: &Leftovers, header: &mut SegmentHeader) {
     let head_bytes = header.checksum.frame_bytes(0);

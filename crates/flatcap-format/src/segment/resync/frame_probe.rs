@@ -1,5 +1,5 @@
-//! Checks whether the bytes at an offset are a frame that can belong to the segment. If they are
-//! not, describes the damage.
+//! Checks whether the bytes at an offset are a frame that can belong to the segment. If the bytes
+//! are not such a frame, the result describes the damage.
 
 use std::io;
 
@@ -12,9 +12,9 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::open::file_window::FileWindow;
 
-/// Description of a frame that differs from the frame that was written.
+/// Description of a frame that has changed since it was written.
 pub(in crate::segment) const CHECKSUM_MISMATCH: &str = "a frame whose checksum is wrong";
-/// Description of a frame that is cut off or is still being written.
+/// Description of a frame that is incomplete because it was cut off or is still being written.
 pub(in crate::segment) const BEYOND_FILE_END: &str = "a frame that ends beyond the file";
 
 /// The result of checking whether a frame begins at an offset.

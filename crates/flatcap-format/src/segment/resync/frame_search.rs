@@ -13,23 +13,24 @@
 //!    frame.
 //! 2. If the footer describes sources that the reader does not know yet, the reader adds these
 //!    sources, and checks the frame again.
-//! 3. If the checksum is correct for the length with one bit flipped (the lowest bit is tried
-//!    first), the frame is repaired. Its payload must have at least 8 bytes. The repaired frame
-//!    must end at the end of the file, or before a frame with a known identifier. A following frame
-//!    with a possible length may have any identifier. A frame with a payload of at most 64 KiB and
-//!    a checksum of at least 4 bytes may end anywhere.
-//! 4. If the frame, according to its length, ends at the end of the file or before another intact
-//!    frame, its length counts as correct. The other frame must be able to follow, or must be of an
-//!    unknown kind (but not with the checksum kind none). The damaged frame counts as a damaged
-//!    range, and bytes in it that look like frames count as part of its payload.
-//! 5. A search finds the next intact frame of a known kind that can follow. The bytes before this
-//!    frame are a damaged range.
+//! 3. If the checksum is correct after one bit of the length is flipped back, the frame is
+//!    repaired. The lowest bit is tried first. Its payload must have at least 8 bytes. The repaired
+//!    frame must end at the end of the file, or before a frame with a known identifier. If the
+//!    length of the next frame is possible, its identifier may also be unknown. A frame with a
+//!    payload of at most 64 KiB and a checksum of at least 4 bytes may end anywhere.
+//! 4. If the damaged frame, according to its declared length, ends at the end of the file or
+//!    directly before another intact frame, the length is treated as correct. The plausibility
+//!    rules must allow the other frame at this position, or its kind must be unknown (but not with
+//!    the checksum kind none). The damaged frame is treated as a damaged range, and bytes in it
+//!    that look like frames are treated as part of its payload.
+//! 5. A search finds the next intact frame of a known kind that the plausibility rules allow. The
+//!    bytes before this frame are a damaged range.
 //! 6. If the search finds no frame, the rest of a sealed segment is damage, and the rest of an
 //!    unsealed segment is its torn tail.
 //!
-//! Rules 4 and 5 find an intact frame. The damaged frame is repaired if its checksum is correct for
-//! the bytes up to the found frame, or up to the end of one of the next 16 intact frames. The
-//! repaired frame ends there.
+//! Rules 4 and 5 find an intact frame after the damaged frame. The damaged frame is repaired if its
+//! checksum is correct for the bytes up to the found frame, or up to the end of one of the next 16
+//! intact frames. The repaired frame ends at this offset.
 //!
 //! A budget limits the bytes that are hashed without finding a frame: 64 MiB, plus 8 bytes for each
 //! byte of the file before the current offset. If the budget is exhausted, only frames of up to 256
@@ -48,16 +49,16 @@ use crate::segment::format::damage::Damage;
 use crate::segment::format::frame_kind::{FrameKind, FrameLocation, IDENTIFIER_AT, PAYLOAD_BYTES_MIN};
 use crate::segment::open::file_window::FileWindow;
 
-/// A length with one bit flipped back is tried up to this maximum, even if no frame with an
-/// identifier follows. This applies only to checksum kinds that can prove such a length.
+/// Maximum length in bytes that is tried with one bit flipped back if no frame with an identifier
+/// follows. The attempt is made only with checksum kinds that can prove such a length.
 const UNCONFIRMED_LENGTH_MAX: usize = 64 << 10;
 
 /// Number of zeros after which a search checks whether the file is sparse at this offset. The
 /// minimum limits the number of checks, because a check is a system call.
 const HOLE_BYTES_MIN: usize = 64 << 10;
 
-/// Finds the frames of a segment. Checks the offset where a frame should begin, and finds the next
-/// frame after damage.
+/// Finds the frames of a segment. The finder checks the offset at which a frame should begin. After
+/// damage, it finds the next frame.
 #[derive(Debug)]
 pub(in crate::segment) struct FrameFinder {
     pub(in crate::segment) window: FileWindow,
@@ -72,7 +73,7 @@ pub(in crate::segment) struct FrameFinder {
 
 /// The result of a resync at an offset where no intact frame begins.
 pub(in crate::segment) enum Resync {
-    /// A frame of which only the length was damaged.
+    /// A frame that was damaged only in its length and has been repaired.
     Frame(FrameLocation),
     /// A damaged range. Reading continues after the damage.
     Damaged(Damage),
@@ -124,12 +125,12 @@ impl FrameFinder {
         }
     }
 
-    /// Returns whether a frame directly after an intact frame is plausible. Both frames may be
-    /// bytes inside the payload of a damaged frame.
+    /// Returns whether a frame is plausible directly after an intact frame. This check is needed
+    /// because both frames may be bytes inside the payload of a damaged frame.
     fn can_follow_directly(&self, at: FrameLocation) -> bool {
         match at.kind {
-            // The range in an Index frame is not checked, because the check would reject a valid
-            // frame in a file from which frames were removed.
+            // The offsets in an Index frame are not checked, because a valid frame would be
+            // rejected in a file from which frames were removed.
             FrameKind::Index | FrameKind::Unknown(_) => true,
             _ => {
                 let frame = self.window.cached(at.offset);
@@ -248,7 +249,8 @@ impl FrameFinder {
     }
 
     /// Checks the checksum of the frame from `offset` to `end`. Returns whether the frame is intact
-    /// and can follow the frames read before. A frame of an unknown kind can always follow.
+    /// and the plausibility rules allow it after the frames read before. A frame of an unknown kind
+    /// is always allowed.
     fn hash(&mut self, offset: u64, end: u64, kind: FrameKind, passed: u64) -> io::Result<bool> {
         let bytes = end - offset;
         if !self.may_hash(bytes, passed) {
@@ -265,8 +267,8 @@ impl FrameFinder {
         Ok(matches!(kind, FrameKind::Unknown(_)) || self.state.can_follow(offset, payload))
     }
 
-    /// Returns whether the frame that should begin at `offset` is longer than the hash budget
-    /// allows.
+    /// Returns whether hashing the frame that should begin at `offset` would exceed the hash
+    /// budget.
     #[inline]
     fn is_expensive(&mut self, offset: u64) -> io::Result<bool> {
         if self.hash_budget.spent <= HashBudget::limit(0) {
@@ -432,10 +434,10 @@ mod tests {
         framed(&Marker { mono_ns: 1, wall_ns: 1, origin: MarkerOrigin::Person, text }.encode())
     }
 
-    // Proves that wasted hashing stays within the limits of the format, in searches, at offsets
-    // where a frame should begin, and for the ends of frames that are tried. Method: landmarks of
-    // frames that claim a length of 100 KB, alone and after small intact frames, and small damaged
-    // frames before long intact frames.
+    // Proves that the number of bytes that are hashed in vain does not exceed the limits of the
+    // format. This applies to searches, to offsets at which a frame should begin, and to possible
+    // ends of a damaged frame. Method: frame headers with identifiers that declare a length of 100
+    // KB, alone and after small intact frames, and small damaged frames before long intact frames.
     #[test]
     fn wasted_hashing_is_bounded() {
         let landmark = [&100_000_u32.to_le_bytes()[..], &[0; 8], &[20, 0, 0, 0], b"FCMK"].concat();

@@ -9,10 +9,11 @@
 //! - A Gap: `first` is above the `seq` of the last sample of its source, and at least `next_seq`.
 //! - An Index: it is at the end of the interval that it describes.
 //! - A `SourceDescriptor` or `ClockSync`: if there is a footer, the footer contains the same
-//!   descriptor or pairing. A footer with 1,024 pairings need not contain the pairing.
+//!   descriptor or pairing. A footer with 1,024 pairings is full, so it need not contain the
+//!   pairing.
 //! - A Footer or Trailer: it belongs to this segment and is at the correct offset.
 //! - A Header: the segment has no footer, and the header belongs to another run.
-//! - A Marker or Attachment: no condition, it can always follow.
+//! - A Marker or Attachment: it can follow any frame.
 //!
 //! Directly after an intact frame, a reader in resync also accepts Index frames and frames of
 //! unknown kinds that do not meet these rules.
@@ -82,8 +83,8 @@ impl ReadState {
                 IndexFrame::decode(payload).is_some_and(|index| index.entry.end() == offset)
             }
             Some(FrameKind::Header) => {
-                // Only an unsealed file can have another header, because a replay of several runs
-                // is one stream, which is never sealed.
+                // Only an unsealed file can contain another header. It comes from a replay of
+                // several runs, which writes one stream that is never sealed.
                 footer.is_none()
                     && SegmentHeader::decode(payload).is_ok_and(|header| header.run_id != self.header.run_id)
             }

@@ -5,11 +5,11 @@ use super::scan_pool::ScanPool;
 use crate::segment::read::batch_scan::{BatchSamples, BatchScan, SampleBatch};
 use crate::segment::read::reader::SegmentReader;
 
-/// Number of bytes that the reader scans by itself at a time. The number is small enough that the
+/// Number of bytes that the reader's thread scans at a time. The number is small enough that the
 /// bytes are still in the processor's cache when the reader accepts their batch.
 const OWN_SCAN_BYTES: usize = 256 << 10;
 
-/// Finds the next batches for a reader.
+/// Provides a reader with the next batches of samples.
 #[derive(Debug)]
 pub(in crate::segment) struct BatchSource<'a> {
     pool: Option<&'a ScanPool>,

@@ -1,4 +1,4 @@
-//! The completeness check. It checks for each source and run that recorded + lost + thinned =
+//! The completeness check. For each source and run, it checks that recorded + lost + thinned =
 //! sampled, and reports every missing sequence number.
 //!
 //! The check accepts headers, samples and gaps in file order, from any number of segments, run by
@@ -15,9 +15,9 @@ use crate::segment::format::header::{SegmentHeader, SourceInfo};
 /// for each jump in the sequence numbers, so usually only one gap waits.
 const GAPS_WAITING_MAX: usize = 1024;
 
-/// Maximum number of entries that are kept when a header arrives. If there are more, the entries of
-/// the earliest runs are summed up. The limit is needed because a hostile file may have a header of
-/// another run every few hundred bytes.
+/// Maximum number of entries that are kept when a header arrives. If there are more entries, the
+/// entries of the earliest runs are replaced by their sum. The limit is needed because a hostile
+/// file may have a header of another run every few hundred bytes.
 const SOURCES_KEPT_MAX: usize = 1 << 16;
 
 /// Counts of one source in one run. Each sequence number counts exactly once, even if it is in the
@@ -28,9 +28,9 @@ pub struct SourceCompleteness {
     pub name: String,
     /// Number of samples in the files.
     pub recorded: u64,
-    /// Number of samples counted by Gap frames, without the thinned samples.
+    /// Number of samples that Gap frames count as lost. Thinned samples are not included.
     pub lost: u64,
-    /// Number of samples that Gap frames count as left out on purpose and for no other cause.
+    /// Number of samples that Gap frames count as left out on purpose, without any other cause.
     pub thinned: u64,
     /// Causes of the lost samples, as a set of bits (`GapCause` in schemas/segment.fbs).
     pub causes: u32,
@@ -78,7 +78,7 @@ pub struct CompletenessCheck {
 const MISSING: usize = usize::MAX;
 
 impl CompletenessCheck {
-    /// Adds segments that retention has removed. The samples of removed segments do not count as
+    /// Adds segments that retention has removed. The samples of these segments are not counted as
     /// missing.
     pub(crate) fn add_removed(&mut self, removed: &RemovedSegments) {
         self.removed_segments.extend(removed);
@@ -199,8 +199,8 @@ impl CompletenessCheck {
         &self.earlier
     }
 
-    /// Ends the check, and counts the samples that are missing before a gap at the end of a run.
-    /// Returns the sources, sorted by run and id.
+    /// Ends the check, and counts the samples that are missing before gaps at the end of a source.
+    /// Returns the counts of the sources, sorted by run and source id.
     pub fn finish(mut self) -> Vec<((u64, u16), SourceCompleteness)> {
         self.sources.iter_mut().for_each(|(_, source)| source.finish());
         self.sources.sort_by_key(|(key, _)| *key);
@@ -209,7 +209,7 @@ impl CompletenessCheck {
 }
 
 impl SourceCompleteness {
-    /// Advances to the end of the gaps that no sample follows.
+    /// Advances to the end of the gaps after which no sample was added.
     fn finish(&mut self) {
         if let Some(end) = self.waiting.iter().map(|gap| gap.end).max() {
             // The result is not needed, because the call itself counts the missing numbers.
@@ -228,7 +228,7 @@ impl SourceCompleteness {
         let finding = self.advance_to(seq);
         self.next_seq = seq.saturating_add(1);
         let Some(gap) = in_gap else { return finding };
-        // The sample is in the files, so it does not count as lost or thinned.
+        // The files contain the sample, so it is not counted as lost or thinned.
         let counted = if gap.is_thinned { &mut self.thinned } else { &mut self.lost };
         *counted = counted.saturating_sub(1);
         let next_seq = self.next_seq;
@@ -280,8 +280,8 @@ impl SourceCompleteness {
         self.causes |= other.causes;
     }
 
-    /// Returns whether all sequence numbers below `seq` are recorded or explained, and `seq` and
-    /// all higher ones are neither.
+    /// Returns whether all sequence numbers below `seq`, and only these numbers, are recorded or
+    /// explained.
     fn expects(&self, seq: u64) -> bool {
         seq >= self.next_seq && self.missing(seq) == 0 && self.waiting.iter().all(|gap| gap.end <= seq)
     }
@@ -297,7 +297,7 @@ impl SourceCompleteness {
         missing
     }
 
-    /// Advances to `seq` over removed segments. Missing sequence numbers below `seq` count as
+    /// Advances to `seq` over removed segments. Missing sequence numbers below `seq` are counted as
     /// removed.
     fn skip_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         let missing = self.missing(seq.max(self.next_seq));
@@ -308,8 +308,8 @@ impl SourceCompleteness {
         None
     }
 
-    /// Advances to `seq`. Sequence numbers below `seq` that are neither recorded nor explained
-    /// count as unexplained, and their number is returned.
+    /// Advances to `seq`. Sequence numbers below `seq` that are neither recorded nor explained are
+    /// counted as unexplained, and their count is returned.
     fn advance_to(&mut self, seq: u64) -> Option<SequenceFinding> {
         if seq < self.next_seq {
             return Some(SequenceFinding::Repeated);
@@ -358,8 +358,8 @@ mod tests {
         assert_eq!((source.recorded, source.lost, source.unexplained), (2, 7, 0));
     }
 
-    // Proves that thinned samples do not count as lost, and that the samples of a gap with another
-    // cause in addition do.
+    // Proves that thinned samples are not counted as lost. Also proves that the samples of a gap
+    // with an additional cause are counted as lost.
     #[test]
     fn thinned_samples_are_not_lost() {
         let thinned = crate::schema::segment::GapCause::Thinned.bits();
@@ -420,9 +420,9 @@ mod tests {
         assert_eq!(ended(check).unexplained, 7);
     }
 
-    // Proves that a header with lower numbers than the previous segment does not repeat these
-    // numbers. Only a sample or a gap with these numbers repeats them. After a power failure, a
-    // removed segment may exist again with only its header.
+    // Proves that a header with lower sequence numbers than the previous segment is not treated as
+    // a repetition of these numbers. Only a sample or a gap with these numbers is a repetition.
+    // After a power failure, a removed segment may exist again with only its header.
     #[test]
     fn only_samples_and_gaps_repeat() {
         let mut check = started();

@@ -8,7 +8,7 @@ use crate::segment::format::digest::Digest;
 use crate::segment::format::footer::Footer;
 use crate::segment::format::index::{IndexEntry, IndexFrame};
 
-/// Length of the frame headers that are hashed at once, in bytes.
+/// Total length of frame headers that are collected before they are hashed together, in bytes.
 const HEADERS_BYTES: usize = 8 << 10;
 
 /// The digest check of one segment.
@@ -30,7 +30,7 @@ impl Default for DigestCheck {
 }
 
 impl DigestCheck {
-    /// Starts the check of the interval after this entry's interval.
+    /// Starts the check of the next interval, which follows the interval of this entry.
     fn after(entry: &IndexEntry, number: u64) -> Self {
         Self {
             digest: Digest::after(entry.digest),
@@ -44,7 +44,8 @@ impl DigestCheck {
     }
 
     /// Adds a frame, given its header and its length in bytes, header included. The caller must
-    /// check an Index frame before adding it, because an Index frame belongs to the next interval.
+    /// pass an Index frame to `check_index` before it adds the frame, because the Index frame
+    /// belongs to the next interval.
     #[inline]
     pub(crate) fn add_frame(&mut self, head: &[u8], bytes: usize) {
         if self.headers.len() + head.len() > HEADERS_BYTES {
@@ -76,8 +77,8 @@ impl DigestCheck {
         self.is_damaged = true;
     }
 
-    /// Checks the interval that ends at an Index frame. Returns a description of the mismatch, if
-    /// there is one.
+    /// Checks the interval that ends at an Index frame. If the interval does not match the Index
+    /// frame, returns a description of the mismatch.
     pub(crate) fn check_index(&mut self, index: &IndexFrame) -> Option<&'static str> {
         let finding = if self.is_damaged {
             None
@@ -90,8 +91,8 @@ impl DigestCheck {
         finding
     }
 
-    /// Checks the last interval, which ends at the footer. Returns a description of the mismatch,
-    /// if there is one.
+    /// Checks the last interval, which ends at the footer. If the interval does not match the
+    /// footer, returns a description of the mismatch.
     pub(crate) fn check_footer(&mut self, footer: &Footer) -> Option<&'static str> {
         let entry = footer.index.last().filter(|_| !self.is_damaged)?;
         self.compare(entry)
@@ -138,8 +139,9 @@ mod tests {
         (indexes, builder.finish())
     }
 
-    /// Checks these frames and returns the findings. Each number means a frame, and its tens digit
-    /// is the interval of the frame. Numbers from 200 on mean Index frames, and 255 means damage.
+    /// Checks these frames and returns the findings. Each number below 200 stands for a frame, and
+    /// its tens digit is the number of the interval that contains the frame. Numbers from 200 on
+    /// stand for Index frames, and 255 stands for damage.
     fn found(frames: &[u8]) -> Vec<(u8, &'static str)> {
         let (indexes, entries) = written();
         let mut check = DigestCheck::default();
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(found(&[0, 1, 2, 200, 10, 11, 12, 20, 21, 22]), [(0, NONE)]);
         assert_eq!(found(&[0, 255, 2, 200, 10, 11, 12, 201, 20, 21, 22]), []);
         assert_eq!(found(&[0, 255, 2, 200, 10, 12, 201, 20, 21, 22]), [(201, ADDED)]);
-        // A frame was exchanged for a frame of another interval.
+        // Two frames of different intervals were exchanged.
         assert_eq!(found(&[0, 1, 11, 200, 10, 2, 12, 201, 20, 21, 22]), [(200, OTHER), (201, OTHER)]);
     }
 

@@ -1,9 +1,10 @@
-//! The list of segments that retention has removed although older segments of their run remain. The
-//! samples of removed segments count as removed, not as missing. The list is a file in the
+//! Lists the segments that retention has removed although older segments of their run remain. The
+//! samples of these segments are counted as removed, not as missing. The list is a file in the
 //! directory of the segments.
 //!
 //! Each line contains the id of a run, and the first and last number of a range of segment numbers,
-//! for example `0000000000000abc-0000000042-0000000045`. Readers skip other lines.
+//! for example `0000000000000abc-0000000042-0000000045`. Readers skip lines that do not have this
+//! form.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,7 +12,7 @@ use std::{fmt, io};
 
 use crate::storage::Storage;
 
-/// The name of the file.
+/// Name of the file that contains the list.
 pub const REMOVED_NAME: &str = "flatcap.removed";
 
 /// Maximum number of bytes of the list that readers read.
@@ -23,7 +24,7 @@ const LINE_BYTES_MAX: usize = 16 + 2 * 20 + 3;
 /// ranges.
 const RANGES_MAX: usize = LIST_BYTES_MAX / LINE_BYTES_MAX;
 
-/// Removed segments by run and number.
+/// Removed segments, as ranges of segment numbers for each run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovedSegments {
     runs: BTreeMap<u64, BTreeMap<u64, u64>>, // last by first number of ranges that do not touch
@@ -33,7 +34,7 @@ impl RemovedSegments {
     /// Reads the list of a directory. Returns an empty list if the file is missing.
     ///
     /// # Errors
-    /// Errors of the storage.
+    /// Returns any error of the storage.
     pub fn read(storage: &dyn Storage) -> io::Result<Self> {
         let file = match storage.open(REMOVED_NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -49,7 +50,7 @@ impl RemovedSegments {
     /// Reads the list in a file.
     ///
     /// # Errors
-    /// Errors of reading the list.
+    /// Returns any error of reading the file.
     pub fn read_from(file: impl Read) -> io::Result<Self> {
         let mut text = Vec::new();
         file.take(LIST_BYTES_MAX as u64).read_to_end(&mut text)?;
@@ -113,11 +114,11 @@ impl RemovedSegments {
         self.runs.retain(|run_id, _| is_there(*run_id));
     }
 
-    /// Joins neighboring ranges until the list is short enough for readers to read all of it.
-    /// `stored` returns the number of a run's existing segments between two segment numbers. Ranges
-    /// with only existing segments between them are joined first. This does no harm, because a
-    /// listed segment that exists does not count as removed. Returns false if whole runs had to be
-    /// left out.
+    /// Joins neighboring ranges until the list is so short that readers read all of it. `stored`
+    /// returns how many segments of a run exist between two segment numbers. Ranges are joined
+    /// first if all segments between them exist. Joining such ranges does no harm, because a listed
+    /// segment that exists is not counted as removed. Returns false if whole runs had to be left
+    /// out.
     pub fn shorten(&mut self, stored: impl Fn(u64, u64, u64) -> u64) -> bool {
         let mut excess = self.count().saturating_sub(RANGES_MAX);
         if excess == 0 {
@@ -152,8 +153,8 @@ impl RemovedSegments {
         Some((*last).min(number.saturating_sub(1)))
     }
 
-    /// Returns whether there are segment numbers of a run between `after` and `before`, and all
-    /// these numbers are listed.
+    /// Returns whether there is a segment number between `after` and `before`, and the list
+    /// contains all such numbers of the run.
     pub fn covers(&self, run_id: u64, after: u64, before: u64) -> bool {
         let Some(first) = after.checked_add(1).filter(|first| *first < before) else { return false };
         let range = self.runs.get(&run_id).and_then(|ranges| ranges.range(..=first).next_back());

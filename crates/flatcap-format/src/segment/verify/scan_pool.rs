@@ -1,7 +1,8 @@
-//! A thread pool that scans a mapped segment chunk by chunk, ahead of the segment's reader. While
-//! the reader waits for a chunk, it scans chunks too.
+//! Provides a thread pool that scans a mapped segment chunk by chunk, ahead of the reader of the
+//! segment. While the reader waits for a chunk, its thread also scans chunks.
 //!
-//! The pool only saves time. It never changes the result of a verification. See [`BatchScan`].
+//! The pool only makes a verification faster. The pool never changes the result of the
+//! verification. See [`BatchScan`].
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use crate::segment::format::index::IndexEntry;
 use crate::segment::read::batch_scan::BatchScan;
 use crate::segment::read::reader::SegmentReader;
 
-/// Maximum number of workers on any host. One reader cannot keep up with more workers.
+/// Maximum number of workers, regardless of the host. One reader cannot keep up with more workers.
 const WORKERS_MAX: usize = 7;
 /// Minimum length of a file for which workers are started, in bytes. Starting a thread takes as
 /// much time as reading half a megabyte.
@@ -25,7 +26,7 @@ const FILE_BYTES_MIN: u64 = 4 << 20;
 /// itself scans the bytes after this limit.
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
 /// Number of chunks per thread that may be claimed or scanned ahead of the reader. This number
-/// limits the memory used.
+/// limits the memory that the pool uses.
 const AHEAD_PER_THREAD: usize = 3;
 
 /// Returns the number of workers for a file of this length on a host with this many processors
@@ -34,8 +35,8 @@ fn worker_count(file_bytes: u64, processors: usize) -> usize {
     if file_bytes < FILE_BYTES_MIN { 0 } else { processors.saturating_sub(1).min(WORKERS_MAX) }
 }
 
-/// Returns the chunks that an index defines. The chunks ascend, do not overlap, and end at or
-/// before `limit`, even if the index is wrong.
+/// Returns the chunks of a file, as determined by its index. The chunks ascend, do not overlap, and
+/// end at or before `limit`, even if the index is wrong.
 pub(in crate::segment) fn chunks(index: &[IndexEntry], limit: u64) -> Vec<Range<u64>> {
     let mut end = 0;
     let mut chunks = Vec::new();
@@ -136,8 +137,8 @@ impl ScanPool {
 
     /// Replaces `used` by the scan of the chunk that contains `offset`, and reuses the memory of
     /// `used`. Returns false if there are no workers, if no chunk contains `offset`, or if the
-    /// chunk's scan was already returned. In these cases the reader must scan by itself, up to
-    /// [`scan_limit`](Self::scan_limit).
+    /// chunk's scan was already returned. In these cases the reader must scan in its own thread, up
+    /// to [`scan_limit`](Self::scan_limit).
     pub(in crate::segment) fn take_scan(&self, offset: u64, used: &mut BatchScan) -> bool {
         let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
         if self.workers == 0 || self.chunks.get(at).is_none_or(|chunk| chunk.start > offset) {
@@ -168,7 +169,7 @@ impl ScanPool {
         }
     }
 
-    /// Returns the offset up to which a reader at `offset` may scan by itself.
+    /// Returns the offset up to which a reader at `offset` may scan in its own thread.
     pub(in crate::segment) fn scan_limit(&self, offset: u64) -> u64 {
         let at = self.chunks.partition_point(|chunk| chunk.end <= offset);
         let chunk = self.chunks.get(at).filter(|_| self.workers > 0);
@@ -239,7 +240,7 @@ impl WorkQueue {
         }
     }
 
-    /// Decides what the reader does at the first chunk that it has not passed.
+    /// Decides the reader's next action for the first chunk that the reader has not passed.
     fn reader_action(&mut self, chunk_count: usize, ahead_max: usize) -> ReaderAction {
         match self.states.pop_front() {
             Some(ChunkState::Done(scan)) => {
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(endless.first(), Some(&(5..5 + CHUNK_BYTES_MAX)));
     }
 
-    // Proves that only large files on several processors get workers.
+    // Proves that workers are used only for large files on hosts with several processors.
     #[test]
     fn small_files_get_no_workers() {
         assert_eq!([0, 1, 2, 8, 99].map(|processors| worker_count(1 << 30, processors)), [0, 0, 1, 7, 7]);
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    // Proves that a claimed chunk counts as done even if it is dropped without a scan.
+    // Proves that a claimed chunk is marked as done even if it is dropped without a scan.
     #[test]
     fn dropped_work_items_are_done() {
         let (_file, pool) = pool(1, vec![0..96, 100..196]);

@@ -21,8 +21,9 @@ use crate::segment::format::frame_kind::{FrameKind, FrameLocation};
 use crate::segment::format::index::IndexFrame;
 use crate::segment::read::reader::{Advance, SegmentReader};
 
-/// Maximum number of flaws, and also of unexplained gaps, that are kept. Further ones are only
-/// counted. The limit is needed because a hostile file may have a flaw every twenty bytes.
+/// Maximum number of flaws that are kept, and maximum number of unexplained gaps that are kept.
+/// Findings beyond this number are only counted. The limit is needed because a hostile file may
+/// have a flaw every twenty bytes.
 const FINDINGS_KEPT_MAX: usize = 1000;
 
 /// Number of bytes between two progress reports.
@@ -33,9 +34,9 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 pub struct SegmentFlaw {
     /// The file.
     pub path: PathBuf,
-    /// The offset of the damage.
+    /// Offset of the flaw in the file.
     pub offset: u64,
-    /// The length of the damage in bytes; 0 if the description is about a whole interval.
+    /// Length of the flaw in bytes. The value is 0 if the flaw concerns a whole interval.
     pub length: u64,
     /// A short description of the flaw.
     pub what: String,
@@ -44,7 +45,7 @@ pub struct SegmentFlaw {
 /// Samples that are neither recorded nor counted as lost.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct UnexplainedGap {
-    /// The file in which the verification noticed the missing samples.
+    /// The file that was being verified when the missing samples were noticed.
     pub path: PathBuf,
     /// Offset of the first frame after the missing samples.
     pub offset: u64,
@@ -63,7 +64,7 @@ pub struct VerificationReport {
     pub unknown_frames: u64,
     /// The first flaws, that is, parts of files that differ from the bytes that were written.
     pub flaws: Vec<SegmentFlaw>,
-    /// Number of further flaws.
+    /// Number of flaws that are not kept in `flaws`.
     pub more_flaws: u64,
     /// The first gaps in the sequence numbers whose samples are neither recorded nor counted as
     /// lost.
@@ -82,7 +83,8 @@ impl VerificationReport {
         self.flaws.is_empty()
     }
 
-    /// Returns the number of samples counted by Gap frames, without the thinned samples.
+    /// Returns the number of samples that Gap frames count as lost. Thinned samples are not
+    /// included.
     pub fn lost(&self) -> u64 {
         self.all_sources().fold(0, |sum, source| sum.saturating_add(source.lost))
     }
@@ -127,8 +129,8 @@ struct CheckState {
     // Whether another finding explains wrong counts in the footer.
     is_explained: bool,
     digest_check: DigestCheck,
-    // Number of kept flaws and of further flaws at the last Index frame. In a live file, the frames
-    // after this Index frame are still being written.
+    // Number of kept flaws and number of further flaws, as counted at the last Index frame. In a
+    // live file, the frames after this Index frame are still being written.
     flaws_at_index: (usize, u64),
 }
 
@@ -150,7 +152,7 @@ impl CheckState {
 }
 
 impl Verification {
-    /// Adds segments that retention has removed. The samples of removed segments do not count as
+    /// Adds segments that retention has removed. The samples of these segments are not counted as
     /// missing.
     pub fn add_removed(&mut self, removed: &RemovedSegments) {
         self.completeness.add_removed(removed);
@@ -178,7 +180,7 @@ impl Verification {
         }
     }
 
-    /// Verifies a segment like [`verify`](Self::verify), with batches from any source.
+    /// Verifies a segment like [`verify`](Self::verify), with batches from the given source.
     pub(in crate::segment) fn verify_with(
         &mut self,
         reader: &mut SegmentReader,
@@ -493,8 +495,8 @@ pub(crate) mod tests {
     use crate::testing::effort;
     use crate::testing::example;
 
-    // Proves that lists of findings are bounded and that further findings are counted. Method:
-    // damage to every second of 6,000 samples.
+    // Proves that the lists of findings are bounded, and that findings beyond the limit are
+    // counted. Method: damage to every second of 6,000 samples.
     #[test]
     fn lists_of_findings_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
@@ -644,9 +646,9 @@ pub(crate) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(16, 64)))]
-        // Proves that the result of a verification with batches equals the result of reading frame
-        // by frame. Method: random segments, intact and damaged, with 0 to 3 workers, with the
-        // correct index and with a wrong index.
+        // Proves that a verification with batches has the same result as a verification frame by
+        // frame. Method: random segments, intact and damaged, with 0 to 3 workers, with the correct
+        // index and with a wrong index.
         #[test]
         fn batches_do_not_change_the_verdict(
             acts in acts(),

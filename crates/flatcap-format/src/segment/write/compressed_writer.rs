@@ -24,7 +24,7 @@ impl<W: Write> CompressedWriter<W> {
     /// to compress. `features` are the features that the blocks of the compressed segment may have.
     ///
     /// # Errors
-    /// The error of the output.
+    /// Returns any error of the output.
     pub fn begin(out: W, raw: &Footer, features: BlockFeatures) -> io::Result<Self> {
         let payload = raw.header.without_schemas().encode_with(features);
         let mut writer = Self { out, raw: raw.clone(), table: BlockTable::default() };
@@ -37,8 +37,8 @@ impl<W: Write> CompressedWriter<W> {
     /// length of the block's frame, in bytes.
     ///
     /// # Errors
-    /// `InvalidInput` if the payload is not a block, or if the block does not follow the previous
-    /// block. Also the error of the output.
+    /// Returns `InvalidInput` if the payload is not a block, or if the block does not follow the
+    /// previous block. Also returns any error of the output.
     pub fn append_block(
         &mut self,
         payload: &[u8],
@@ -64,7 +64,7 @@ impl<W: Write> CompressedWriter<W> {
     /// Writes the footer and the trailer. Returns the output and the number of bytes written.
     ///
     /// # Errors
-    /// The error of the output.
+    /// Returns any error of the output.
     pub fn finish(mut self) -> io::Result<(W, u64)> {
         let footer = self.table.footer(self.raw.header.without_schemas(), &self.raw);
         let (payload, trailer) = footer_and_trailer(&footer)?;

@@ -1,5 +1,5 @@
-//! Compresses frames while they are recorded. Each write of whole frames becomes one block, which
-//! is written immediately.
+//! Compresses frames while they are recorded. Each write consists of whole frames, which become one
+//! block that is written immediately.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,16 +16,17 @@ use crate::segment::format::header::{COMPRESSED_CHECKSUM, SegmentHeader, SourceI
 use crate::segment::format::segment_name::SegmentName;
 use crate::storage::StorageFile;
 
-/// Number of blocks after which the next segment should begin. The entries of this many blocks take
-/// 24 MiB in the footer.
+/// Number of blocks in a segment after which the recorder should begin the next segment. The footer
+/// entries of this number of blocks take 24 MiB.
 const BLOCKS_MAX: usize = 1 << 20;
-/// Maximum overhead of a block whose frames do not shrink, in bytes. The overhead consists of
-/// groups, parts, and the block's entry in the table of blocks.
+/// Maximum number of bytes that a block adds to frames that cannot be compressed. These bytes are
+/// the groups, the parts, and the block's entry in the table of blocks.
 const BLOCK_EXTRA_BYTES: u64 = 512;
-/// Usual size of a write, in bytes.
+/// Usual length of the frames in one write, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// Compresses the segments of a run, one after the other. Clones share the same encoder.
+/// Compresses the segments of a run, one after the other. Clones of a compressor share the same
+/// encoder.
 #[derive(Clone)]
 pub struct LiveCompressor(Arc<Mutex<LiveEncoder>>);
 
@@ -42,8 +43,8 @@ impl fmt::Debug for LiveCompressor {
 }
 
 impl LiveCompressor {
-    /// Creates a compressor with these options, for the sources of this header and for later
-    /// sources.
+    /// Creates a compressor with these options. It compresses the sources in this header, and
+    /// sources that are added later.
     pub fn new(ways: SourceCompression, header: &SegmentHeader) -> Self {
         let encoding = LiveEncoder {
             features: ways.features(),
@@ -72,7 +73,7 @@ impl LiveCompressor {
     }
 }
 
-/// The compressed file of one segment while the file is written.
+/// Compresses one segment, and keeps the state of the compressed file while it is written.
 #[derive(Debug)]
 pub(in crate::segment) struct SegmentCompressor {
     compressor: LiveCompressor,
@@ -85,7 +86,7 @@ impl SegmentCompressor {
     /// Begins a new file.
     ///
     /// # Errors
-    /// The header is too long for a frame.
+    /// Fails if the header is too long for a frame.
     pub(in crate::segment) fn begin(compressor: LiveCompressor, header: &SegmentHeader) -> io::Result<Self> {
         header.sources.iter().for_each(|source| compressor.describe(source));
         let mut header_frame = Vec::new();
@@ -128,7 +129,7 @@ impl SegmentCompressor {
     /// the file. If the write fails, the compressor is unchanged.
     ///
     /// # Errors
-    /// The errors of [`Encoder::encode`] and of `write`.
+    /// Returns the errors of [`Encoder::encode`] and of `write`.
     pub(in crate::segment) fn append(
         &mut self,
         pieces: &[IoSlice<'_>],
@@ -165,7 +166,7 @@ impl SegmentCompressor {
     /// writes the footer and the trailer of the compressed file. Returns the length of the file.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub(in crate::segment) fn append_last(
         &mut self,
         pieces: &[IoSlice<'_>],
@@ -175,8 +176,8 @@ impl SegmentCompressor {
         let mut encoding = self.compressor.lock();
         let raw_bytes = encoding.gather(pieces);
         let LiveEncoder { encoder, frames, .. } = &mut *encoding;
-        // The buffer begins with space for the frame header. The block and the end of the file
-        // follow this space.
+        // The start of the buffer is space for the frame header of the block. The block and the end
+        // of the file follow this space.
         let mut end = vec![0; COMPRESSED_CHECKSUM.frame_bytes(0)];
         let (from, checksum) = (self.table.raw_end(), raw.header.checksum);
         match encoder.append_last(frames, from, checksum, &self.first_block, &mut end) {
@@ -188,8 +189,8 @@ impl SegmentCompressor {
             encoded => encoded?,
         }
         COMPRESSED_CHECKSUM.frame_in_place(&mut end).map_err(io::Error::other)?;
-        // Uses a copy of the table, because the caller tries again with a shorter footer if the
-        // disk is full.
+        // The table is copied, because the caller calls this function again with a shorter footer
+        // if the disk is full.
         let mut table = self.table.clone();
         table.add(raw_bytes, end.len() as u64, encoder.features(), encoder.sizes())?;
         let bytes = append_end(&mut table, raw, &mut end)?;
@@ -209,8 +210,9 @@ impl LiveEncoder {
     }
 }
 
-/// Returns options for a file that announces these features. If the default options need only these
-/// features, returns the default options. Otherwise returns options that compress by rows.
+/// Returns options for a file whose header declares these features. If these features are
+/// sufficient for the default options, returns the default options. Otherwise returns options for
+/// compression by rows.
 fn options_within(features: BlockFeatures) -> SourceCompression {
     let default = SourceCompression::default();
     if features.has(default.features()) {
@@ -242,8 +244,8 @@ fn blank_damaged_frames(frames: &mut [u8], checksum: ChecksumKind) -> bool {
     found
 }
 
-/// Appends the frames of a compressed file's footer and trailer to `out`. Returns the length of the
-/// file including these frames. `raw` is the footer of the raw segment.
+/// Appends two frames to `out`: the footer and the trailer of a compressed file. Returns the length
+/// of the file including these frames. `raw` is the footer of the raw segment.
 fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Result<u64> {
     let footer = table.footer(raw.header.without_schemas(), raw);
     let (payload, trailer) = footer_and_trailer(&footer)?;
@@ -260,7 +262,7 @@ fn append_end(table: &mut BlockTable, raw: &Footer, out: &mut Vec<u8>) -> io::Re
 /// is the footer of the raw segment.
 ///
 /// # Errors
-/// The error of the storage.
+/// Returns any error of the storage.
 pub(in crate::segment) fn seal_after_blocks(
     name: SegmentName,
     file: Arc<dyn StorageFile>,
@@ -313,8 +315,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(effort::cases(12, 48)))]
         // Proves that a segment that is compressed while it is written has the same raw bytes as an
-        // uncompressed segment, even while it grows. Method: random segments, and a reader that
-        // follows each segment from its header on.
+        // uncompressed segment, even while it grows. Method: write random segments, and let a
+        // reader follow each segment from its header on.
         #[test]
         fn compressing_while_writing_changes_nothing(acts in acts()) {
             let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -452,8 +454,8 @@ mod tests {
         assert!(damage.len() == 1 && damage[0].offset == 0, "{damage:?}");
     }
 
-    // Proves that a recovery adds only blocks with the features that the header of the compressed
-    // file announces, because readers would refuse other blocks.
+    // Proves that a recovery adds only blocks whose features are declared in the header of the
+    // compressed file, because readers would reject other blocks.
     #[test]
     fn recovery_adds_only_announced_features() {
         for layout in [Layout::Row, Layout::Columnar] {

@@ -5,9 +5,11 @@ use std::io;
 
 use crate::storage::StorageFile;
 
-/// Default step, in bytes. A large step saves time, because each step is a system call.
+/// Default step of preallocation, in bytes. A large step saves time, because each step is a system
+/// call.
 const RESERVE_STEP: u64 = 1 << 20;
-/// Smallest step, in bytes. A small step is useful because small disks have small segments.
+/// Minimum step of preallocation, in bytes. A small step is useful on small disks, because their
+/// segments are small.
 const RESERVE_STEP_MIN: u64 = 64 << 10;
 
 /// Disk space of a file, preallocated in steps ahead of the writes.
@@ -19,8 +21,8 @@ pub(in crate::segment) struct Preallocation {
 }
 
 impl Preallocation {
-    /// Creates the state of a file without preallocated space. `step` is in bytes; 0 means the
-    /// default.
+    /// Creates the state of a file that has no preallocated space. `step` is in bytes. The value 0
+    /// selects the default step.
     pub(in crate::segment) fn new(step: u64) -> Self {
         let step = if step == 0 { RESERVE_STEP } else { step.max(RESERVE_STEP_MIN) };
         Self { step, end: 0, is_supported: true }
@@ -67,8 +69,8 @@ pub(in crate::segment) fn into_storage_full(error: io::Error) -> io::Error {
     }
 }
 
-/// Returns whether an error means that there is no space. There is no space if the disk is full, a
-/// quota is exhausted, or the file has the maximum size.
+/// Returns whether an error means that no space is available. This is the case if the disk is full,
+/// a quota is exhausted, or the file has reached the maximum size.
 pub(in crate::segment) fn is_storage_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)

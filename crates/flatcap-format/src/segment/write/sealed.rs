@@ -1,4 +1,4 @@
-//! A complete segment that is not yet synced, and does not have its final name yet.
+//! Represents a complete segment that is not synced yet and does not have its final name yet.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::segment::format::segment_name::SegmentName;
 use crate::storage::{Storage, StorageFile};
 
-/// A segment with a footer and a trailer that is ready to get its final name.
+/// A segment with a footer and a trailer, which is ready to be synced and renamed to its final
+/// name.
 #[derive(Debug)]
 pub struct SealedSegment {
     name: SegmentName,
@@ -23,7 +24,7 @@ impl SealedSegment {
     /// Cuts off unused space at the end of the file, and syncs the file.
     ///
     /// # Errors
-    /// The error of the storage.
+    /// Returns any error of the storage.
     pub(in crate::segment) fn sync(&self) -> io::Result<()> {
         self.file.truncate(self.bytes)?;
         self.file.sync()
@@ -33,7 +34,7 @@ impl SealedSegment {
     /// final name. Therefore a segment with the final name is complete, even after a power cut.
     ///
     /// # Errors
-    /// The error of the storage. After an error, the segment keeps its `.active` name.
+    /// Returns any error of the storage. After an error, the segment keeps its `.active` name.
     pub fn publish(&self, storage: &dyn Storage) -> io::Result<()> {
         self.sync()?;
         let (from, to) = (self.name.to_string(), self.name.sealed().to_string());

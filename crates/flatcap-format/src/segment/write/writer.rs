@@ -30,8 +30,8 @@ const LATENCIES_RESERVE_BYTES: u64 = 16 << 10;
 /// Maximum number of bytes that a sample adds to the histograms in a footer: the size of two
 /// buckets.
 const SAMPLE_BUCKETS_BYTES: u64 = 32;
-/// Space that an index entry takes in a footer, and space that each source takes in the entry, in
-/// bytes.
+/// Length of an index entry in a footer without its sources, and length that each source adds to
+/// the entry, in bytes.
 const ENTRY_BYTES: u64 = 128;
 const ENTRY_SOURCE_BYTES: u64 = 24;
 
@@ -53,10 +53,10 @@ pub struct SegmentWriter {
 /// Options for writing a segment.
 #[derive(Debug, Clone, Default)]
 pub struct SegmentOptions {
-    /// Step in bytes in which space is preallocated; 0 means the default step.
+    /// Step in which disk space is preallocated, in bytes. The value 0 selects the default step.
     pub preallocate: u64,
-    /// Compressor that compresses the segment while it is recorded. `None` writes frames
-    /// uncompressed.
+    /// Compressor that compresses the segment while it is recorded. `None` means that frames are
+    /// written uncompressed.
     pub compressor: Option<LiveCompressor>,
     /// Whether the writer adds a second copy of the header before an Index frame. The copy protects
     /// the header until the segment has a footer.
@@ -85,10 +85,10 @@ pub struct Frames<'a, 'b> {
 
 impl SegmentWriter {
     /// Creates the file and writes the header and the attachments. `preallocate` is the step in
-    /// bytes in which space is preallocated; 0 means the default step.
+    /// which space is preallocated, in bytes. The value 0 selects the default step.
     ///
     /// # Errors
-    /// The error of the storage. After an error, the file is removed.
+    /// Returns any error of the storage. After an error, the file is removed.
     pub fn create(
         storage: &dyn Storage,
         name: SegmentName,
@@ -108,7 +108,7 @@ impl SegmentWriter {
     /// Creates the file like [`create`](Self::create), with all options.
     ///
     /// # Errors
-    /// The error of the storage. After an error, the file is removed.
+    /// Returns any error of the storage. After an error, the file is removed.
     pub fn create_with(
         storage: &dyn Storage,
         name: SegmentName,
@@ -116,7 +116,7 @@ impl SegmentWriter {
         attachments: &[Attachment],
         options: SegmentOptions,
     ) -> io::Result<Self> {
-        // A header that cannot be encoded is refused before there is a file.
+        // A header that cannot be encoded is rejected before the file is created.
         let compressor =
             options.compressor.map(|compressor| SegmentCompressor::begin(compressor, &header)).transpose()?;
         let mut copy = None;
@@ -243,9 +243,9 @@ impl SegmentWriter {
     /// Appends whole frames.
     ///
     /// # Errors
-    /// The error of the storage. After [`io::ErrorKind::StorageFull`] nothing was written, and the
-    /// segment may be sealed. After any other error, the number of bytes written is not known, and
-    /// the caller must not write to the segment again.
+    /// Returns any error of the storage. After [`io::ErrorKind::StorageFull`], nothing was written,
+    /// and the caller may still seal the segment. After any other error, the number of bytes
+    /// written is not known, and the caller must not write to the segment again.
     pub fn append(&mut self, frames: Frames<'_, '_>) -> io::Result<()> {
         let Frames { pieces, headers, count } = frames;
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -260,7 +260,7 @@ impl SegmentWriter {
     /// Appends gaps. Uses the reserved space if no other space is available.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub fn append_gaps(&mut self, gaps: &[Gap]) -> io::Result<()> {
         for gap in gaps {
             self.write_payload(&gap.encode(), WriteSpace::Reserved)?;
@@ -272,7 +272,7 @@ impl SegmentWriter {
     /// Appends a new clock pairing.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub fn append_clock_sync(&mut self, sync: &ClockSync) -> io::Result<()> {
         self.write_payload(&sync.encode(), WriteSpace::Reserved)?;
         self.header.add_clocks(sync.clocks);
@@ -282,7 +282,7 @@ impl SegmentWriter {
     /// Appends a marker.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub fn append_marker(&mut self, marker: &Marker) -> io::Result<()> {
         self.write_payload(&marker.encode(), WriteSpace::Preallocated)
     }
@@ -290,7 +290,7 @@ impl SegmentWriter {
     /// Appends a named file.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub fn append_attachment(&mut self, attachment: &Attachment) -> io::Result<()> {
         self.write_payload(&attachment.encode(), WriteSpace::Preallocated)
     }
@@ -299,15 +299,16 @@ impl SegmentWriter {
     /// first sample of the source.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append). `InvalidInput` if another source has the id, or if
-    /// there are too many sources. After `InvalidInput` nothing was written.
+    /// Returns the errors of [`append`](Self::append). Also returns `InvalidInput` if another
+    /// source has the same id, or if there are too many sources. After `InvalidInput` nothing was
+    /// written.
     pub fn append_source(&mut self, source: SourceInfo) -> io::Result<()> {
         if self.header.source(source.id).is_some() || !self.header.can_add_source(&source) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let payload = source.encode();
         let bytes = payload.len() as u64;
-        // The footer repeats the descriptor, so there must be space for both.
+        // The footer repeats the descriptor, so space is needed for both copies.
         self.header_bytes += bytes;
         if let Some(compressor) = &self.compressor {
             compressor.describe(&source);
@@ -322,7 +323,7 @@ impl SegmentWriter {
     /// known to be on disk.
     ///
     /// # Errors
-    /// The errors of [`append`](Self::append).
+    /// Returns the errors of [`append`](Self::append).
     pub fn append_index(&mut self, synced_offset: u64) -> io::Result<()> {
         self.append_header_copy()?;
         let index = self.counts.close_interval(synced_offset);
@@ -376,7 +377,7 @@ impl SegmentWriter {
     /// Writes the footer and the trailer.
     ///
     /// # Errors
-    /// The error of the storage. After an error, the segment stays unsealed.
+    /// Returns any error of the storage. After an error, the segment stays unsealed.
     pub fn seal(self) -> io::Result<SealedSegment> {
         self.end(false)
     }
@@ -384,7 +385,7 @@ impl SegmentWriter {
     /// Writes the footer and the trailer of a segment that is completed after a crash.
     ///
     /// # Errors
-    /// The error of the storage. After an error, the segment stays unsealed.
+    /// Returns any error of the storage. After an error, the segment stays unsealed.
     pub fn seal_recovered(self) -> io::Result<SealedSegment> {
         self.end(true)
     }
@@ -406,8 +407,8 @@ impl SegmentWriter {
             small_blocks: false,
         };
         let written = match self.write_end(&footer) {
-            // The reserved space is too small for the histograms. A footer without histograms is
-            // better than no footer.
+            // In this case, the reserved space is too small for the histograms. A footer without
+            // histograms is better than no footer.
             Err(error) if is_storage_full(&error) => {
                 footer.totals.iter_mut().for_each(FooterTotals::clear_latencies);
                 self.write_end(&footer)?
@@ -420,8 +421,8 @@ impl SegmentWriter {
     /// Writes the footer and the trailer. Returns the length of the file.
     fn write_end(&mut self, footer: &Footer) -> io::Result<u64> {
         let (payload, trailer) = footer_and_trailer(footer)?;
-        // Writes the footer and the trailer with one call, so that only a crash can leave a footer
-        // without a trailer.
+        // Both frames are written with one call, so that only a crash can leave a footer without a
+        // trailer.
         let headers = [self.frame_header(&payload)?, self.frame_header(&trailer)?];
         let [footer_head, trailer_head] = &headers;
         let mut pieces =
@@ -473,8 +474,9 @@ impl SegmentWriter {
         }
     }
 
-    /// Removes the bytes of a write that has failed because there was not enough space. If this
-    /// removal fails too, the returned error means that the segment must not be written to again.
+    /// Removes the bytes of a write that has failed because there was not enough space. If the
+    /// removal also fails, returns an error after which the caller must not write to the segment
+    /// again.
     #[cold]
     fn undo_write(&mut self, stored: u64, error: io::Error) -> io::Error {
         if !is_storage_full(&error) {

@@ -1,11 +1,11 @@
 //! An open directory. Its methods create, open, list and rename files by name, relative to the
 //! descriptor of the directory.
 //!
-//! The path of the directory is resolved only one time. If the path later leads to another
-//! directory, all operations still apply to the directory that was opened. If a name is a symbolic
-//! link, the operations do not follow it. Operations never wait. If a file is not regular, they
-//! fail with an error that states the kind of the file. In another user's directory, root acts with
-//! that user's rights.
+//! The path of the directory is resolved only once. If the path later leads to another directory,
+//! all operations still apply to the directory that was opened. If a name is a symbolic link, the
+//! operations do not follow it. Operations never wait. If a file is not regular, they fail with an
+//! error that states the kind of the file. In another user's directory, root acts with that user's
+//! rights.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
@@ -45,7 +45,7 @@ impl Directory {
     /// this user or to root.
     ///
     /// # Errors
-    /// `PermissionDenied` for a link of another user; `NotADirectory`; or any error of the
+    /// Returns `PermissionDenied` for a link of another user, `NotADirectory`, or any error of the
     /// underlying system call.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::from_descriptor(open_path(CWD, path, FileType::Directory)?)
@@ -55,7 +55,7 @@ impl Directory {
     /// creates a directory, the new directory belongs to the owner of its parent.
     ///
     /// # Errors
-    /// The same errors as [`open`](Self::open).
+    /// Returns the same errors as [`open`](Self::open).
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         match Self::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -81,7 +81,7 @@ impl Directory {
         (self.status.st_dev, self.status.st_ino)
     }
 
-    /// Returns the owner's user ID.
+    /// Returns the user ID of the directory's owner.
     pub fn owner(&self) -> u32 {
         self.status.st_uid
     }
@@ -130,18 +130,18 @@ impl Directory {
         })
     }
 
-    /// Creates a file for reading and appending. The file must not exist yet.
+    /// Creates a file and opens it for reading and appending. Fails if the file exists.
     ///
     /// # Errors
-    /// `AlreadyExists`, or any error of the underlying system call.
+    /// Returns `AlreadyExists`, or any error of the underlying system call.
     pub fn create_file(&self, name: &str, mode: u32) -> io::Result<File> {
         self.create_with(name, OFlags::RDWR | OFlags::APPEND, mode)
     }
 
-    /// Creates a file for writing at any offset. The file must not exist yet.
+    /// Creates a file and opens it for writing at any offset. Fails if the file exists.
     ///
     /// # Errors
-    /// The errors of [`create_file`](Self::create_file).
+    /// Returns the errors of [`create_file`](Self::create_file).
     pub(crate) fn create_seekable(&self, name: &str, mode: u32) -> io::Result<File> {
         self.create_with(name, OFlags::RDWR, mode)
     }
@@ -153,12 +153,12 @@ impl Directory {
     }
 
     /// Replaces a file, either completely or not at all. Writes the bytes to the file
-    /// `NAME.partial`, renames this file, and syncs the file and the directory. Also replaces an
-    /// earlier file `NAME.partial`.
+    /// `NAME.partial`, syncs this file, renames it to `NAME`, and syncs the directory. If a file
+    /// `NAME.partial` exists already, it is replaced.
     ///
     /// # Errors
-    /// Any error of the underlying system calls. After an error, the name refers either to the
-    /// earlier file or to the complete new file.
+    /// Returns any error of the underlying system calls. After an error, the name refers either to
+    /// the earlier file or to the complete new file.
     pub fn put(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
         let partial = format!("{name}.partial");
         match self.remove(&partial) {
@@ -176,7 +176,7 @@ impl Directory {
     /// Renames a file. Fails if a file with the new name exists.
     ///
     /// # Errors
-    /// `AlreadyExists`, or any error of the underlying system call.
+    /// Returns `AlreadyExists`, or any error of the underlying system call.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match self.rename_with(from, to, RenameFlags::NOREPLACE) {
             Err(error) if error.kind() == ErrorKind::Unsupported => {}
@@ -194,8 +194,8 @@ impl Directory {
     /// Exchanges the names of two files in one atomic step.
     ///
     /// # Errors
-    /// `NotFound` if either file is missing; `Unsupported` if the file system cannot exchange
-    /// names; or any error of the underlying system call.
+    /// Returns `NotFound` if either file is missing, `Unsupported` if the file system cannot
+    /// exchange names, or any error of the underlying system call.
     pub fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
         self.rename_with(one, other, RenameFlags::EXCHANGE)
     }
@@ -203,7 +203,7 @@ impl Directory {
     /// Renames a file. Removes another file that has the new name.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn replace(&self, from: &str, to: &str) -> io::Result<()> {
         check_name(from)?;
         check_name(to)?;
@@ -224,16 +224,16 @@ impl Directory {
     /// Removes a file. Does not remove a directory.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::empty())?))
     }
 
-    /// Creates a directory in this directory. The new directory must not exist yet.
+    /// Creates a directory in this directory. Fails if the name is already in use.
     ///
     /// # Errors
-    /// `AlreadyExists`, or any error of the underlying system call.
+    /// Returns `AlreadyExists`, or any error of the underlying system call.
     pub fn create_directory(&self, name: &str, mode: u32) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(mkdirat(&self.file, name, Mode::from_raw_mode(mode))?))
@@ -242,7 +242,8 @@ impl Directory {
     /// Opens a directory in this directory.
     ///
     /// # Errors
-    /// `NotADirectory`, even for a link to a directory; or any error of the underlying system call.
+    /// Returns `NotADirectory`, even for a link to a directory, or any error of the underlying
+    /// system call.
     pub fn directory(&self, name: &str) -> io::Result<Self> {
         check_name(name)?;
         check_kind(&self.stat(name)?, FileType::Directory)?;
@@ -252,17 +253,18 @@ impl Directory {
     /// Removes an empty directory in this directory.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn remove_directory(&self, name: &str) -> io::Result<()> {
         check_name(name)?;
         self.as_owner(|| Ok(unlinkat(&self.file, name, AtFlags::REMOVEDIR)?))
     }
 
-    /// Creates a symbolic link with this name to `target`. Replaces an earlier link with this name.
+    /// Creates a symbolic link with this name to `target`. If a link has this name already, it is
+    /// replaced.
     ///
     /// # Errors
-    /// `AlreadyExists` if something other than a link has the name; or any error of the underlying
-    /// system calls.
+    /// Returns `AlreadyExists` if a file other than a link has this name, or any error of the
+    /// underlying system calls.
     pub fn set_link(&self, name: &str, target: &Path) -> io::Result<()> {
         check_name(name)?;
         match self.stat(name) {
@@ -276,10 +278,10 @@ impl Directory {
         self.as_owner(|| Ok(symlinkat(target, &self.file, name)?))
     }
 
-    /// Removes a name if it is a symbolic link.
+    /// Removes a symbolic link. Does nothing if the name is not a link.
     ///
     /// # Errors
-    /// Any error of the underlying system calls.
+    /// Returns any error of the underlying system calls.
     pub fn remove_link(&self, name: &str) -> io::Result<()> {
         match self.stat(name) {
             Ok(status) if FileType::from_raw_mode(status.st_mode) == FileType::Symlink => self.remove(name),
@@ -292,7 +294,7 @@ impl Directory {
     /// Syncs the directory's entries to disk.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
@@ -300,7 +302,7 @@ impl Directory {
     /// Returns all names, in no particular order. Skips names that are not UTF-8.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn names(&self) -> io::Result<Vec<String>> {
         self.as_owner(|| names(&self.file))
     }
@@ -308,13 +310,13 @@ impl Directory {
     /// Returns the status (stat(2)) of the file with this name. Does not follow a link.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn stat(&self, name: &str) -> io::Result<Stat> {
         self.as_owner(|| Ok(statat(&self.file, name, AtFlags::SYMLINK_NOFOLLOW)?))
     }
 
-    /// Runs `act` with the rights of the directory's owner if this process is root and the owner is
-    /// another user.
+    /// Calls `act` with the rights of the directory's owner if this process is root and root is not
+    /// the owner.
     fn as_owner<T>(&self, act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let _assumed = self.rights.as_ref().map(OwnerRights::assume).transpose()?;
         act()
@@ -348,12 +350,11 @@ mod tests {
     use super::super::open_regular;
     use super::*;
 
-    /// The user ID and the group ID of the account "nobody". Any account other than root would
-    /// serve the purpose.
+    /// The user ID and the group ID of the account "nobody". Any account except root could be used.
     const NOBODY: u32 = 65_534;
 
-    /// Creates a directory of another user. If the test does not run as root, prints this reason
-    /// and returns `None`.
+    /// Creates a directory of another user. If the test does not run as root, prints that it needs
+    /// root, and returns `None`.
     pub(in crate::storage::linux) fn foreign_folder() -> Option<tempfile::TempDir> {
         if !geteuid().is_root() {
             println!("skipped: only root can give a directory to another user");
@@ -405,8 +406,8 @@ mod tests {
         }
     }
 
-    // Proves that a link at the end of a path is followed if it belongs to this user or to root,
-    // and is refused if it belongs to another user, even if the path ends with a slash.
+    // Proves that a link at the end of a path is followed if this user or root owns the link, and
+    // is rejected if another user owns it. This holds even if the path ends with a slash.
     #[test]
     fn links_of_others_are_not_followed() {
         let folder = tempfile::tempdir().unwrap();
@@ -503,7 +504,8 @@ mod tests {
     }
 
     // Proves that a file is replaced completely, and that nothing is written through a link. Cases:
-    // an earlier process or another user has left something with the temporary name of the file.
+    // an earlier process or another user has left a file, a link or a directory that has the
+    // temporary name.
     #[test]
     fn put_replaces_as_a_whole() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Access to files and directories on Linux. The functions never follow a symbolic link of another
-//! user and never open a file of an unexpected kind. They do not wait when they open a file. In
-//! another user's directory, root acts with that user's rights.
+//! Opens files and directories safely on Linux. The functions never follow a symbolic link of
+//! another user and never open a file of an unexpected kind. They do not wait when they open a
+//! file. In another user's directory, root acts with that user's rights.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -33,12 +33,12 @@ const PLACE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const SAFE_FLAGS: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Opens a regular file for reading by its path. Resolves the path only one time, and never waits.
-/// Follows a symbolic link, anywhere in the path, only if the link belongs to this user or to root.
+/// Opens the regular file at this path for reading. Resolves the path only once, and never waits.
+/// Follows a symbolic link anywhere in the path only if this user or root owns the link.
 ///
 /// # Errors
-/// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
-/// underlying system call.
+/// Fails if the file is of another kind. Returns `PermissionDenied` for a link of another user, or
+/// any error of the underlying system call.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     open_path(CWD, path, FileType::RegularFile).map(File::from)
 }
@@ -48,8 +48,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// another user could redirect a link at any time.
 ///
 /// # Errors
-/// The file is of another kind; `PermissionDenied` for a link of another user; or any error of the
-/// underlying system call.
+/// Fails if the file is of another kind. Returns `PermissionDenied` for a link of another user, or
+/// any error of the underlying system call.
 pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) -> io::Result<OwnedFd> {
     let flags = match wanted {
         FileType::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
@@ -57,8 +57,8 @@ pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) ->
     };
     let mut walk = PathWalk::begin(start, path)?;
     while let Some(name) = walk.next()? {
-        // Opens the file with this name only as a location, which has no side effect. The check and
-        // the next step then use the same file.
+        // This opens the file only as a location (`O_PATH`), which has no side effect. The check
+        // and the next step then use the same file.
         let found = walk.open(&name)?;
         let status = fstat(&found)?;
         if FileType::from_raw_mode(status.st_mode) == FileType::Symlink {
@@ -68,8 +68,8 @@ pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) ->
         } else {
             check_kind(&status, wanted)?;
             match open_safely(walk.folder.as_fd(), Path::new(&name), (flags, 0)) {
-                // A link has replaced the file since the check, so check the link in the next
-                // iteration.
+                // A link has replaced the file since the check, so the next iteration checks the
+                // link.
                 Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                     walk.again(name)?;
                 }
@@ -81,9 +81,9 @@ pub(crate) fn open_path(start: BorrowedFd<'_>, path: &Path, wanted: FileType) ->
     require_kind(open_safely(walk.folder.as_fd(), Path::new("."), (flags, 0))?, wanted)
 }
 
-/// A path that is resolved one name at a time.
+/// Resolves a path one component at a time.
 struct PathWalk {
-    /// The directory to which the rest of the path is relative.
+    /// The directory that was reached so far. The rest of the path is relative to it.
     folder: OwnedFd,
     /// The components of the rest of the path, in reverse order.
     rest: Vec<OsString>,
@@ -180,8 +180,8 @@ impl PathWalk {
 }
 
 /// Returns the offset of the next byte that takes disk space (see
-/// [`ReadAt::next_stored`](super::ReadAt::next_stored)). Changes the open file's offset in the
-/// kernel. Positioned reads and appends do not use this offset.
+/// [`ReadAt::next_stored`](super::ReadAt::next_stored)). Changes the kernel's file offset of the
+/// open file. Positioned reads and appends do not use this offset.
 pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
     match seek(file, SeekFrom::Data(offset)) {
         Ok(at) => Ok(at),
@@ -192,10 +192,10 @@ pub(super) fn next_stored(file: &File, offset: u64) -> io::Result<u64> {
 }
 
 /// Returns the names of the files in a directory, in no particular order. Skips names that are not
-/// UTF-8, because this project does not create such files.
+/// UTF-8, because flatcap does not create files with such names.
 ///
 /// # Errors
-/// Any error of the underlying system call.
+/// Returns any error of the underlying system call.
 pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
     names(&open_path(CWD, directory, FileType::Directory)?)
 }
@@ -203,7 +203,7 @@ pub fn file_names(directory: &Path) -> io::Result<Vec<String>> {
 /// Returns all names in an open directory, in no particular order. Skips names that are not UTF-8.
 ///
 /// # Errors
-/// Any error of the underlying system call.
+/// Returns any error of the underlying system call.
 pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<String>> {
     let mut entries = Dir::read_from(directory)?;
     let mut names = Vec::new();
@@ -215,10 +215,10 @@ pub(crate) fn names(directory: impl AsFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Opens a file without following a link and without waiting, with these flags and this mode.
+/// Opens a file with these flags and this mode. Does not follow a link and does not wait.
 ///
 /// # Errors
-/// Any error of the underlying system call.
+/// Returns any error of the underlying system call.
 pub(super) fn open_safely(
     at: BorrowedFd<'_>,
     path: &Path,
@@ -227,10 +227,10 @@ pub(super) fn open_safely(
     Ok(openat(at, path, flags | SAFE_FLAGS, Mode::from_raw_mode(mode))?)
 }
 
-/// Returns the file if the file has this kind.
+/// Returns `file` if it is of the kind `wanted`.
 ///
 /// # Errors
-/// The file is of another kind. The error names both kinds.
+/// Fails if the file is of another kind. The error names both kinds.
 pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     check_kind(&fstat(&file)?, wanted)?;
     Ok(file)
@@ -239,7 +239,7 @@ pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedF
 /// Checks that a file has this kind.
 ///
 /// # Errors
-/// The file is of another kind. The error names both kinds.
+/// Fails if the file is of another kind. The error names both kinds.
 pub(super) fn check_kind(status: &Stat, wanted: FileType) -> io::Result<()> {
     let found = FileType::from_raw_mode(status.st_mode);
     if found == wanted {

@@ -1,4 +1,4 @@
-//! Output files of a command. Each file gets its final name only after it is complete.
+//! Writes the output files of a command. Each file gets its final name only after it is complete.
 //!
 //! Root writes into another user's directory with that user's rights, so the files belong to that
 //! user. Links of other users are not followed.
@@ -16,7 +16,8 @@ use super::directory::{Directory, FileAccess};
 /// Mode of a new directory. Directories of recordings have the same mode: full access for the
 /// owner, and read access for the group.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Mode of a new file. The mode is the mode of a new directory without execute permission.
+/// Mode of a new file. This mode equals the mode of a new directory without the execute
+/// permissions.
 const FILE_MODE: u32 = 0o640;
 /// Mode of a new file that may contain secrets. Only the owner has access.
 const PRIVATE_FILE_MODE: u32 = 0o600;
@@ -35,15 +36,16 @@ impl OutputDirectory {
     /// Opens a directory. Creates the directory and its parents if they are missing.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::create_with(path, DIRECTORY_MODE)
     }
 
-    /// Opens a directory like [`create`](Self::create), but everyone can read a new directory.
+    /// Opens a directory like [`create`](Self::create), but everyone can read a directory that this
+    /// call creates.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn create_public(path: &Path) -> io::Result<Self> {
         Self::create_with(path, PUBLIC_DIRECTORY_MODE)
     }
@@ -67,7 +69,7 @@ impl OutputDirectory {
     /// no descriptor, so that many files can be pending at the same time.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn begin(&self, name: String) -> io::Result<PendingFile> {
         self.begin_with(name, FILE_MODE)
     }
@@ -75,7 +77,7 @@ impl OutputDirectory {
     /// Creates a pending file like [`begin`](Self::begin), but only the owner can read the file.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn begin_private(&self, name: String) -> io::Result<PendingFile> {
         self.begin_with(name, PRIVATE_FILE_MODE)
     }
@@ -83,7 +85,7 @@ impl OutputDirectory {
     /// Creates a pending file like [`begin`](Self::begin), but everyone can read the file.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn begin_public(&self, name: String) -> io::Result<PendingFile> {
         self.begin_with(name, PUBLIC_FILE_MODE)
     }
@@ -92,7 +94,7 @@ impl OutputDirectory {
     /// any offset.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn begin_open(&self, name: String) -> io::Result<OpenPendingFile> {
         let (pending, file) = self.create_pending(name, FILE_MODE)?;
         Ok(OpenPendingFile { pending, file })
@@ -115,7 +117,7 @@ impl OutputDirectory {
     /// Syncs the directory's entries to disk.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn sync(&self) -> io::Result<()> {
         self.directory.sync()
     }
@@ -136,8 +138,8 @@ impl PendingFile {
     /// Appends bytes.
     ///
     /// # Errors
-    /// `NotFound` if another file has replaced the temporary file, or any error of the underlying
-    /// system call.
+    /// Returns `NotFound` if another file has replaced the temporary file, or any error of the
+    /// underlying system call.
     pub fn append(&self, bytes: &[u8]) -> io::Result<()> {
         self.file()?.write_all(bytes)
     }
@@ -145,8 +147,8 @@ impl PendingFile {
     /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// `AlreadyExists` if a file has the final name and `replaces` is false, or any error of the
-    /// underlying system call.
+    /// Returns `AlreadyExists` if a file has the final name and `replaces` is false, or any error
+    /// of the underlying system call.
     pub fn publish(mut self, replaces: bool) -> io::Result<()> {
         self.file()?.sync_all()?;
         if replaces {
@@ -179,7 +181,7 @@ impl OpenPendingFile {
     /// Syncs the file to disk. Returns its length.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub fn sync(&self) -> io::Result<u64> {
         self.file.sync_all()?;
         Ok(self.file.metadata()?.len())
@@ -188,7 +190,7 @@ impl OpenPendingFile {
     /// Syncs the file and renames it to its final name.
     ///
     /// # Errors
-    /// The same errors as [`PendingFile::publish`].
+    /// Returns the same errors as [`PendingFile::publish`].
     pub fn publish(self, replaces: bool) -> io::Result<()> {
         self.pending.publish(replaces)
     }

@@ -42,7 +42,7 @@ impl OwnerRights {
     /// keep its own rights, because it is not root, or because root is the owner.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub(crate) fn of_owner(status: &Stat) -> io::Result<Option<Self>> {
         if !geteuid().is_root() || status.st_uid == 0 {
             return Ok(None);
@@ -51,9 +51,9 @@ impl OwnerRights {
         Ok(Some(Self { user: status.st_uid, group: status.st_gid, own_groups }))
     }
 
-    /// Assumes the rights for the calling thread, for all access by path or name. As long as
-    /// another user is set, the thread lacks the file-related capabilities. Dropping the rights
-    /// restores these capabilities.
+    /// Assumes the rights for the calling thread. The rights apply to all access by path or name.
+    /// While another user is set, the thread lacks the capabilities that concern files. When the
+    /// result is dropped, the thread regains these capabilities.
     ///
     /// # Errors
     /// `PermissionDenied` if root may not act as this user. This happens in a container without
@@ -61,9 +61,9 @@ impl OwnerRights {
     pub fn assume(&self) -> io::Result<AssumedRights<'_>> {
         let before = (set_fs_user(QUERY), set_fs_group(QUERY));
         let taken = AssumedRights { rights: self, before, _of_this_thread: PhantomData };
-        // Changes the supplementary groups and the group before the user. The order is free,
-        // because the change of the user does not affect the right to change groups. In this order,
-        // less must be undone after an error.
+        // The supplementary groups and the group are changed before the user. Any order would work,
+        // because changing the user does not affect the right to change groups. In this order, less
+        // must be undone if a call fails.
         let groups = set_thread_groups(&[]);
         set_fs_group(self.group);
         set_fs_user(self.user);
@@ -92,10 +92,12 @@ impl Drop for AssumedRights<'_> {
     }
 }
 
-/// Sets the user for the calling thread's file access (setfsuid(2)). Returns the previous one.
+/// Sets the user for the calling thread's file access (setfsuid(2)). Returns the user that was set
+/// before.
 ///
-/// Does not set the effective user. Otherwise that user could slow down this thread
-/// (`sched_setaffinity(2)`), and the thread would lose capabilities that are unrelated to files.
+/// Does not change the effective user of the thread. If the effective user were changed, this user
+/// could slow down the thread (`sched_setaffinity(2)`), and the thread would lose capabilities that
+/// do not concern files.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_fs_user(user: u32) -> u32 {
     // SAFETY: the call takes a number, touches no memory of this process, and changes only the
@@ -103,7 +105,8 @@ fn set_fs_user(user: u32) -> u32 {
     unsafe { libc::setfsuid(user) }.cast_unsigned()
 }
 
-/// Sets the group for the calling thread's file access (setfsgid(2)). Returns the previous one.
+/// Sets the group for the calling thread's file access (setfsgid(2)). Returns the group that was
+/// set before.
 #[allow(unsafe_code, reason = "neither the standard library nor rustix has this call")]
 fn set_fs_group(group: u32) -> u32 {
     // SAFETY: the call takes a number and changes only the calling thread, as in `set_fs_user`.

@@ -1,5 +1,5 @@
-//! A file of the simulated storage. The disk decides whether an operation on the file succeeds,
-//! fails or crashes.
+//! Implements a file of the simulated storage. The disk decides whether an operation on the file
+//! succeeds, fails or crashes.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl StorageFile for SimulatedFile {
         disk.end(Some(self.inode), Operation::Append { offset, bytes: bytes.len() as u64 }, result)
     }
 
-    /// Allocates the available space before it reports that there is too little.
+    /// If there is too little space, allocates the available space before it reports the error.
     fn preallocate(&self, end: u64) -> io::Result<()> {
         let mut disk = self.storage.disk();
         let fate = disk.begin()?;

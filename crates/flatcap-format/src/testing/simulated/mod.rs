@@ -78,10 +78,11 @@ pub enum Operation {
     SyncDirectory,
 }
 
-/// One line of the log. The index of a line is the operation's number.
+/// One entry of the log. The index of an entry in the log is the number of the operation.
 #[derive(Debug, Clone)]
 pub struct LoggedOperation {
-    /// Index of the file in the order of creation; `None` for the directory or a missing file.
+    /// Index of the file in the order of creation. `None` for the directory, or for a file that
+    /// does not exist.
     pub file: Option<usize>,
     pub operation: Operation,
     /// The result that the caller got.
@@ -107,7 +108,8 @@ struct SimulatedDisk {
     crashed: bool,
     immutable: BTreeSet<String>,
     listing_failure: Option<InjectedFailure>,
-    /// Whether the storage refuses new descriptors. Open files keep working.
+    /// Whether opening a file fails because no descriptors are available. Files that are already
+    /// open keep working.
     descriptors_exhausted: bool,
     random: SimulationRandom,
 }
@@ -156,7 +158,7 @@ impl SimulatedStorage {
         Self { disk: Arc::new(Mutex::new(disk)) }
     }
 
-    /// Limits the disk, in bytes.
+    /// Limits the size of the disk to this number of bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.disk().capacity = bytes;
     }
@@ -186,13 +188,14 @@ impl SimulatedStorage {
         self.disk().immutable.insert(name.to_owned());
     }
 
-    /// Makes every listing and every query of the free space fail. `None` makes them succeed again.
-    /// Open files keep working.
+    /// Makes every listing and every query of the free space fail. The value `None` makes them
+    /// succeed again. Files that are already open keep working.
     pub fn set_listing_failure(&self, failure: Option<InjectedFailure>) {
         self.disk().listing_failure = failure;
     }
 
-    /// Sets whether the storage refuses new descriptors (EMFILE). Open files keep working.
+    /// Sets whether opening a file fails because no descriptors are available (EMFILE). Files that
+    /// are already open keep working.
     pub fn set_descriptors_exhausted(&self, lacks: bool) {
         self.disk().descriptors_exhausted = lacks;
     }
@@ -202,8 +205,8 @@ impl SimulatedStorage {
         self.disk().failures.insert(operation, failure.into());
     }
 
-    /// Crashes at the operation with this number. After the crash, every call on every handle
-    /// fails.
+    /// Simulates a crash at the operation with this number. After the crash, every call on every
+    /// handle fails.
     pub fn crash_at(&self, operation: usize, moment: CrashPoint) {
         self.disk().crash = Some((operation, moment));
     }
@@ -227,7 +230,8 @@ impl SimulatedStorage {
         self.disk().directory.names.keys().cloned().collect()
     }
 
-    /// Returns a file's content as the process sees it, or as it saw it last before a crash.
+    /// Returns the content of a file as the process sees it. After a crash, returns the content
+    /// that the process saw last.
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let disk = self.disk();
         disk.directory.names.get(name).map(|inode| disk.inodes[*inode].bytes())
@@ -379,8 +383,8 @@ impl SimulatedDisk {
         self.others.held = wanted.min(held + self.free());
     }
 
-    /// Returns the maximum length to which a file could grow with all the free space, and the error
-    /// code for a greater length.
+    /// Returns the maximum length to which a file can grow in the free space, and the error code of
+    /// a write beyond this length.
     fn max_length(&self, inode: usize) -> (u64, i32) {
         let (free, quota) = (self.free(), self.quota.saturating_sub(self.used()));
         let code = if quota < free { QUOTA_EXCEEDED } else { NO_SPACE };

@@ -155,7 +155,8 @@ fn statements_apply() {
 }
 
 // Proves that rows are sorted if the newest row is first or if the rows are unordered, and that
-// they keep their order if a clock was set back. The last two cases are findings.
+// they keep their order if a clock was set back. Unordered rows and a clock that was set back are
+// reported as findings.
 #[test]
 fn rows_are_put_in_order() {
     let times =
@@ -264,7 +265,7 @@ fn a_check_says_what_the_import_does() {
     );
 }
 
-// Proves that a check reports the place where a compressed file is cut, as an import does.
+// Proves that a check reports the place where a compressed file is truncated, as an import does.
 #[test]
 fn a_check_reports_damage() {
     let folder = tempfile::tempdir().unwrap();
@@ -350,11 +351,11 @@ mod one_bad_element {
 
     use super::*;
 
-    /// The error in a row.
+    /// The error that the test inserts into a row.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fault {
         Nothing,
-        /// A cell of this column has other text.
+        /// The cell in the given column contains the given text.
         Cell(usize, &'static str),
         TooShort,
         TooLong,
@@ -390,7 +391,7 @@ mod one_bad_element {
         #![proptest_config(ProptestConfig::with_cases(effort::of(96, 3000)))]
 
         // Proves that one bad element of a file affects only its cell or row, and is reported with
-        // its line. The result is compared with the table from which the file is written.
+        // its line. The test compares the result with the table from which it wrote the file.
         #[test]
         fn affects_its_cell_or_row_alone(
             rows in prop::collection::vec((any::<u32>(), -1e6..1e6_f64, "[a-z,\";]{0,6}"), 20..50),

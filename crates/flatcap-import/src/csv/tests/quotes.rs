@@ -2,8 +2,8 @@
 
 use super::*;
 
-// Proves that an open quote costs only its row, wherever the next quote is. Cells with line endings
-// remain complete.
+// Proves that an open quote damages only its own row, wherever the next quote is. Cells with line
+// endings remain complete.
 #[test]
 fn open_quotes_cost_their_row() {
     let content =
@@ -17,8 +17,8 @@ fn open_quotes_cost_their_row() {
     assert_eq!(imported.gaps, 2);
 }
 
-// Proves that an open quote costs only its row if rows end with a delimiter, or if the last columns
-// have no title. An unescaped quote within a cell also costs only its row.
+// Proves that an open quote damages only its own row if rows end with a delimiter, or if the last
+// columns have no title. An unescaped quote within a cell also damages only its own row.
 #[test]
 fn rows_end_open_quotes_whatever_their_width() {
     for content in [
@@ -50,8 +50,8 @@ fn open_quotes_are_damage() {
     assert!(imported.rows.is_empty() && what.contains("is a quote not closed?"), "{what}");
 }
 
-// Proves that the number of lines of an open quote is limited as well. Lines that were read to
-// close one quote are not read again for each quote that opens in them.
+// Proves that the number of lines that are read after an open quote is limited as well. Lines that
+// were read to close one quote are not read again for each quote that opens in them.
 #[test]
 fn lines_of_open_quotes_are_limited() {
     let empty = "\n".repeat(1 << 18);
@@ -60,7 +60,7 @@ fn lines_of_open_quotes_are_limited() {
     let texts: Vec<_> = imported.rows.iter().map(|(_, values)| values[0].clone()).collect();
     assert_eq!(texts, [HeldValue::Text("y".into())]);
     assert!(imported.report.flaws[0].what.starts_with("line 2: a quote is not closed"));
-    // Each of these lines closes the quote of the line before, and opens one.
+    // Each of these lines closes the quote of the previous line and opens another quote.
     let open = "x\",y,\"z\n".repeat(40_000);
     let content = format!("time,a,b\n1700000000,1,2\n{open}1700000001,3,4\n");
     let imported = import_file(&content);

@@ -24,21 +24,22 @@ fn a_header_applies_until_the_next_one() {
             imported.report.findings.iter().map(|found| (found.line, found.count, found.kind)).collect();
         assert_eq!(said, [(3, 3, FindingKind::Header)], "{content}");
     }
-    // Another title of the time column starts a table. A comment with a comma does not.
+    // A different title of the time column starts a table. A comment with a comma does not start a
+    // table.
     let content =
         "time,a\n2026-11-29 18:19:05,1\n# a, comment\n2026-11-29 18:19:06,2\nDate,b\n2026-11-29 18:19:07,3\n";
     let imported = import_file(content);
     assert_eq!(imported.rows.len(), 2);
     assert_eq!((imported.report.findings[0].line, imported.report.findings[0].count), (5, 1));
-    // A comment that begins with the title of the time column does not start a table, nor does a
-    // byte order mark before the header of a joined file.
+    // A comment that begins with the title of the time column does not start a table. A byte order
+    // mark before the header of a joined file does not start one either.
     for line in ["# time,was set by hand", "\u{feff}time,a"] {
         let imported = import_file(&format!("time,a\n1700000000,1\n{line}\n1700000001,2\n"));
         assert_eq!(imported.rows.len(), 2, "{line}");
     }
 }
 
-// Proves that no cell is shifted by the column of row names, which has no title in files of R.
+// Proves that the column of row names, which has no title in files of R, does not shift any cell.
 #[test]
 fn names_of_rows_shift_no_cell() {
     let content =
@@ -53,9 +54,9 @@ fn names_of_rows_shift_no_cell() {
     assert_eq!((imported.rows.len(), imported.report.flaws.len()), (0, 1));
 }
 
-// Proves that the only column with times of day is used together with the date column if several
-// rows have the same date, and that this is reported. If each row has a different date, the column
-// is read as values, for example durations.
+// Proves that the only column with times of day is combined with the date column if several rows
+// have the same date. This is reported. If each row has a different date, the column is read as
+// values, for example durations.
 #[test]
 fn times_of_day_need_no_title() {
     for title in ["Date", "Day"] {

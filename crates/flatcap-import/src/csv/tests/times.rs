@@ -2,9 +2,9 @@
 
 use super::*;
 
-// Proves that a number counts as a time since 1970 without a finding only if it stands for a time
-// from 1990 to 2099, or if the title or an option names its unit. Dates and times of day without
-// separators are such numbers too.
+// Proves that a number is read as a time since 1970 without a finding only in two cases. The number
+// gives a time from 1990 to 2099, or the title or an option names its unit. Dates and times of day
+// without separators are also such numbers.
 #[test]
 fn numbers_of_other_decades_are_found() {
     let found = |content: &str| {
@@ -84,7 +84,7 @@ fn short_years_are_found_at_either_end() {
 }
 
 // Proves that, if the newest row is first, the rows get the same times whether they are imported in
-// the order of the file or sorted. This also holds in a repeated hour.
+// the order of the file or sorted. The same applies in a repeated hour.
 #[test]
 fn the_order_of_rows_changes_no_time() {
     let zone = Some(TimeZone::get("Europe/Berlin").unwrap());
@@ -131,7 +131,7 @@ fn devices_in_a_repeated_hour_are_found() {
 }
 
 // Proves that a second column with full times is a finding, unless both columns have the same times
-// or an option names one.
+// or an option names one of them.
 #[test]
 fn other_columns_with_times_are_found() {
     let content = |other: &str| format!("time,timestamp,a\n2024-10-27 12:00:00,{other},1\n");

@@ -1,4 +1,5 @@
-//! Tests of a segment whose name another program gives to another file during the compression.
+//! Tests of the case that, during the compression, another program replaces the file of the
+//! segment.
 
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
@@ -12,9 +13,9 @@ use super::turns::{TurnStorage, Turns, TurnsEnd};
 use crate::compress::{CompressOutcome, CompressSkipReason};
 
 // Proves that a compressor never replaces a file that another program has put in the place of the
-// segment that was read. The other file stays unchanged, and no temporary file stays. Method: the
-// other program acts after each number of the compressor's operations, also between its last
-// comparison and the exchange of names.
+// segment's file. The other file stays unchanged, and no temporary file stays. Method: the other
+// program acts after each possible number of storage operations of the compressor, also between the
+// last comparison and the exchange of names.
 #[test]
 fn a_file_of_another_program_stays() {
     let others = SimulatedStorage::new(1);

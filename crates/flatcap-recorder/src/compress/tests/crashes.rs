@@ -1,5 +1,5 @@
-//! Tests of compression with crashes, failures and removals. After each of them, every remaining
-//! segment must read as it was recorded.
+//! Tests of compression with crashes, failures and removals. After each of these events, every
+//! remaining segment must read as it was recorded.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::compress::{
     ReplaceMode, WorkSlice, compress_segment, remove_leftovers, restore_segment, sealed_segments,
 };
 
-/// Number of power-cut images that are checked per crash.
+/// Number of disk images after a power cut that are checked per crash.
 const POWER_CUTS: u64 = 3;
 
 fn compress_all(storage: &SimulatedStorage, raw: &BTreeMap<String, Vec<u8>>, placing: ReplaceMode) {
@@ -31,7 +31,7 @@ fn compress_all(storage: &SimulatedStorage, raw: &BTreeMap<String, Vec<u8>>, pla
     }
 }
 
-/// Checks that every segment reads as it was recorded, now and after the next start.
+/// Checks that every segment reads as it was recorded, both now and after the next start.
 fn assert_whole(storage: &SimulatedStorage, raw: &BTreeMap<String, Vec<u8>>) {
     for (name, bytes) in raw {
         assert!(read(storage, name).0 == *bytes, "{name} has changed");
@@ -59,8 +59,8 @@ fn operations(placing: ReplaceMode) -> std::ops::Range<usize> {
     first..storage.log().len() + 1
 }
 
-// Proves that a crash before, within or after any storage operation loses no segment. Method:
-// killed processes and power cuts.
+// Proves that a crash before, within or after any storage operation loses no segment. Method: the
+// test kills the process or cuts the power at each operation.
 #[test]
 fn crashes_cost_nothing() {
     let operations = operations(ReplaceMode::Exchange);
@@ -119,7 +119,7 @@ fn a_directory_that_is_not_synced_keeps_both() {
     assert_whole(&storage, &raw);
 }
 
-/// Returns the operation number of the exchange when one segment is compressed.
+/// Returns the number of the operation that exchanges the names when one segment is compressed.
 fn exchange() -> usize {
     let (storage, raw) = storage(1, 0..1);
     compress_all(&storage, &raw, ReplaceMode::Exchange);
@@ -129,8 +129,8 @@ fn exchange() -> usize {
     storage.log().iter().position(is_exchange).unwrap()
 }
 
-// Proves that without an exchange of names the daemon leaves segments unchanged, and that `flatcap
-// compress` renames them safely. Method: crashes at each later operation.
+// Proves that, if names cannot be exchanged, the daemon leaves segments unchanged, and `flatcap
+// compress` renames the files safely. Method: crashes at each later operation.
 #[test]
 fn names_that_cannot_be_exchanged() {
     let refused = || {
@@ -158,8 +158,8 @@ fn names_that_cannot_be_exchanged() {
     }
 }
 
-// Proves that a segment that is removed during its compression stays removed, after whichever
-// slice.
+// Proves that a segment that is removed during its compression stays removed, whichever slice
+// precedes the removal.
 #[test]
 fn removed_segments_stay_removed() {
     let slices = slices_of_one();
@@ -203,7 +203,7 @@ fn slices_of_one() -> usize {
     slices
 }
 
-// Proves that a stop takes effect at the next slice and leaves no file.
+// Proves that a stop takes effect after the current slice and leaves no temporary file.
 #[test]
 fn stops_leave_nothing() {
     for at in 0..slices_of_one() {
@@ -267,7 +267,7 @@ fn every_option_gives_the_bytes_back() {
     }
 }
 
-/// Returns a storage with one file of these bytes.
+/// Returns a storage that contains one file with these bytes.
 fn holding(name: &SegmentName, bytes: &[u8]) -> SimulatedStorage {
     let storage = SimulatedStorage::new(1);
     let file = storage.create(&name.to_string()).unwrap();
@@ -313,7 +313,8 @@ fn unsuitable_segments_are_left_as_they_are() {
     assert_eq!(compress_one(&storage, gone).unwrap(), CompressOutcome::Skipped(CompressSkipReason::Removed));
 }
 
-// Proves that `min_free` bytes stay free on a disk that has little more free space than that.
+// Proves that `min_free` bytes stay free on a disk whose free space is only a little larger than
+// `min_free`.
 #[test]
 fn min_free_is_kept() {
     let (storage, raw) = storage(1, 0..1);
@@ -444,8 +445,8 @@ fn restored_segments_are_the_raw_ones() {
     }
 }
 
-// Proves that a damaged or unfinished compressed segment is not restored, that a stop between two
-// slices leaves the segment unchanged, and that `min_free` bytes stay free.
+// Proves that a damaged or unfinished compressed segment is not restored. A stop between two slices
+// leaves the segment unchanged, and `min_free` bytes stay free.
 #[test]
 fn only_intact_segments_are_restored() {
     let (storage, raw) = storage(1, 0..1);

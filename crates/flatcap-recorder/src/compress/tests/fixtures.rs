@@ -23,7 +23,8 @@ use crate::compress::{
 /// Number of raw bytes per block in these tests.
 pub(super) const BLOCK_BYTES: usize = 2048;
 
-/// Returns a storage with the segments of these numbers, and the bytes of each segment by name.
+/// Returns a storage that contains segments with these numbers, and the bytes of each segment by
+/// name.
 pub(super) fn storage(
     seed: u64,
     numbers: std::ops::Range<u64>,
@@ -49,7 +50,7 @@ pub(super) fn segment(
     segment_as(storage, header(number, checksum), samples, SegmentOptions::default())
 }
 
-/// Writes the same segment as [`segment`] with these options.
+/// Writes the same segment as [`segment`], but with these options.
 pub(super) fn segment_as(
     storage: &dyn Storage,
     header: SegmentHeader,
@@ -162,7 +163,7 @@ pub(super) fn compress_with(
     )
 }
 
-/// Compresses a segment to the end, as the daemon does.
+/// Compresses a segment completely, and exchanges the names as the daemon does.
 pub(super) fn compress_one(
     storage: &dyn Storage,
     name: SegmentName,

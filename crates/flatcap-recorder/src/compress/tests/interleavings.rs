@@ -1,10 +1,10 @@
 //! Tests all programs that work concurrently on the files of a killed run. The programs are
 //! recovery and rescue, the compressor, a shipper, retention, a reader and the next recorder. The
-//! programs run in any order and with crashes.
+//! programs run in any order, and crash at any operation.
 //!
 //! Each program has a thread, and the threads take turns (`turns`). Retention either removes the
-//! oldest segment, or follows the rule of a recorder that keeps segments without a receipt. After
-//! each operation of the storage, the files are compared with a model.
+//! oldest segment, or follows the rule of a recorder that keeps the segments without a receipt.
+//! After each operation of the storage, the files are compared with a model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -30,11 +30,11 @@ use crate::{QuotaStorage, RetentionLimits};
 /// others.
 const KILLED: u64 = 5;
 const PUSHED: [u16; 2] = [1, 2];
-/// The first run after the killed one. Each start has the next number.
+/// The first run after the killed run. Each further start has the next run number.
 const NEXT: u64 = 6;
 /// The body of all samples.
 const BODY: &[u8] = &[0; 8];
-/// Number of times that a run starts again after a crash.
+/// Number of times that the programs start again after a crash.
 const CRASHES: u64 = 2;
 
 /// The key of a sample, which is its run, source and number.
@@ -68,26 +68,26 @@ fn find(name: &str, file: Arc<dyn StorageFile>) -> Option<Found> {
             _ => {}
         }
     }
-    // In a power cut, an open file may have lost bytes that were never synced.
+    // After a power cut, an open file may lack bytes that were never synced.
     let is_sealed = SegmentName::parse(name).is_some_and(|name| name.state == SealState::Sealed);
     assert!(!is_damaged || !is_sealed, "{name} is damaged");
     found.header.sources.clone_from(&reader.header().sources);
     Some(found)
 }
 
-/// A killed run, with its memory, its lanes, and the number of samples that it had begun.
+/// A killed run, with its memory, its lanes, and the number of samples that it began.
 #[derive(Debug, Clone)]
 struct KilledRun {
     memory: Leftovers,
     lanes: Vec<Leftovers>,
-    /// Number of samples that had begun, by source.
+    /// Number of samples that the run began, by source.
     begun: BTreeMap<u16, u64>,
     committed: BTreeSet<SampleKey>,
 }
 
 impl KilledRun {
-    /// Writes the files of a run in the state that a kill leaves. The last segment is open, or it
-    /// was sealed before the last samples.
+    /// Writes the files of a run in a state that a kill leaves. The last segment is open, or it was
+    /// sealed before the last samples were written.
     fn write(disk: &SimulatedStorage, random: &mut SimulationRandom) -> Self {
         let counts: Vec<[u64; 3]> = (0..3)
             .map(|source| {
@@ -131,13 +131,13 @@ impl KilledRun {
                 (from..to).map(move |seq| frame_of(ChecksumKind::Xxh3, source, seq, BODY))
             };
             run.committed.extend((0..in_lane).map(|seq| (KILLED, source, seq)));
-            // The slabs keep some frames that are also in the files.
+            // The slabs still contain some frames that are also in the files.
             run.memory.frames.extend(frames(in_files.saturating_sub(2), in_memory));
             run.memory.begun.insert(source, in_memory);
             let mut begun = in_memory;
             if PUSHED.contains(&source) {
-                // The slab of the lane keeps some frames that the run has already taken. One more
-                // sample may have begun.
+                // The slab of the lane still contains some frames that the run has already taken.
+                // The run may have begun one more sample.
                 begun = in_lane + random.below(2) as u64;
                 let frames = frames(in_memory.saturating_sub(3), in_lane).collect();
                 let begun = [(source, begun)].into();
@@ -162,10 +162,10 @@ fn run_header(number: u64, run_id: u64) -> SegmentHeader {
     header
 }
 
-/// The store of a shipper, and the results of the other threads.
+/// The store of the shipper, and the results of the other threads.
 #[derive(Debug, Default)]
 struct World {
-    /// The manifests, as the samples by run and number of their segment.
+    /// The manifests, that is, the samples of each segment, by the run and number of the segment.
     lake: Mutex<BTreeMap<(u64, u64), Vec<SampleKey>>>,
     /// Samples that the recovery cannot add, because no segment of their run is left.
     dropped: Mutex<BTreeSet<SampleKey>>,
@@ -181,8 +181,8 @@ impl World {
         names.retain(|name| name.state == SealState::Sealed);
         names.sort_by_key(|name| name.number);
         if self.receipts.is_some() {
-            // Simulate a shipper that failed with the older segments. The newest are shipped, and
-            // may be removed.
+            // Simulate a shipper that failed to ship the older segments. The newest segments are
+            // shipped first, so retention may remove them.
             names.reverse();
         }
         for name in names {
@@ -204,7 +204,7 @@ impl World {
         Ok(())
     }
 
-    /// Removes the shipped segments, as a recorder does that keeps all other segments.
+    /// Removes the shipped segments, like a recorder that keeps all segments without a receipt.
     fn remove_shipped(storage: &TurnStorage, receipts: &Path) -> io::Result<()> {
         let limits = RetentionLimits { age_ns: 1, ..RetentionLimits::NONE };
         let storage = QuotaStorage::new(Arc::new(storage.clone()), limits);
@@ -291,7 +291,7 @@ fn look(storage: &dyn Storage) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs the next recorder, which has created its first segment before all other threads begin.
+/// Runs the next recorder, whose first segment was created before all other threads began.
 fn record(storage: &dyn Storage, mut writer: SegmentWriter) -> io::Result<()> {
     storage.entries()?; // waits for its turn
     let (number, run_id) = (writer.name().number, writer.header().run_id);
@@ -325,7 +325,7 @@ impl Model {
             let content = disk.content(&name).unwrap();
             let is_known = self.seen.get(&name).is_some_and(|(known, _)| *known == content);
             if !is_known {
-                // Use a separate storage, because the disk may have crashed.
+                // The file is read from a separate storage, because the disk may have crashed.
                 let copy = SimulatedStorage::new(0);
                 copy.create(&name).unwrap().append(&[io::IoSlice::new(&content)]).unwrap();
                 let found = find(&name, copy.open(&name).unwrap());
@@ -410,8 +410,8 @@ impl Model {
     }
 }
 
-/// Runs all threads on the files concurrently, in the order of a seed. Returns whether the recovery
-/// has done all remaining work.
+/// Runs all threads concurrently on the files. The seed determines the order of the threads.
+/// Returns whether the recovery has done all remaining work.
 fn run_all(
     disk: &SimulatedStorage,
     world: &World,
@@ -459,7 +459,8 @@ fn run_all(
         }
         loop {
             let waiting = turns.waiting();
-            // Let the threads run to their ends, so that no thread waits for another for ever.
+            // The threads continue to their ends, so that no thread waits for another thread for
+            // ever.
             if failure.is_none() {
                 failure = catch_unwind(AssertUnwindSafe(|| check(disk))).err();
             }
@@ -495,7 +496,7 @@ fn run_seed(seed: u64) {
         let kind = [CrashKind::ProcessKilled, CrashKind::PowerCut][usize::from(random.below(4) == 0)];
         disk = disk.crash_image(random.next(), kind);
         if kind == CrashKind::PowerCut {
-            // A power cut destroys the memory, and the names that were not on the disk yet.
+            // A power cut destroys the memory, and the changes of names that were not yet on disk.
             has_memory = false;
             run.memory = Leftovers::default();
             run.lanes.clear();
@@ -516,9 +517,9 @@ fn run_seed(seed: u64) {
 
 // Proves that no sealed segment changes and that no committed sample disappears. At any moment,
 // each committed sample is at most once in the files and at most once in the lake. In the end each
-// sample is in the lake and every number is accounted for. Method: recovery, rescue, compressor,
-// shipper, retention, a reader and the next recorder run concurrently. These programs are killed,
-// or lose power, at any operation.
+// committed sample is in the lake and every number is accounted for. Method: recovery, rescue,
+// compressor, shipper, retention, a reader and the next recorder run concurrently. These programs
+// are killed, or the power is cut, at any operation.
 #[test]
 fn each_sample_is_there_once() {
     for seed in 1..=effort::by_hand(60, 4000) {

@@ -1,5 +1,5 @@
-//! Threads that share a simulated storage and take turns. Only one thread runs at a time, from one
-//! operation of the storage to the next. A seed determines the order of the threads.
+//! Threads that share a simulated storage and run alternately. Only one thread runs at a time, from
+//! one operation of the storage to the next. A seed determines the order of the threads.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,7 +22,7 @@ struct TurnState {
 }
 
 impl Turns {
-    /// Waits until it is this thread's turn.
+    /// Waits until this thread may run.
     fn wait(&self, thread: usize) {
         let mut state = self.state.lock().unwrap();
         state.running.remove(&thread);
@@ -31,7 +31,7 @@ impl Turns {
         drop(self.changed.wait_while(state, |state| state.waiting.contains(&thread)).unwrap());
     }
 
-    /// Records that this number of threads run.
+    /// Records that `threads` threads are running.
     pub(super) fn begin(&self, threads: usize) {
         self.state.lock().unwrap().running.extend(0..threads);
     }
@@ -41,7 +41,7 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    /// Waits until no thread runs. Returns the threads that wait for their turn.
+    /// Waits until no thread runs. Returns the threads that wait until they may run.
     pub(super) fn waiting(&self) -> Vec<usize> {
         let state = self.state.lock().unwrap();
         let state = self.changed.wait_while(state, |state| !state.running.is_empty()).unwrap();
@@ -56,7 +56,7 @@ impl Turns {
     }
 }
 
-/// Ends the turns of a thread, also if the thread panics.
+/// Ends the turns of a thread when it is dropped, even if the thread panics.
 pub(super) struct TurnsEnd<'t>(pub(super) &'t Turns, pub(super) usize);
 
 impl Drop for TurnsEnd<'_> {
@@ -65,7 +65,7 @@ impl Drop for TurnsEnd<'_> {
     }
 }
 
-/// A storage that waits for its thread's turn before each operation.
+/// A storage that, before each operation, waits until its thread may run.
 #[derive(Debug, Clone)]
 pub(super) struct TurnStorage {
     pub(super) disk: SimulatedStorage,
@@ -179,8 +179,8 @@ impl StorageFile for TurnFile {
 /// Selects the next thread.
 pub(super) struct Order<'r> {
     random: &'r mut SimulationRandom,
-    /// The priority of each thread. The thread with the highest priority continues until its
-    /// priority is made the lowest. If the list is empty, the next thread is random.
+    /// The priority of each thread. The thread with the highest priority runs until its priority
+    /// becomes the lowest. If the list is empty, the next thread is random.
     priorities: Vec<usize>,
 }
 

@@ -27,8 +27,8 @@ struct RunningWorker {
     pause_ns: Box<dyn Fn() -> u64>,
 }
 
-/// Leaves the priority unchanged, because at idle priority a test could wait for minutes on a busy
-/// machine.
+/// Replaces the function that sets idle priority. At idle priority, a test could wait for minutes
+/// on a busy machine.
 const KEEP_PRIORITY: fn() -> io::Result<()> = || Ok(());
 
 fn plan(enabled: bool, budget: CompressionBudget) -> CompressSettings {
@@ -46,8 +46,8 @@ impl RunningWorker {
         Self::start_with(storage, plan, KEEP_PRIORITY, WAIT_MAX_NS)
     }
 
-    /// Starts a worker with this maximum waiting time. The given function replaces the one that
-    /// sets idle priority.
+    /// Starts a worker with this maximum waiting time. The given function replaces the function
+    /// that sets idle priority.
     fn start_with(
         storage: &SimulatedStorage,
         plan: CompressSettings,
@@ -82,7 +82,7 @@ impl RunningWorker {
     }
 }
 
-// Proves that every sealed segment is compressed exactly once, also if it is announced later.
+// Proves that every sealed segment is compressed exactly once, even if it is announced later.
 #[test]
 fn all_segments_are_compressed() {
     let (storage, raw) = storage(1, 0..2);
@@ -107,8 +107,8 @@ fn all_segments_are_compressed() {
     assert_eq!(read(&storage, &name), (late, true));
 }
 
-// Proves that a disabled worker does nothing until it is enabled. A stop ends a pause of hours at
-// once and leaves no file.
+// Proves that a disabled worker does nothing until it is enabled. Also proves that a stop ends a
+// pause of hours at once and leaves no temporary file.
 #[test]
 fn a_stop_ends_a_pause() {
     let (storage, raw) = storage(1, 0..1);
@@ -123,8 +123,8 @@ fn a_stop_ends_a_pause() {
     assert!(!read(&storage, raw.keys().next().unwrap()).1);
 }
 
-// Proves that a segment that would hardly become smaller is tried only once with the same options,
-// and again with other options.
+// Proves that a segment that compression would hardly make smaller is tried only one time with the
+// same options, and is tried again with other options.
 #[test]
 fn incompressible_segments_are_tried_with_other_options() {
     let (storage, _) = storage(1, 0..2);
@@ -178,9 +178,8 @@ fn a_starved_backlog_is_compressed() {
     }
 }
 
-// Proves that segments do not wait for idle time while disk space is low, and wait again
-// afterwards.
-// The idle thread gets no CPU time until a gate opens.
+// Proves that segments do not wait for idle time while disk space is low, and that they wait again
+// after space was freed. The idle thread gets no CPU time until a gate opens.
 #[test]
 fn urgency_does_not_wait() {
     static GATE: LazyLock<WakeEvent> = LazyLock::new(WakeEvent::new);
@@ -205,7 +204,7 @@ fn urgency_does_not_wait() {
 }
 
 // Proves that a failed segment is counted, is tried again and delays no other segment. If names
-// cannot be exchanged, all segments stay unchanged and nothing is tried again.
+// cannot be exchanged, all segments stay unchanged and no segment is tried again.
 #[test]
 fn failures_hold_nothing_up() {
     let (storage_a, raw) = storage(1, 0..2);

@@ -1,10 +1,10 @@
-//! The layers of block devices, from /sys/dev/block. A block device can lie on other devices, as an
-//! encrypted volume lies on a partition.
+//! Determines how block devices lie on each other in layers, from /sys/dev/block. A block device
+//! can lie on other devices, as an encrypted volume lies on a partition.
 //!
 //! The file `io.stat` of a group has a line per device. A byte is counted in the line of each
-//! device that it passes, such as the volume, the encrypted partition's device, and the disk. A sum
-//! over devices must count the byte only one time. Therefore devices that lie on each other,
-//! directly or indirectly, form a *stack*, and only one layer of each stack is added up.
+//! device that it passes through, such as the volume, the encrypted partition's device, and the
+//! disk. A sum over devices must count the byte only one time. Therefore devices that lie on each
+//! other, directly or indirectly, form a *stack*, and only one layer of each stack is added up.
 //!
 //! For each value, the layer with the largest sum is used. Usually this is the lowest layer, the
 //! disks. But if a thread of the kernel executes the I/O, the kernel charges this I/O to no group.
@@ -24,11 +24,11 @@ pub(super) const DIRECTORY: &str = "sys/dev/block";
 const LOOP: u64 = 7;
 /// Maximum number of devices. Further devices are not examined.
 const DEVICES_MAX: usize = 8192;
-/// Maximum number of layers above the lowest one.
+/// Maximum number of layers above the lowest layer of a stack.
 const HEIGHT_MAX: usize = 32;
 /// Maximum length of a device number as text, including its terminating zero byte.
 const NUMBER_BYTES: usize = 44;
-/// Major numbers that belong to disks alone, which are IDE, SCSI, MMC and Xen
+/// Major numbers that the kernel assigns only to disks: IDE, SCSI, MMC and Xen
 /// (Documentation/admin-guide/devices.txt in the kernel). Other major numbers are shared or
 /// assigned at boot.
 const DISK_MAJORS: [u64; 28] = [
@@ -62,7 +62,7 @@ struct BlockDevice {
     role: DeviceRole,
 }
 
-/// Whether the I/O of a device is added to the sums, and to which of them.
+/// Specifies whether the I/O of a device is added to the sums, and to which sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeviceRole {
     /// The I/O is added to the sum of this layer of the device's stack. If no other device lies on
@@ -90,7 +90,7 @@ impl BlockDevices {
         Self { directory: directory.ok(), ..Self::default() }
     }
 
-    /// Returns, for each layer, the index of its stack. Layers of a stack are neighbours.
+    /// Returns, for each layer, the index of its stack. The layers of one stack are adjacent.
     pub(super) fn layers(&self) -> &[usize] {
         &self.layers
     }
@@ -102,7 +102,7 @@ impl BlockDevices {
         self.edges.clear();
     }
 
-    /// Returns whether the I/O of a device is added to the sums, and to which of them.
+    /// Returns whether the I/O of a device is added to the sums, and to which sums.
     #[inline]
     pub(super) fn role(&self, number: DeviceNumber) -> DeviceRole {
         if number.0 == LOOP {
@@ -178,7 +178,7 @@ impl BlockDevices {
         })?;
         match listed {
             Ok(()) if fit => {}
-            // A device without that directory lies on no other.
+            // A device without a `slaves` directory does not lie on another device.
             Err(error) if error.kind() == ErrorKind::NotFound => return Some(()),
             _ => return None,
         }
@@ -200,7 +200,7 @@ impl BlockDevices {
         for (at, device) in devices.iter_mut().enumerate() {
             (device.stack, device.height, device.is_top) = (at, 0, true);
         }
-        // Each pass carries heights and stacks at least one layer further.
+        // Each pass propagates heights and stacks by at least one layer.
         for _pass in 0..=devices.len() {
             let mut is_changed = false;
             for (upper, lower) in lies_on.iter() {
@@ -278,7 +278,7 @@ pub(super) fn parse(text: &[u8]) -> Option<DeviceNumber> {
     Some((major, text::number(rest.strip_prefix(b":")?)?))
 }
 
-/// Writes a device number such as `8:0`.
+/// Formats a device number as text such as `8:0`.
 fn text_of(number: DeviceNumber, place: &mut [u8; NUMBER_BYTES]) -> Option<&[u8]> {
     let mut rest = place.as_mut_slice();
     write!(rest, "{}:{}", number.0, number.1).ok()?;

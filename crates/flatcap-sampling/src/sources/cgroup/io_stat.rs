@@ -7,11 +7,11 @@ use super::block_devices::{self, BlockDevices, DeviceNumber, DeviceRole};
 use crate::Incomplete;
 use crate::sources::text::{self, ABSENT};
 
-/// The values of a device, in the order of the schema. Kernels before 4.19 lack the last two
-/// values.
+/// Keys of the values of a device, in the order of the schema. Kernels before 4.19 lack the last
+/// two values.
 const KEYS: [&[u8]; KEY_COUNT] = [b"rbytes", b"wbytes", b"rios", b"wios", b"dbytes", b"dios"];
 pub(super) const KEY_COUNT: usize = 6;
-/// Maximum length of the file. A file that is longer counts as cut.
+/// Maximum length of the file. A longer file is treated as truncated.
 pub(super) const FILE_BYTES_MAX: usize = 1 << 20;
 
 /// One value per key of `io.stat`.
@@ -52,7 +52,7 @@ impl IoStatReader {
         Self { devices: BlockDevices::open(host), kernel_keys: [false; KEY_COUNT], layer_sums: Vec::new() }
     }
 
-    /// Causes a new examination of the block devices, because a device may now lie on other devices
+    /// Causes the block devices to be examined again, because a device may now lie on other devices
     /// than before.
     pub(super) fn forget_devices(&mut self) {
         self.devices.forget();
@@ -68,7 +68,7 @@ impl IoStatReader {
                 }
             }
             self.devices.arrange();
-            // Now no device is new.
+            // All devices of the file have now been examined.
             self.add_up(content).unwrap_or(Totals {
                 is_lost: [true; KEY_COUNT],
                 incomplete: Incomplete::UNREADABLE,
@@ -135,8 +135,8 @@ impl IoStatReader {
             let is_known_key = kernel_keys.get(key).copied().unwrap_or(false) || !is_kernel_known;
             let is_short = is_known_key && found.get(key).is_some_and(|found| found < lines);
             incomplete |= Incomplete::MISSING.unless(!is_short || !incomplete.is_none());
-            // The layer with the largest sum counts for each stack. Layers of a stack are
-            // neighbours.
+            // For each stack, the layer with the largest sum is used. The layers of one stack are
+            // adjacent.
             let mut sum = Some(get(hidden));
             let stacks = devices.layers().iter().zip(layer_sums.iter());
             let (mut stack, mut most) = (usize::MAX, 0);
@@ -163,9 +163,9 @@ fn plus(one: u64, other: u64) -> Option<u64> {
     one.checked_add(other).filter(|sum| *sum != ABSENT)
 }
 
-/// Returns the lines, and for each line whether it is whole. Some kernels end the entry of a device
-/// without values with a space instead of a newline, so that a line has several devices. The values
-/// of such a line belong to its last device.
+/// Returns the lines, and for each line whether it is complete. Some kernels end the entry of a
+/// device without values with a space instead of a newline, so that a line has several devices. The
+/// values of such a line belong to its last device.
 fn lines(content: &[u8]) -> impl Iterator<Item = (&[u8], bool)> {
     content.split_inclusive(|byte| *byte == b'\n').map(|line| match line.strip_suffix(b"\n") {
         Some(line) => (line, true),
@@ -193,7 +193,7 @@ impl DeviceLine {
         }
         if has_values && !is_whole {
             found.incomplete |= Incomplete::CUT;
-            // The last number of a cut line may lack digits.
+            // The last number of a truncated line may lack digits.
             if let Some(last) = last.and_then(|key| found.values.get_mut(key)) {
                 *last = Some(ABSENT);
             }
@@ -260,7 +260,7 @@ mod tests {
         folder
     }
 
-    /// Returns a line in which every value is this number.
+    /// Returns a line in which every value is `value`.
     fn line(device: &str, value: u64) -> String {
         let values = KEYS.map(|key| format!(" {}={value}", String::from_utf8_lossy(key)));
         format!("{device}{}\n", values.concat())
@@ -276,14 +276,14 @@ mod tests {
         IoStatReader::new(&HostRoot::new(host))
     }
 
-    // Proves that each byte counts one time, because only the layer with the largest sum counts in
-    // a stack.
+    // Proves that each byte is counted once, because only the layer with the largest sum in each
+    // stack is used.
     #[test]
     fn devices_on_devices_count_once() {
         let host = host();
         let mut reader = reader(host.path());
         for (lines, expected) in [
-            // LVM on LUKS on a disk, where all three are charged.
+            // LVM on LUKS on a disk, where the kernel charges the I/O to all three devices.
             (&[("253:1", 100), ("253:0", 100), ("8:0", 100)][..], 100),
             (&[("253:1", 60), ("253:2", 40), ("253:0", 100), ("8:0", 100)], 100),
             // Other partitions of that disk are used as well.
@@ -291,10 +291,11 @@ mod tests {
             // A thread of the kernel, which belongs to no group, writes to the lower layers.
             (&[("253:1", 60), ("253:2", 40)], 100),
             (&[("253:1", 60), ("253:2", 40), ("8:0", 1)], 100),
-            // A mirror counts what its disks wrote, or what was written to the mirror.
+            // The sum of a mirror is either the I/O of the disks or the I/O of the mirror device,
+            // whichever is larger.
             (&[("9:0", 50), ("8:16", 50), ("8:32", 50)], 100),
             (&[("9:0", 50)], 50),
-            // Stacks that have nothing in common.
+            // Stacks that have no device in common.
             (&[("253:1", 100), ("8:0", 100), ("9:0", 5), ("8:16", 5), ("8:32", 5)], 110),
             // The path of a device that has a line of its own, and a loop device whose file lies on
             // that device.
@@ -313,7 +314,8 @@ mod tests {
         assert_eq!(read(&mut reader, &both), (vec![ABSENT; KEY_COUNT], Incomplete::MISSING));
     }
 
-    // Proves that without /sys/dev/block only devices that can be nothing but disks are added up.
+    // Proves that without /sys/dev/block, only devices whose major number belongs to disks alone
+    // are added up.
     #[test]
     fn without_sysfs_sums_are_known_or_absent() {
         let folder = tempfile::tempdir().unwrap();
@@ -377,8 +379,8 @@ mod tests {
         assert_eq!(read(&mut reader, &mixed), (vec![3, 4, 5, 6, ABSENT, ABSENT], Incomplete::MISSING));
     }
 
-    // Proves that a value that cannot be read costs only its own sum. A cut line is marked unless
-    // the line consists of a name alone.
+    // Proves that a value that cannot be read makes only its own sum absent. A truncated line is
+    // marked unless the line consists of a name alone.
     #[test]
     fn a_bad_value_costs_itself() {
         let host = host();
@@ -404,7 +406,7 @@ mod tests {
     }
 
     proptest! {
-        // Proves that the layer with the largest sum counts for any values and any order of lines.
+        // Proves that the layer with the largest sum is used for any values and any order of lines.
         // A naive computation over all layers gives the same sum.
         #[test]
         fn the_largest_layer_counts(values in proptest::array::uniform7(0..1000_u64), rotation in 0..7_usize) {
@@ -418,7 +420,7 @@ mod tests {
             prop_assert_eq!(found, (vec![expected; KEY_COUNT], Incomplete::NONE));
         }
 
-        // Proves that no bytes cause a panic.
+        // Proves that no input causes a panic.
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(prop_oneof![b'0'..=b'9', Just(b' '), Just(b':'), Just(b'='), Just(b'\n'), any::<u8>()], 0..60)) {
             let mut places = [0; KEY_COUNT];

@@ -249,8 +249,8 @@ mod tests {
         WakeEvent::new().wait_until(monotonic_ns() + LIST_INTERVAL_NS + 50_000_000);
     }
 
-    // Proves that a file that exists but cannot be opened (a link to itself) is marked in each
-    // sample.
+    // Proves that a file that exists but cannot be opened (a symbolic link to itself) marks each
+    // sample as incomplete.
     #[test]
     fn a_refusal_is_marked_each_time() {
         let folder = tree();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     // Proves that groups come and go without a restart. A new group with the name of a removed
-    // group is another group, and a cut file is marked.
+    // group is treated as a different group, and a truncated file is marked.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a directory of the host gets another name")]
     fn groups_come_and_go() {
@@ -370,8 +370,8 @@ mod tests {
         assert_eq!((memory_by_path(&cut)[2].1, incomplete), (ABSENT, Incomplete::CUT | Incomplete::MISSING));
     }
 
-    // Proves that unusual and long paths are kept apart and never cut within a character, and that
-    // a thousand groups are read.
+    // Proves that unusual and long paths are distinguished and never truncated within a character,
+    // and that a thousand groups are read.
     #[test]
     fn odd_trees_are_read() {
         let folder = tempfile::tempdir().unwrap();
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!((cgroup.groups().get(0).written_bytes(), incomplete), (4000, Incomplete::NONE));
     }
 
-    // Proves that the error of a host with version 1 or without groups names the missing part. On a
-    // host with both versions, the unified tree is used.
+    // Proves that the error on a host with only version 1, or without control groups, names the
+    // missing part. On a host with both versions, the unified tree is used.
     #[test]
     fn missing_version_2_is_reported() {
         let folder = tempfile::tempdir().unwrap();
@@ -462,7 +462,7 @@ mod tests {
         fs::create_dir(&own).unwrap();
         let (payload, incomplete) = next(&mut *sampler);
         assert!(!ids(&payload).contains(&inode) && incomplete == Incomplete::NONE, "the old one is gone");
-        // On a busy machine these steps may have taken until the next listing.
+        // On a busy machine, the next listing may occur before these steps end.
         let is_early = monotonic_ns() - begin < LIST_INTERVAL_NS;
         assert!(ids(&payload).is_empty() || !is_early, "the new one is not yet listed");
         wait_for_listing();

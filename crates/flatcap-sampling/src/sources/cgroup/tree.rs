@@ -1,7 +1,7 @@
 //! The control groups of the host and their files. The files stay open from sample to sample.
 //!
 //! A group is identified by the inode of its directory. Reading the files of a removed group fails.
-//! A later group with the same name has another inode and counts as another group.
+//! A later group with the same name has another inode and is treated as a different group.
 
 use std::cmp::Ordering;
 use std::ffi::CStr;
@@ -22,23 +22,24 @@ const FILE_BYTES: usize = 64 << 10;
 const LISTING_BYTES: usize = 32 << 10;
 /// Maximum length of a path. The kernel rejects longer paths.
 const PATH_BYTES_MAX: usize = 4096;
-/// Only one listing in this many tries again to open the files that a group lacked.
+/// Number of listings from one attempt to open the files that a group lacks to the next attempt.
 const ABSENT_LISTINGS: usize = 4;
 /// Number of open files that the recorder needs for other purposes.
 const OTHER_FILES: usize = 256;
 /// The cgroup source keeps open at most 1 / `OPEN_FILES_SHARE` of the files that the process may
 /// open. The process source may use half of the allowed open files.
 const OPEN_FILES_SHARE: usize = 4;
-/// Error of a file if its group is gone, or if the controller of the file is off in that group.
+/// Error of accessing a file if its group was removed, or if the controller of the file is off in
+/// that group.
 const ENODEV: i32 = 19;
-/// Error of a pressure file if pressure accounting is off for the group.
+/// Error of accessing a pressure file if pressure accounting is off for the group.
 const EOPNOTSUPP: i32 = 95;
 /// Error of opening a file if the whole host has reached its limit of open files. The next constant
 /// is the error if the recorder's process has reached its limit.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// The tree of control groups.
+/// The control groups of the host, their order and their open files.
 #[derive(Debug)]
 pub(super) struct CgroupTree {
     root: DirectoryHandle,
@@ -83,7 +84,7 @@ pub(super) struct ControlGroup {
     pub(super) values_max: [usize; FILE_COUNT],
 }
 
-/// A directory that was listed. Its name is in `names`.
+/// A child directory that was found by a listing. Its name is in `names`.
 #[derive(Debug, Clone, Copy)]
 struct ListedChild {
     at: usize,
@@ -423,7 +424,7 @@ fn reopen(root: &DirectoryHandle, group: &ControlGroup) -> io::Result<DirectoryH
     if node.ownership()?.inode == group.id { Ok(node) } else { Err(ErrorKind::NotFound.into()) }
 }
 
-/// Returns the reason why a group is skipped. It is empty if the group is gone.
+/// Returns the reason why a group is skipped. The result is empty if the group was removed.
 fn incomplete_reason(error: &io::Error) -> Incomplete {
     match (error.kind(), error.raw_os_error()) {
         (ErrorKind::NotFound, _) | (_, Some(ENODEV)) => Incomplete::NONE,

@@ -1,5 +1,4 @@
-//! The files of one control group, with the values that each file has and the way in which it is
-//! parsed.
+//! Lists the files of a control group, with the values and the text format of each file.
 
 use std::ffi::CStr;
 
@@ -88,7 +87,7 @@ enum CgroupFileFormat {
     Limit,
     /// Each line has a device and `name=number` pairs, which are summed over devices (`io_stat`).
     Devices,
-    /// The lines `some` and `full`, of which only the totals are read.
+    /// The file has the lines `some` and `full`. Only the totals of these lines are read.
     Pressure,
 }
 
@@ -116,7 +115,7 @@ impl CgroupFileReader {
         Self { orders: [const { Vec::new() }; FILE_COUNT], io_stat: IoStatReader::new(host) }
     }
 
-    /// Causes a new examination of the block devices, because a device may now lie on other devices
+    /// Causes the block devices to be examined again, because a device may now lie on other devices
     /// than before.
     pub(super) fn forget_devices(&mut self) {
         self.io_stat.forget_devices();
@@ -147,8 +146,8 @@ impl CgroupFileReader {
             CgroupFileFormat::Pressure => pressure(content, places),
         };
         let found = places.iter().filter(|value| **value != ABSENT).count();
-        // A limit may be lifted, which makes its value absent without a loss. In io.stat, the
-        // reader of that file marks the values that a device lacks.
+        // If a limit is removed, its value is absent, but no value is lost. For io.stat, the parser
+        // of that file marks the values that a device lacks.
         let is_less =
             found < *values_max && !matches!(format, CgroupFileFormat::Limit | CgroupFileFormat::Devices);
         *values_max = found.max(*values_max);
@@ -252,8 +251,8 @@ mod tests {
         assert_eq!(read(at(c"cpu.pressure"), some), (vec![4, ABSENT], Incomplete::NONE));
     }
 
-    // Proves that damaged text never causes a panic, a cut text is always marked, and a number too
-    // large is absent.
+    // Proves that damaged text never causes a panic, that truncated text is always marked, and that
+    // a number that is too large is absent.
     #[test]
     fn damaged_text_is_marked() {
         let events = b"low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\n";

@@ -34,7 +34,8 @@ pub(super) fn busiest(activities: &mut [ProcessActivity], count: usize, mut choo
 mod tests {
     use super::*;
 
-    // Proves that the busiest processes by each measure are chosen, and idle processes never.
+    // Proves that the busiest processes by each measure are chosen, and that idle processes are
+    // never chosen.
     #[test]
     fn the_busiest_are_chosen() {
         let values = [(5, 0), (0, 0), (9, 1), (7, 0), (0, 8), (0, 9)];

@@ -17,7 +17,7 @@ const SIGNAL_BITS: u32 = 0x7F;
 const CODE_SHIFT: u32 = 8;
 const CODE_BITS: u32 = 0xFF;
 
-/// After an exec, this many of the recent exits are searched for an exit of the same process. A
+/// Number of recent exits that are searched, after an exec, for an exit of the same process. A
 /// small number is enough. When a thread runs another program, the exit of its process's first
 /// thread comes just before the exec.
 const EXITS_SEARCHED: usize = 64;
@@ -233,9 +233,9 @@ mod tests {
         log.exits.iter().map(|exit| (exit.pid(), exit.start())).collect()
     }
 
-    // Proves that a process does not count as ended if its first thread ends because another thread
+    // Proves that a process is not treated as ended if its first thread ends because another thread
     // runs a program. The real exit of the process is recorded with the start of the process. A
-    // process that reuses the pid of an ended one is another process.
+    // process that reuses the pid of an ended process is treated as a different process.
     #[test]
     fn exec_by_a_thread_is_no_exit() {
         let host = host(&[7]);
@@ -262,8 +262,8 @@ mod tests {
         assert_eq!(starts(&log), [(8, ABSENT)]);
     }
 
-    // Proves that after lost events, exits have their starts again after a sample has shown which
-    // processes still exist.
+    // Proves that after lost events, exits contain the start of the process again as soon as a
+    // sample has shown which processes still exist.
     #[test]
     fn exits_are_certain_after_the_next_sample() {
         let host = host(&[7, 8]);

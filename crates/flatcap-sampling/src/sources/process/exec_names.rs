@@ -1,6 +1,6 @@
-//! Names of programs when they start. A process that starts and ends between two samples is in
-//! neither sample, and its name would be lost. Therefore a separate thread reads the name at each
-//! exec.
+//! Reads the names of programs when they start. A process that starts and ends between two samples
+//! is in neither sample, and its name would be lost. Therefore a separate thread reads the name at
+//! each exec.
 
 use std::ffi::CStr;
 use std::io;
@@ -43,8 +43,8 @@ impl ExecWatcher {
     /// itself.
     ///
     /// # Errors
-    /// Fails as [`ProcessEvents::subscribe_to_execs`] does, or if the kernel refuses another
-    /// thread.
+    /// Fails for the same reasons as [`ProcessEvents::subscribe_to_execs`], or if the kernel
+    /// refuses another thread.
     pub(super) fn start(host: &HostRoot) -> io::Result<Self> {
         let mut events = ProcessEvents::subscribe_to_execs()?;
         let proc = DirectoryHandle::open(&host.path("proc"))?;
@@ -79,7 +79,7 @@ impl Shared {
         let is_kept = match event {
             ProcessEvent::Executed { pid, mono_ns } => {
                 // The name is read only if there is space for it, because a name that is not
-                // recorded should cost nothing.
+                // recorded should take no time.
                 !self.execs.is_full() && {
                     let name = name(proc, pid).unwrap_or_default();
                     self.execs.push(ProcessExec::new(pid.into(), mono_ns, &name)).is_ok()

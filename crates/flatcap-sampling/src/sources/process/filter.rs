@@ -14,8 +14,8 @@ pub(super) const PASSWD: &str = "etc/passwd";
 /// Maximum number of users whose names are read from the file.
 const USERS_MAX: usize = 1 << 16;
 
-/// The filter of the configuration. A decision on a process is kept until the process has another
-/// name, user or group.
+/// The process filter of the configuration. A decision on a process is kept until the process has
+/// another name, user or group.
 #[derive(Debug)]
 pub(super) struct ProcessFilter {
     names: NameFilter,
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(users(content).collect::<Vec<_>>(), [(0, "root".to_owned()), (14, "ftp".to_owned())]);
     }
 
-    // Proves that only patterns that can only be names are reported as unknown.
+    // Proves that a pattern is reported as an unknown name only if it can be nothing but a name.
     #[test]
     fn unknown_names_are_found() {
         let patterns = ["root", "roots", "r?ot*", "12", "[ab]", "{x,y}", "a\\b", "7up"];

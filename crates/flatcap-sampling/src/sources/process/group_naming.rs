@@ -14,8 +14,8 @@ use flatcap_os::host::HostRoot;
 use super::stat::unified_group;
 use crate::sources::cgroup;
 
-/// In this namespace, a group of the host has a path such as `/../host.service`. The container's
-/// own group has the path `/`.
+/// Maximum number of groups that are searched for the recorder's own group. At this limit, the
+/// search ends without a result.
 const SEARCHED_MAX: usize = 1 << 16;
 /// Maximum depth of the search for the recorder's own group.
 const DEPTH_MAX: usize = 64;

@@ -158,7 +158,7 @@ struct ProcessSampler {
     shows_command_lines: bool,
     page_bytes: u64,
     denied: u64, // number of rows without I/O, which the kernel refuses
-    // The following vectors are reused.
+    // The following vectors are reused at each sample.
     rows: Vec<ProcessCounters>,
     ranking: Vec<Rank>,               // one per row
     activities: Vec<ProcessActivity>, // one per row in a full pass
@@ -178,8 +178,8 @@ struct Rank {
 impl Sampler for ProcessSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         let now_ns = monotonic_ns();
-        // Listing costs a third of the cost of all reads, and is not needed if the kernel reports
-        // each fork.
+        // Listing /proc takes a third of the time of all reads, and is not needed if the kernel
+        // reports each fork.
         let has_all_events = self.events.as_mut().is_some_and(|events| events.drain(&mut self.table));
         let must_list = !has_all_events || now_ns.saturating_sub(self.listed_ns) >= LIST_INTERVAL_NS;
         if must_list {
@@ -392,7 +392,7 @@ impl ProcessSampler {
     }
 }
 
-/// Returns the value that a process is ranked by. Unreadable values rank last.
+/// Returns the value by which a process is ranked. A process whose value cannot be read ranks last.
 fn rank(by: ProcessRank, slot: &mut ProcessSlot, stat: &Stat, io: &[u64; 7]) -> u64 {
     let [.., read, written, _] = *io;
     let ticks = value_or_zero(stat.user_time).saturating_add(value_or_zero(stat.system_time));
@@ -581,7 +581,8 @@ mod tests {
 
     // Proves that a sample between two full ones contains the busiest and the new processes, and
     // the number of skipped processes. Idle processes are in the next full sample. In the test, one
-    // process is busy by CPU time and one by I/O, and an interval ends only when the test ends it.
+    // process uses CPU time and another process does I/O, and an interval ends only when the test
+    // ends it.
     #[test]
     fn samples_say_what_they_skip() {
         let folder = tree();
@@ -607,8 +608,8 @@ mod tests {
         }
     }
 
-    // Proves that processes come and go without a restart, that a reused pid is another process,
-    // and that damage is marked.
+    // Proves that processes come and go without a restart, that a process that reuses a pid is
+    // treated as a different process, and that damage is marked.
     #[test]
     #[allow(clippy::disallowed_methods, reason = "a file of the host goes")]
     fn processes_come_and_go() {
@@ -720,7 +721,7 @@ mod tests {
         let mut brief = Command::new("sh").args(["-c", "exit 5"]).spawn().unwrap();
         brief.wait().unwrap();
         assert_eq!(recorded_exit(&mut *sampler, brief.id()), Some((ABSENT, 5, ABSENT)));
-        // Only the events can have the name of this program, because no sample has seen it.
+        // Only the events can contain the name of this program, because no sample has seen it.
         let mut unseen = Command::new("true").spawn().unwrap();
         unseen.wait().unwrap();
         let mut names = Vec::new();
@@ -742,9 +743,9 @@ mod tests {
         assert!(!pids(&payload).contains(&pid.into()));
     }
 
-    // Proves that a pid that is reused while its files are open is another process. The test asks
-    // the kernel for this pid. Forks of other processes may take the pid, so the test may need
-    // several attempts.
+    // Proves that a process that reuses a pid while the files of the old process are open is
+    // treated as a different process. The test asks the kernel for this pid. Forks of other
+    // processes may take the pid, so the test may need several attempts.
     #[test]
     fn a_pid_used_again_is_another_process() {
         let keys = "include = [\"sleep\"]\nfull_interval = \"1ms\"";

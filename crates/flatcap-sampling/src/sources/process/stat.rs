@@ -91,7 +91,7 @@ pub(super) fn stat(content: &[u8], pid: u32) -> (Option<Stat>, Incomplete) {
     (Some(stat), incomplete)
 }
 
-/// Returns whether a field is recorded. Other fields are useless or may be negative.
+/// Returns whether a field is recorded. Other fields are not needed or may be negative.
 fn is_recorded(at: usize) -> bool {
     matches!(
         at,
@@ -159,8 +159,8 @@ pub(super) fn text_prefix<const BYTES: usize>(whole: &[u8]) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
     let mut length = whole.len().min(BYTES - 1);
     if length < whole.len() {
-        // Continuation bytes of UTF-8 begin with the bits 10. Text in another encoding may be cut
-        // anywhere.
+        // Continuation bytes of UTF-8 begin with the bits 10. Text in another encoding may be
+        // truncated anywhere.
         let start = (length.saturating_sub(3)..=length)
             .rev()
             .find(|at| whole.get(*at).is_none_or(|byte| byte & 0xC0 != 0x80));
@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(unified_group(b"9:cpu:/x\n"), (None, Incomplete::NONE));
     }
 
-    // Proves that damaged text never causes a panic, a cut text is always marked, and numbers that
-    // are too large are absent.
+    // Proves that damaged text never causes a panic, that truncated text is always marked, and that
+    // numbers that are too large are absent.
     #[test]
     fn damaged_text_is_marked() {
         for name in [&b"sh"[..], b"a) S 1 2\n("] {
@@ -247,7 +247,7 @@ mod tests {
         }
     }
 
-    // Proves that a text is cut between characters.
+    // Proves that a text is truncated between characters.
     #[test]
     fn texts_are_cut_between_characters() {
         assert_eq!(text_prefix::<4>(b"ab"), *b"ab\0\0");

@@ -1,5 +1,5 @@
 //! The processes of the host and their open files. The files stay open between samples, so that a
-//! sample costs one read per file.
+//! sample needs only one read per file.
 //!
 //! An open file belongs to the process for which it was opened. After that process is gone, reads
 //! fail, and a later process with the same pid gets files of its own.
@@ -27,8 +27,8 @@ pub(super) const PROCESSES_MAX: usize = 1 << 16;
 const STAT_BYTES_MAX: usize = 2048;
 const IO_BYTES_MAX: usize = 512;
 /// Maximum number of processes that begin between two full passes and are then read in each pass.
-/// Other new processes are read only once. Otherwise a host that starts thousands of processes
-/// would pay for each of them ten times a second.
+/// Other new processes are read only once. Without this limit, on a host that starts thousands of
+/// processes, each of them would be read ten times a second.
 const NEW_ACTIVE_MAX: usize = 256;
 /// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
@@ -168,8 +168,8 @@ impl ProcessTable {
         2 * self.order.len() + RESERVED_EXTRA
     }
 
-    /// Reads the processes of this scope. If /proc is not listed again, the function reads the
-    /// processes of the last sample and the processes [`forked`](Self::forked) since then.
+    /// Reads the processes that `scope` selects. If /proc is not listed again, the function reads
+    /// the processes of the last sample and the processes [`forked`](Self::forked) since then.
     pub(super) fn read(&mut self, now_ns: u64, scope: PassScope, must_list: bool) -> io::Result<()> {
         self.incomplete = Incomplete::NONE;
         self.departed.clear();

@@ -143,8 +143,8 @@ mod tests {
         (texts, buffer.len())
     }
 
-    // Proves that long paths and command lines are read completely, and that a command line beyond
-    // the limit has no length.
+    // Proves that long paths and command lines are read completely, and that the length of a
+    // command line beyond the limit is absent.
     #[test]
     fn long_texts_are_whole() {
         let path = format!("/docker.slice{}", "/pod".repeat(1500));

@@ -9,15 +9,15 @@ use super::code_file::CodeFile;
 /// Maximum number of mappings of a process. Code in further mappings is unknown.
 pub(super) const SPACE_MAPPINGS_MAX: usize = 4096;
 
-/// A range of addresses with code.
+/// A range of addresses to which a process has mapped code.
 #[derive(Debug, Clone)]
 pub(super) struct CodeMapping {
     /// First address.
     pub(super) start: u64,
     /// First address after the range.
     pub(super) end: u64, // > start
-    /// Offset of the first address in the file. For memory without a file, this is the address
-    /// itself.
+    /// Offset in the file that corresponds to the first address. For memory without a file, this is
+    /// the address itself.
     pub(super) offset: u64,
     /// The mapped file.
     pub(super) file: Arc<CodeFile>,
@@ -81,7 +81,7 @@ impl AddressSpace {
         if mapping.start >= mapping.end {
             return;
         }
-        // Adjacent mappings count too, because they may be the same range of a file.
+        // Adjacent mappings are included, because they may be the same range of a file.
         let from = self.mappings.partition_point(|other| other.end < mapping.start);
         let to = self.mappings.partition_point(|other| other.start <= mapping.end);
         let touched = self.mappings.get(from..to).unwrap_or_default();
@@ -117,9 +117,9 @@ mod tests {
     }
 
     proptest! {
-        // Proves that each address belongs to the last mapping that had it, at the right offset.
-        // Mappings stay in order and do not overlap. The test compares the mappings with a list of
-        // addresses.
+        // Proves that each address belongs to the mapping that was added last at this address, with
+        // the correct offset. Mappings stay in order and do not overlap. The test compares the
+        // mappings with a list of addresses.
         #[test]
         fn the_last_mapping_counts(
             inserted in proptest::collection::vec((0_u64..64, 0_u64..24, 0_u64..4, 0_usize..3), 0..40),
@@ -128,7 +128,8 @@ mod tests {
             let mut space = AddressSpace::default();
             let mut expected = [None; 96];
             for (start, length, offset, file) in inserted {
-                // There are few different offsets, so that neighbours continue each other.
+                // Only a few different offsets are used, so that adjacent mappings often continue
+                // each other.
                 let offset = start + offset / 3;
                 let (end, file) = (start + length, &files[file]);
                 space.insert(CodeMapping { start, end, offset, file: Arc::clone(file) });
@@ -164,7 +165,8 @@ mod tests {
         }
         assert_eq!(space.len(), SPACE_MAPPINGS_MAX);
         assert!(space.find(32).is_some() && space.find(SPACE_MAPPINGS_MAX as u64 * 32).is_none());
-        // A mapping in the middle of another one would turn that one into three.
+        // A mapping that is inserted in the middle of another mapping would result in three
+        // mappings.
         space.insert(CodeMapping { start: 36, end: 40, offset: 0, file: Arc::clone(&memory) });
         assert!(space.len() <= SPACE_MAPPINGS_MAX && space.find(37).is_none());
         let mut space = AddressSpace::default();

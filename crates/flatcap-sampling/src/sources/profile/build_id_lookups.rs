@@ -72,7 +72,7 @@ fn look_up(host: &HostRoot, file: &CodeFile, process: u32) -> io::Result<Option<
     let path = CString::new(&*file.path).map_err(|_| ErrorKind::InvalidInput)?;
     let root = host.path(&format!("proc/{process}/root"));
     ElfBuildId::of_mapped_file(&root, &path, file.inode)
-        // If the process has ended, or this process may not access it, the file is searched under
+        // If the process has ended, or the recorder may not access it, the file is searched under
         // the host's root, because most processes have that root.
         .or_else(|_| ElfBuildId::of_mapped_file(&host.path(""), &path, file.inode))
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     // Proves that the build id of a file that this process has mapped is found, even after the
-    // process has ended. A file that is gone is given up after some lookups.
+    // process has ended. After some lookups, a file that was removed is no longer looked up.
     #[test]
     fn build_ids_are_found() {
         let host = HostRoot::new(Path::new("/"));

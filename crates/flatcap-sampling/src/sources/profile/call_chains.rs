@@ -84,7 +84,7 @@ impl CallChains {
         self.tables.clear();
     }
 
-    /// Counts records as lost.
+    /// Adds `records` to the number of lost records.
     pub(super) fn count_lost(&mut self, records: u64) {
         self.lost += records;
     }
@@ -151,7 +151,8 @@ impl CallChains {
                 is_exact = true;
                 continue;
             }
-            // The address of a caller is the one after the call, which may be the end of a mapping.
+            // The recorded address of a caller is the address after the call instruction, which may
+            // be the end of a mapping.
             let inside = address.wrapping_sub(u64::from(!is_exact));
             is_exact = false;
             let (file, offset) = match context {
@@ -243,7 +244,7 @@ mod tests {
         builder.finished_data().to_vec()
     }
 
-    /// Returns the frames of the chain of this sample as pairs of path and offset.
+    /// Returns the frames of the call chain of a sample as pairs of path and offset.
     fn frames(profile: &Profile<'_>, sample: usize) -> Vec<(String, u64)> {
         let stack = profile.stacks().get(usize::from(profile.samples().get(sample).stack()));
         let frame = |index| {
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(profile.lost(), 0);
     }
 
-    // Proves that the code of a process follows its mappings, forks and execs, and that lost
+    // Proves that mappings, forks and execs update the known code of a process, and that lost
     // records are counted.
     #[test]
     fn code_follows_the_records() {

@@ -11,7 +11,7 @@ use flatcap_tasks::schema::CodeKind;
 
 /// Maximum number of files that are known at the same time. Code of further files is unknown.
 pub(super) const FILES_MAX: usize = 8192;
-/// Maximum length of a path. Longer paths are cut.
+/// Maximum length of a path. Longer paths are truncated.
 pub(super) const PATH_BYTES_MAX: usize = 1024;
 /// Maximum number of lookups of a file. More than one may be needed, because the process that has
 /// mapped the file may have ended.
@@ -27,7 +27,7 @@ const VDSO: &[u8] = b"[vdso]";
 /// A file or memory that has code.
 #[derive(Debug)]
 pub(super) struct CodeFile {
-    /// Id, which no other `CodeFile` has.
+    /// Unique id of this `CodeFile`.
     pub(super) id: u64,
     /// The kind of the code's origin.
     pub(super) kind: CodeKind,
@@ -87,8 +87,8 @@ impl CodeFile {
 
     /// Returns whether another lookup of the content is worthwhile. If so, this call counts it.
     pub(super) fn take_lookup(&self) -> bool {
-        // Only one thread counts, so no atomic addition is needed. The last lookup may still be in
-        // progress, and then another lookup is useless.
+        // Only one thread counts lookups, so no atomic addition is needed. The last lookup may
+        // still be in progress, and then another lookup is useless.
         let lookups = self.lookups.load(Ordering::Relaxed);
         let is_worth_it = lookups < LOOKUPS_MAX && self.content().is_none();
         if is_worth_it {

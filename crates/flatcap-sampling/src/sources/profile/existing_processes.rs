@@ -13,9 +13,9 @@ use super::address_space::CodeMapping;
 use super::code_file::{CodeFiles, FileIdentity};
 use super::task_table::TaskTable;
 
-/// Limit on the time for which the opening of the source waits for these mappings. The mappings of
-/// each process take about 100 us to read. If the read blocks on the memory lock of a process, the
-/// processes after it are not read.
+/// Maximum time for which opening the source waits for the mappings of existing processes. The
+/// mappings of each process take about 100 us to read. If the read blocks on the memory lock of a
+/// process, the processes after it are not read.
 const READ_NS_MAX: u64 = 2_000_000_000;
 /// Maximum number of processes that were read but are not yet added to the task table.
 const QUEUE_MAX: usize = 16;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     // Proves that processes are added with their code and threads, but kernel threads are not. A
-    // process that ends during the read, or whose list is cut, affects no other process.
+    // process that ends during the read, or whose list is truncated, affects no other process.
     #[test]
     fn processes_are_noted() {
         let host = host_with(&[
@@ -254,8 +254,8 @@ mod tests {
         assert!(tasks.find(5, 0x40_1010).is_none());
     }
 
-    // Proves that the code of this process is known, so that the address of one of its functions is
-    // in its executable.
+    // Proves that the code of this process is known, that is, the address of one of its functions
+    // is found in its executable.
     #[test]
     fn this_process_is_known() {
         let (mut files, mut tasks) = (CodeFiles::new(0), TaskTable::default());

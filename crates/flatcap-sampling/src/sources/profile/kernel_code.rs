@@ -27,7 +27,7 @@ pub(super) struct KernelCode {
 }
 
 impl KernelCode {
-    /// Reads the identity of this host's kernel. `id` is the id of its object.
+    /// Reads the identity of this host's kernel. `id` is the id of the kernel's code object.
     pub(super) fn read(host: &HostRoot, id: u64) -> Self {
         let base = kernel_symbols::code_address(&host.path(SYMBOLS)).ok().flatten();
         let mut build_id = None;
@@ -56,8 +56,8 @@ mod tests {
     use super::*;
     use crate::sources::tests::host_with;
 
-    // Proves that offsets are relative to the begin of the kernel's code if that is known, and are
-    // addresses otherwise.
+    // Proves that offsets are relative to the start of the kernel's code if this start is known,
+    // and are addresses otherwise.
     #[test]
     fn offsets_are_from_the_begin_of_the_code() {
         let host = host_with(&[(SYMBOLS, "ffffffff81000000 T _text\n")]);

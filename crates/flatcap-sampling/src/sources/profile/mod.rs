@@ -151,12 +151,12 @@ pub(super) fn ring_sizes(config: ProfileConfig, period: Duration) -> RingSizes {
     RingSizes { holders, ring_bytes: ring_bytes(interval_ns(config), period), limits: LIMITS }
 }
 
-/// Returns the CPU time from one call chain to the next.
+/// Returns the CPU time between two call chains.
 fn interval_ns(config: ProfileConfig) -> u64 {
     NS_PER_S / u64::from(config.frequency.max(1))
 }
 
-/// Returns the size of a ring with space for twice as many samples as a period has.
+/// Returns the size of a ring with space for twice as many samples as one period produces.
 fn ring_bytes(interval_ns: u64, period: Duration) -> usize {
     let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
     let bytes = (period_ns / interval_ns.max(1)).saturating_mul(2 * SAMPLE_BYTES);
@@ -316,8 +316,8 @@ mod tests {
     }
 
     // Proves that the code of a busy thread of this program is recorded with its thread, file,
-    // build id and an offset in its code. The times of the samples follow each other. The test is
-    // skipped where the kernel allows no events.
+    // build id and an offset in its code. Each sample begins at the end of the previous sample. The
+    // test is skipped where the kernel allows no events.
     #[test]
     fn own_code_is_recorded() {
         let mut sampler = match open_sampler(&SPEC, "frequency = 999", Path::new("/")) {

@@ -1,5 +1,5 @@
-//! The tables of a sample. Each thread, stack, code location and file is in a table only once, and
-//! other elements refer to it by its index.
+//! The tables of a profile sample. Each thread, stack, code location and file is in a table only
+//! once, and other elements refer to it by its index.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -24,7 +24,7 @@ const STACK_FRAMES_MAX: usize = 1 << 20;
 /// a frame.
 const OBJECTS_MAX: usize = 4096;
 
-/// The span of a sample.
+/// The time span of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProfileSpan {
     /// All records are at or after this time.
@@ -226,8 +226,8 @@ mod tests {
         Moment { time_ns: 5, cpu: 1, process: 7, thread }
     }
 
-    // Proves that an element that is mentioned twice is stored only one time. A file that is known
-    // in two ways is one element, and the frames of a call chain can be found.
+    // Proves that an element that is mentioned twice is stored only one time. A file that is
+    // identified in two ways is stored as one element, and the frames of a call chain can be found.
     #[test]
     fn everything_is_there_once() {
         let mut files = CodeFiles::new(0);

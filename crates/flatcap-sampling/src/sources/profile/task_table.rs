@@ -200,7 +200,7 @@ mod tests {
     }
 
     // Proves that a child has the code and the name of its parent until it runs another program.
-    // Code that one of them maps later does not belong to the other.
+    // Code that the child or the parent maps later does not belong to the other process.
     #[test]
     fn code_is_inherited() {
         let mut table = TaskTable::default();
@@ -239,8 +239,8 @@ mod tests {
         assert!(table.threads.is_empty() && table.processes.is_empty());
     }
 
-    // Proves that mappings of all processes together are limited, and that processes that end make
-    // space.
+    // Proves that the mappings of all processes together are limited, and that the end of a process
+    // makes space for further mappings.
     #[test]
     fn mappings_are_limited() {
         let mut table = TaskTable::default();

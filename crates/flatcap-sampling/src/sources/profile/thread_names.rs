@@ -24,7 +24,7 @@ impl ThreadNames {
     /// Opens the list of threads.
     ///
     /// # Errors
-    /// Any error of the underlying system call.
+    /// Returns any error of the underlying system call.
     pub(super) fn open(host: &HostRoot) -> io::Result<Self> {
         Ok(Self { proc: DirectoryHandle::open(&host.path("proc"))?, names: HashMap::new() })
     }

@@ -35,7 +35,8 @@ struct CpuRing {
 }
 
 impl CpuRings {
-    /// Opens the rings of these CPUs, in the order of their numbers, and starts to record.
+    /// Opens the rings of the CPUs in `numbers`, in the order of their numbers, and starts to
+    /// record.
     ///
     /// # Errors
     /// Fails if the kernel refuses to record events on the first CPU. If the kernel refuses only
@@ -78,7 +79,7 @@ impl CpuRings {
         self.cpus.len() < before
     }
 
-    /// Closes the rings of all CPUs except these.
+    /// Closes the rings of all CPUs that are not in `numbers`.
     pub(super) fn close_others(&mut self, numbers: &[u32]) {
         self.cpus.retain(|cpu| numbers.contains(&cpu.number));
     }
@@ -88,7 +89,7 @@ impl CpuRings {
         self.cpus.binary_search_by_key(&number, |cpu| cpu.number).is_ok()
     }
 
-    /// Opens the missing rings of these CPUs.
+    /// Opens the missing rings of the CPUs in `numbers`.
     pub(super) fn open_missing(&mut self, numbers: &[u32]) {
         self.incomplete = Incomplete::NONE;
         for number in numbers {
@@ -125,7 +126,7 @@ impl CpuRings {
     }
 
     /// Passes the records of the sample to `take`, each with its CPU, in the order of time. Returns
-    /// the end of the sample, and the number of malformed records.
+    /// the end time of the sample, and the number of malformed records.
     pub(super) fn take(&mut self, mut take: impl FnMut(u16, &PerfRecord<'_>)) -> (u64, u64) {
         let Self { cpus, batch, .. } = self;
         batch.take(|ring, record| {

@@ -49,7 +49,7 @@ pub(super) struct EventBatch {
 }
 
 impl EventBatch {
-    /// Creates a batch with this table of threads.
+    /// Creates a batch that uses the thread table `threads`.
     pub(super) fn new(threads: ThreadTable, tracepoint: Option<WakeupTracepoint>) -> Self {
         Self {
             threads,
@@ -86,7 +86,7 @@ impl EventBatch {
         self.lost += u64::from(!is_named);
     }
 
-    /// Counts records as lost.
+    /// Adds `records` to the number of lost records.
     pub(super) fn count_lost(&mut self, records: u64) {
         self.lost += records;
     }
@@ -273,9 +273,9 @@ mod tests {
         EventSpan { begin_ns, end_ns }
     }
 
-    /// Builds a sample of these CPUs and formats its events as strings. Asserts that all indexes
-    /// are valid, and that all times increase and are within the sample. Also returns the number of
-    /// bytes that were taken from each CPU.
+    /// Builds a sample of the CPUs `cpus` and formats its events as strings. Asserts that all
+    /// indexes are valid, and that all times increase and are within the sample. Also returns the
+    /// number of bytes that were taken from each CPU.
     fn sample(batch: &mut EventBatch, span: EventSpan, cpus: &[Vec<u8>]) -> (Vec<String>, Vec<usize>) {
         let mut records = PerfBatch::of_bytes(SampleContent::Tracepoint, cpus);
         records.begin(span.begin_ns, span.end_ns);
@@ -353,9 +353,9 @@ mod tests {
         assert_eq!(sample(&mut batch, span(61, 70), &[]).0, [""; 0]);
     }
 
-    // Proves that a thread inherits a name and can get others, and that its last switch is assigned
-    // to it although the kernel no longer knows the thread. A late record gets the time of the
-    // begin of the sample.
+    // Proves that a thread inherits its name and can change it, and that its last switch is
+    // assigned to it although the kernel no longer knows the thread. A late record gets the time of
+    // the begin of the sample.
     #[test]
     fn threads_begin_and_end() {
         let mut batch = batch();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     // Proves that the second record of a switch adds nothing, and that it replaces the first record
-    // if that one is missing.
+    // if the first record is missing.
     #[test]
     fn a_switch_has_two_records() {
         let switched_in =
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(lines, expected);
     }
 
-    // Proves that a switch without a record counts as lost, but that a new id after an exec does
+    // Proves that a switch without a record is counted as lost, but that a new id after an exec is
     // not.
     #[test]
     fn missing_switches_are_counted() {
@@ -424,9 +424,9 @@ mod tests {
         assert_eq!(lines.last().unwrap(), "lost 1");
     }
 
-    // Proves that a preemption within an exec does not count as a loss. The thread is preempted
+    // Proves that a preemption within an exec is not counted as a loss. The thread is preempted
     // after it got the id of its process and before the kernel reports this. Any other switch
-    // without a record counts as a loss.
+    // without a record is counted as a loss.
     #[test]
     fn a_switch_within_an_exec_is_no_loss() {
         let end = |thread| record(2, thread, RecordedEvent::Exit { thread: id(thread), parent: 1 });
@@ -465,8 +465,8 @@ mod tests {
     }
 
     proptest! {
-        // Proves that any records of any CPUs, cut into samples at any times, give the same events
-        // as one sample. Each event occurs exactly once and with valid indexes.
+        // Proves that any records of any CPUs, split into samples at any times, give the same
+        // events as one sample. Each event occurs exactly once and with valid indexes.
         #[test]
         fn samples_add_up(
             records in prop::collection::vec((0_usize..3, 0_u32..40, 0_u32..40, 0_u8..5), 0..60),

@@ -30,8 +30,8 @@ use crate::{Incomplete, OpenedSampler, OwnSettings, ReadError, Sampler, SchedCon
 
 /// Interval between checks for CPUs that went online or offline.
 const ONLINE_INTERVAL_NS: u64 = NS_PER_S;
-/// CPU time that the kernel needs to record one switch, followed by the CPU time for one wakeup
-/// (docs/BENCHMARKS.md, "Context switches").
+/// CPU time that the kernel needs to record one switch (docs/BENCHMARKS.md, "Context switches").
+/// The next constant is the CPU time for one wakeup.
 const SWITCH_COST_NS: u64 = 1_000;
 const WAKEUP_COST_NS: u64 = 500;
 
@@ -165,16 +165,16 @@ impl SchedSampler {
             // Threads that ran on a CPU whose ring was closed no longer run there.
             self.batch.keep_cpus(|cpu| self.rings.has(cpu));
             self.rings.open_missing(&self.numbers);
-            // The data that was copied before is copied again.
+            // The set of rings may have changed, so the data is copied again.
             self.rings.copy();
         }
     }
 
-    /// Charges the cost of these events, and stops or resumes the recording of switches as the
+    /// Charges the cost of the built events, and stops or resumes the recording of switches as the
     /// budget requires.
     fn spend(&mut self, built: BuiltEvents) {
         let own_ns = thread_cpu_ns().saturating_sub(self.read_cpu_ns);
-        // A dropped record had the same cost.
+        // A dropped record has the same cost as a recorded switch.
         let kernel_ns = (built.switches + built.dropped) * SWITCH_COST_NS + built.wakeups * WAKEUP_COST_NS;
         match self.budget.spend(monotonic_ns(), own_ns.saturating_add(kernel_ns)) {
             None => {}

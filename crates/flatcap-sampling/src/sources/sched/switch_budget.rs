@@ -95,7 +95,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Charges this cost to the budget every 10 ms, for at most 20 s. Returns the first step and
+    /// Charges `cost_ns` to the budget every 10 ms, for at most 20 s. Returns the first step and
     /// its time.
     fn until_step(budget: &mut SwitchBudget, now_ns: &mut u64, cost_ns: u64) -> Option<BudgetStep> {
         for _ in 0..2_000 {
@@ -108,9 +108,9 @@ mod tests {
         None
     }
 
-    // Proves that switches within the budget are recorded, and that more switches stop the
-    // recording after one second and for ten seconds. This time is counted, and a stop is new only
-    // after the switches were within the budget.
+    // Proves that switches within the budget are recorded, and that switches beyond the budget stop
+    // the recording after one second, for ten seconds. The stopped time is counted, and a stop is
+    // new only after the switches were within the budget.
     #[test]
     fn switches_stop_and_resume() {
         let (mut now, mut budget) = (0, SwitchBudget::new(500, 0));
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(budget.stopped(now), (2 * STOP_NS, false));
     }
 
-    // Proves that no time or cost overflows.
+    // Proves that extreme times and costs cause no overflow.
     #[test]
     fn extremes_do_not_overflow() {
         let mut budget = SwitchBudget::new(u32::MAX, u64::MAX);

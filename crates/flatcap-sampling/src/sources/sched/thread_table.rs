@@ -14,8 +14,8 @@ use flatcap_tasks::schema::ScheduledThread;
 use crate::Incomplete;
 use crate::sources::text;
 
-/// Maximum number of threads. Events of further threads count as lost, and samples that lack such
-/// events are marked as incomplete.
+/// Maximum number of threads. Events of further threads are counted as lost, and samples that lack
+/// such events are marked as incomplete.
 const THREADS_MAX: usize = 1 << 17;
 /// Maximum number of threads that a sample mentions, because events refer to threads by 16-bit
 /// indexes.
@@ -25,10 +25,10 @@ const RESERVED_EXTRA: usize = 1024;
 /// Time for which the table contains a thread after the thread's end. The table still needs the
 /// thread, because the kernel reports its end before the thread runs for the last time.
 const FORGET_AFTER_NS: u64 = NS_PER_S;
-/// A full table drops a thread after this many samples that do not mention it. The next constant is
-/// the number of samples between two such sweeps. The sweeps are needed because the end of some
-/// threads is never recorded. Such a thread blocks while it exits, or loses its id to another
-/// thread of its process that has run a program.
+/// Number of samples after which a full table drops a thread that none of these samples mentions.
+/// The next constant is the number of samples between two sweeps that drop such threads. The sweeps
+/// are needed because the end of some threads is never recorded. Such a thread blocks while it
+/// exits, or loses its id to another thread of its process that has run a program.
 const UNMENTIONED_SAMPLES: u64 = 6_000;
 const SWEEP_SAMPLES: u64 = 100;
 /// The name of the idle loop, which the kernel calls swapper.
@@ -258,7 +258,7 @@ mod tests {
         rows.map(|row| (row.thread(), row.process(), fixed_text(row.name()))).collect()
     }
 
-    // Proves that each sample has its own indexes, that names are inherited and replaced. A new
+    // Proves that each sample has its own indexes, and that names are inherited and replaced. A new
     // thread gets its process as soon as the process is known.
     #[test]
     fn samples_mention_threads() {
@@ -281,7 +281,7 @@ mod tests {
     }
 
     // Proves that a thread is known for a while after its end, and that a later thread with the
-    // same id is another thread.
+    // same id is treated as a different thread.
     #[test]
     fn threads_are_forgotten() {
         let mut table = ThreadTable::new();

@@ -96,7 +96,8 @@ mod tests {
         print fmt: \"comm=%s pid=%d prio=%d\", REC->comm, REC->pid, REC->prio\n";
 
     // Proves that the number comes from the credential or, if there is none, from tracefs. The
-    // offset comes from the format or, if that is missing, from the layout that all kernels have.
+    // offset comes from the format or, if the format is missing, from the layout that all kernels
+    // have.
     #[test]
     fn the_tracepoint_is_found() {
         let [new, old] = DIRECTORIES;

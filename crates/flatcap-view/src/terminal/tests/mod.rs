@@ -1,4 +1,4 @@
-//! Frames of a recording with known values, on ratatui's test backend at three sizes.
+//! Tests the frames of a recording with known values, on ratatui's test backend at three sizes.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use flatcap_query::Recording;
@@ -21,7 +21,7 @@ const SIZES: [(u16, u16); 3] = [(60, 20), (80, 24), (140, 50)];
 const COLORS: Appearance = Appearance { is_ascii: false, is_plain: false };
 const PLAIN: Appearance = Appearance { is_ascii: true, is_plain: true };
 
-/// A view of the recording.
+/// A view of the test recording.
 struct View {
     _folder: tempfile::TempDir,
     feeds: Feeds,
@@ -29,7 +29,7 @@ struct View {
 }
 
 impl View {
-    /// Opens the recording at a tick.
+    /// Opens a view of the recording at the time of a tick.
     fn at(tick: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_recording(folder.path());
@@ -70,7 +70,7 @@ impl View {
         lines_of(&self.terminal(size, appearance))
     }
 
-    /// Returns the first line that starts with a string.
+    /// Returns the first line that starts with the given string.
     fn line(&mut self, size: (u16, u16), start: &str) -> String {
         let lines = self.lines(size, COLORS);
         let found = lines.iter().find(|line| line.trim_start().starts_with(start));
@@ -100,8 +100,9 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
-// Proves that at each size the overview shows the value at the displayed time, and the largest
-// value of the steps with its element. It also shows date, time, state and step.
+// Proves that at each size the overview shows the value at the displayed time. Proves that it also
+// shows the largest value of the steps and the element with this value. The overview also shows
+// date, time, state and step.
 #[test]
 fn the_overview_has_known_values() {
     let mut view = View::at(950);
@@ -121,8 +122,8 @@ fn the_overview_has_known_values() {
     assert!(!view.line((80, 24), "disk read").contains(" vd"), "nothing was read");
 }
 
-// Proves that a value that lasted one sample is drawn as the only high column, at its place, at any
-// step length, and that the displayed value is exact.
+// Proves that at any step length, a value that lasted one sample is drawn as the only high column,
+// at the right position. Also proves that the displayed value is exact.
 #[test]
 fn a_spike_of_one_sample_is_seen_at_any_zoom() {
     let mut view = View::at(SPIKE + 5);
@@ -156,7 +157,7 @@ fn a_gap_is_no_data() {
     for _ in 0..3 {
         view.press(KeyCode::Char('-'));
     }
-    // The steps have 100 ms. Ten of them were lost, 15 steps before the end.
+    // Each step is 100 ms long. Ten steps were lost, 15 steps before the end.
     let line = view.line((80, 24), "tasks running");
     let columns: Vec<char> = line.chars().collect();
     let lost: Vec<usize> = (0..columns.len()).filter(|at| columns[*at] == 'x').collect();
@@ -197,11 +198,11 @@ fn processes_have_known_values() {
     let lines = view.lines((80, 24), COLORS);
     assert!(lines[22].starts_with("1 of 3 rows"), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("steady")));
-    // Ten seconds later billing is idle.
+    // Four seconds later, the process `billing` is idle.
     view.press(KeyCode::Esc);
     view.state.at_ns = wall_ns(1500);
     assert_eq!(words(&view.line((80, 24), "812"))[..4], ["812", "billing", "R", "0"]);
-    // Going back shows the old values again.
+    // At the earlier time, the earlier values are shown again.
     view.state.at_ns = wall_ns(1100);
     assert_eq!(words(&view.line((80, 24), "812"))[..4], ["812", "billing", "R", "100"]);
 }
@@ -278,8 +279,8 @@ fn plain_terminals_are_enough() {
     }
 }
 
-// Proves that a marker is a named flag at its place on the axis, and is absent before it was
-// written.
+// Proves that a marker is drawn as a named flag at its position on the axis, and is not drawn
+// before it was written.
 #[test]
 fn markers_are_flags() {
     let mut view = View::at(MARK + 200);
@@ -292,8 +293,8 @@ fn markers_are_flags() {
     assert!(!before.lines((80, 24), COLORS).iter().any(|line| line.contains("deploy")));
 }
 
-// Proves that any size is drawn without a panic, and that a size that is too small names the
-// minimum.
+// Proves that any size is drawn without a panic, and that the frame for a size that is too small
+// names the minimum.
 #[test]
 fn any_size_is_drawn() {
     let mut view = View::at(950);

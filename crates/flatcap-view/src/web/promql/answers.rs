@@ -14,7 +14,7 @@ const PROMETHEUS_VERSION: &str = "2.42.0";
 /// Range of numbers that are written without an exponent, as in Prometheus.
 const PLAIN_NUMBERS: std::ops::Range<f64> = 1e-6..1e21;
 
-/// An answer, or an error.
+/// An answer of the query API, or an error.
 #[derive(Debug, Serialize)]
 pub(super) struct PromqlAnswer<T> {
     status: &'static str,
@@ -59,7 +59,7 @@ struct MatrixAnswer {
     values: Vec<Sample>,
 }
 
-/// Type and help of a metric.
+/// Type and help text of a metric, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct MetadataAnswer {
     #[serde(rename = "type")]
@@ -141,7 +141,7 @@ impl ValueAnswer {
 }
 
 impl MetadataAnswer {
-    /// Returns type and help of metrics, by name.
+    /// Returns the type and the help text of each metric, by metric name.
     pub(super) fn of(metrics: &[Metric], name: Option<&str>) -> BTreeMap<String, [Self; 1]> {
         let wanted = metrics.iter().filter(|metric| metric.is_measured());
         let known = wanted.map(|metric| {

@@ -24,8 +24,8 @@ use super::worker::{ApiAnswer, Worker};
 // A data source requests all series of a panel at once.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Answers data sources. One thread owns a reader of the recording. This thread ends when the
-/// service is dropped.
+/// Answers data sources. One thread owns a reader of the recording and answers the requests. This
+/// thread ends when the service is dropped.
 #[derive(Debug)]
 pub(super) struct PromqlService {
     worker: Worker<PromqlRequest>,

@@ -16,16 +16,17 @@ use crate::web::shown_paths::ShownPaths;
 use crate::web::worker::ApiAnswer;
 
 /// Interval at which a growing recording is reopened.
-// A reload may have added sources.
+// A reload of the configuration may have added sources.
 const OPEN_NS: u64 = 10_000_000_000;
 const NS_PER_MS: i64 = 1_000_000;
 
-/// Answers a Prometheus data source.
+/// A reader that answers the requests of Prometheus data sources.
 #[derive(Debug)]
 pub(super) struct PromqlReader {
     shown: ShownPaths,
     /// The open recording; `None` before the first request.
-    // Opening reads all headers, and most pages have no data source.
+    // The recording is opened late, because opening reads all headers and most pages have no data
+    // source.
     opened: Option<OpenedRecording>,
 }
 
@@ -131,7 +132,7 @@ impl PromqlReader {
 
     fn series(&self, engine: &Engine, of: &SeriesChoice) -> Result<SeriesAnswer, ApiError> {
         let last_ms = self.last_ms()?;
-        // A range is clipped to the end of a recording that no longer grows.
+        // The end of a range is limited to the end of a recording that no longer grows.
         let to_ms = of.to_ms.map_or(last_ms, |to_ms| to_ms.min(last_ms));
         let from_ns = of.from_ms.map_or(i64::MIN, |from_ms| from_ms.saturating_mul(NS_PER_MS));
         let times_ns = (from_ns, to_ms.saturating_add(1).saturating_mul(NS_PER_MS));

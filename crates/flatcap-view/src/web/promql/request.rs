@@ -31,7 +31,7 @@ pub(super) enum PromqlRequest {
     // Recordings have no exemplars.
     Exemplars,
     /// `/rules` or `/alerts`: always empty.
-    // A page evaluates no rules.
+    // A page evaluates no rules, so there are none to list.
     NoRules(&'static str),
     /// `/status/buildinfo`: version and name of this server.
     BuildInfo,
@@ -40,7 +40,8 @@ pub(super) enum PromqlRequest {
 /// Selects the series to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SeriesChoice {
-    /// Selectors, of which at least one must match; empty for all series.
+    /// The selectors of the series. A series is listed if at least one selector matches. Empty for
+    /// all series.
     pub(super) selectors: Vec<String>,
     /// The time range, in milliseconds since 1970; `None` for the range of the recording.
     pub(super) from_ms: Option<i64>,
@@ -107,7 +108,7 @@ impl PromqlRequest {
 
 /// The parameters of a request; a name may occur several times. Unknown parameters are ignored, as
 /// in Prometheus.
-// Data sources send parameters of newer versions.
+// Data sources may send parameters that only newer versions of Prometheus know.
 struct PromqlParameters(Vec<(String, String)>);
 
 impl PromqlParameters {
@@ -201,8 +202,8 @@ mod tests {
         PromqlRequest::parse(&Method::POST, path, (query, body))
     }
 
-    // Proves that times and steps are parsed as Prometheus does, from the query or the body, and
-    // that each error names the value.
+    // Proves that times and steps are parsed as in Prometheus, from the query or the body, and that
+    // each error names the invalid value.
     #[test]
     fn requests_are_read() {
         let grid = TimeGrid::range(1_700_000_000_000, 1_700_000_060_500, 15_000).unwrap();

@@ -100,7 +100,7 @@ fn encoded(parameters: &[(&str, &str)]) -> String {
     text.finish()
 }
 
-/// Returns the wall time of a tick in seconds, as in requests.
+/// Returns the wall time of a tick in seconds, in the format of requests.
 fn seconds(tick: u64) -> String {
     format!("{}.{:03}", wall_ns(tick) / 1_000_000_000, wall_ns(tick) / 1_000_000 % 1000)
 }
@@ -118,8 +118,8 @@ fn value(page: &ServedPage, expression: &str, tick: u64) -> f64 {
     result[0]["value"][1].as_str().unwrap().parse().unwrap()
 }
 
-// Proves that values, rates and windows match the recording, also across lost samples, and that a
-// time without samples has no value.
+// Proves that values, rates and windows match the recording, even across lost samples, and that an
+// expression has no value at a time without samples.
 #[test]
 fn expressions_have_the_recorded_values() {
     let page = ServedPage::new();
@@ -128,7 +128,7 @@ fn expressions_have_the_recorded_values() {
     for (expression, tick, expected) in [
         (format!("flatcap_disk_devices_writes_total{vda}"), 700, 700.0),
         (format!("flatcap_disk_devices_writes_total{vda} offset 1s"), 700, 600.0),
-        // The disk writes 2 sectors in each of 100 ticks per second.
+        // The disk writes 2 sectors in each tick, and a second has 100 ticks.
         (format!("rate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"), 900, 102_400.0),
         (
             format!("irate(flatcap_disk_devices_sectors_written_bytes_total{vda}[1s])"),
@@ -136,7 +136,7 @@ fn expressions_have_the_recorded_values() {
             20_482.0 * 51_200.0,
         ),
         ("count_over_time(flatcap_cpu_running[1s])".to_owned(), 400, 101.0),
-        // Half of this second was lost.
+        // Half of the samples of this second were lost.
         ("count_over_time(flatcap_cpu_running[1s])".to_owned(), LOST.start + 50, 50.0),
         (
             "sum(rate(flatcap_process_processes_run_time_seconds_total{name=\"billing\"}[500ms]))".to_owned(),
@@ -311,7 +311,7 @@ impl Prometheus {
     fn get(&self, path: &str) -> Option<(String, Value)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        // The request uses HTTP/1.0, because its answers are not chunked.
+        // The request uses HTTP/1.0, because answers to such requests are not chunked.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address).ok()?;
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
@@ -329,7 +329,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// Returns whether two numbers in answers are equal within the tolerance.
+/// Returns whether two numbers, one from each answer, are equal within the tolerance.
 fn agree(own: &str, other: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().unwrap();
     let (own, other) = (number(own), number(other));
@@ -376,8 +376,8 @@ fn difference(own: &Value, other: &Value) -> Option<String> {
 }
 
 // Proves that answers equal the answers of a real Prometheus with the same samples, with a
-// tolerance of 1e-9. The times are single ones and ranges, on samples and between them, across lost
-// samples, and before the start.
+// tolerance of 1e-9. The test uses single times and ranges, at samples and between samples, across
+// lost samples, and before the start.
 #[test]
 fn a_prometheus_gives_the_same_answers() {
     let folder = tempfile::tempdir().unwrap();
