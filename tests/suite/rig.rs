@@ -68,6 +68,11 @@ impl Rig {
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
+        let converter = Path::new(env!("CARGO_BIN_EXE_flatcap")).with_file_name("flatcap-convert");
+        assert!(
+            args.first() != Some(&"import") || converter.exists(),
+            "run cargo build -p flatcap-convert, or the tests of the whole workspace"
+        );
         self.command_of(env!("CARGO_BIN_EXE_flatcap").as_ref(), args)
     }
 
@@ -342,6 +347,7 @@ pub fn finish(child: Child) -> CallResult {
     CallResult::from(child.wait_with_output().unwrap())
 }
 
+/// Sends a signal. After STOP, waits until the process is stopped.
 pub fn signal(child: &Child, name: &str) {
     use rustix::process::{Pid, Signal, kill_process};
     let signal = match name {
@@ -355,6 +361,21 @@ pub fn signal(child: &Child, name: &str) {
         other => panic!("unknown signal {other}"),
     };
     kill_process(Pid::from_child(child), signal).unwrap();
+    if signal == Signal::STOP {
+        // Threads on other processors still run for a moment.
+        eventually("stopped threads", || has_stopped(child.id()));
+    }
+}
+
+/// Returns whether all threads of a process are stopped.
+fn has_stopped(process: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    // The state follows the name, which is in parentheses.
+    let state = |stat: String| stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('T'));
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat"));
+        stat.is_ok_and(|stat| state(stat) == Some(true))
+    })
 }
 
 /// Waits until `condition` holds, up to [`WATCHDOG`].
