@@ -131,6 +131,13 @@ judged() { # Checks the packages with other programs.
     printf '[ship]\ndata_dir = "/x"\nto = "file:///x"\n[ship.nats]\nurl = "nats://bus"\n' >"$work/nats.toml"
     quietly "$work/unpacked/usr/bin/flatcap-ship" check-config --config "$work/nats.toml"
     passed "flatcap-ship is built with messages"
+    for list in "$work"/list.*; do
+        grep -q "/flatcap-convert\$" "$list" || failed "no flatcap-convert in ${list##*/list.}"
+    done
+    printf 'time,value\n2026-01-01T00:00:00Z,1\n2026-01-01T00:00:01Z,2\n' >"$work/rows.csv"
+    quietly "$work/unpacked/usr/bin/flatcap" import csv "$work/rows.csv" --data-dir "$work/imported"
+    quietly "$work/unpacked/usr/bin/flatcap" export "$work/imported" --to parquet -o "$work/parquet"
+    passed "flatcap imports and exports with the package's flatcap-convert"
 }
 
 upgraded() { # An upgrade with a changed configuration and a different default file.

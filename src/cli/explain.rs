@@ -136,7 +136,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
         move |object, offset| names.function(object, offset)
     })?;
     if let Some(remark) = remark {
-        writeln!(io::stderr(), "flatcap: stacks have no names of functions: {}", human::escaped(&remark))?;
+        // If standard error is closed, the answer is still printed.
+        let _gone =
+            writeln!(io::stderr(), "flatcap: stacks have no names of functions: {}", human::escaped(&remark));
     }
     found.truncate(args.limit);
     if args.json {

@@ -21,9 +21,10 @@ pub(super) struct Args {
 /// Converts `help import FORMAT` to `import FORMAT --help`, because only `flatcap-convert` has the
 /// help text.
 pub(super) fn with_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if arguments.get(1).is_some_and(|verb| verb == "help")
-        && arguments.get(2).is_some_and(|verb| verb == VERB)
-    {
+    let is_help = arguments.get(1).is_some_and(|verb| verb == "help");
+    let is_of_import = arguments.get(2).is_some_and(|verb| verb == VERB);
+    let is_format = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
+    if is_help && is_of_import && arguments.len() <= 4 && arguments.get(3).is_none_or(is_format) {
         arguments.remove(1);
         arguments.push("--help".into());
     }
@@ -62,9 +63,13 @@ mod tests {
         };
         assert_eq!(changed(&["flatcap", "help", "import"]), "flatcap import --help");
         assert_eq!(changed(&["flatcap", "help", "import", "csv"]), "flatcap import csv --help");
-        for unchanged in
-            [&["flatcap", "help"][..], &["flatcap", "help", "export"], &["flatcap", "import", "help"]]
-        {
+        for unchanged in [
+            &["flatcap", "help"][..],
+            &["flatcap", "help", "export"],
+            &["flatcap", "import", "help"],
+            &["flatcap", "help", "import", "--help"],
+            &["flatcap", "help", "import", "csv", "x"],
+        ] {
             assert_eq!(changed(unchanged), unchanged.join(" "));
         }
     }

@@ -203,6 +203,8 @@ fn run_with_log(
     if !matches!(cli.verb, Verb::Record(_)) {
         // Only the recorder logs normal events, because its log is also its history.
         log.inspect(|log| log.limit_to_warnings());
+        // The program that may replace this process does not write earlier log lines.
+        log.inspect(|log| log.flush());
     }
     match cli.verb {
         Verb::Record(args) => record::run(&args, log),

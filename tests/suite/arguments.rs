@@ -426,8 +426,8 @@ fn manual_and_completions_have_every_verb() {
         let page = std::fs::read_to_string(rig.path(&format!("pages/man/flatcap-{verb}.1"))).unwrap();
         assert!(page.contains(".SH EXIT STATUS\n"), "{verb}");
     }
-    let others = "flatcap.1, flatcap-ship.1, flatcap.toml.5, flatcap-service.8";
-    assert_eq!(pages, verbs.len() + 4, "{others} and one page per verb");
+    let others = "flatcap.1, flatcap-convert.1, flatcap-ship.1, flatcap.toml.5, flatcap-service.8";
+    assert_eq!(pages, verbs.len() + 5, "{others} and one page per verb");
 }
 
 // Proves that a manual that cannot be written is reported with its path. Method: a file instead of

@@ -21,6 +21,9 @@ const USAGE: u8 = 2;
 /// Exit status if the result lacks data that it should contain.
 const DATA_LOSS: u8 = 3;
 
+/// Size of the buffer of standard output, in bytes.
+const OUTPUT_BYTES: usize = 256 << 10;
+
 /// Convert recordings from and to other formats. flatcap calls this program; use flatcap import,
 /// flatcap export and flatcap flame.
 #[derive(Debug, Parser)]
@@ -75,9 +78,12 @@ fn run(verb: &Verb) -> u8 {
 }
 
 fn run_import(arguments: &ImportArguments) -> u8 {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    let result = flatcap_import::command::run(arguments, &mut out)
-        .and_then(|end| out.flush().map(|()| end).map_err(ImportCommandError::Output));
+    // A reader that closes the output does not change the outcome, so the report is one write.
+    let mut out = io::BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock());
+    let result = match (flatcap_import::command::run(arguments, &mut out), out.flush()) {
+        (Ok(_), Err(error)) if !is_closed_pipe(&error) => Err(ImportCommandError::Output(error)),
+        (result, _) => result,
+    };
     match result {
         Ok(ImportEnd::Complete) => DONE,
         Ok(ImportEnd::Incomplete) => DATA_LOSS,

@@ -158,7 +158,11 @@ pub fn run(arguments: &ExportArguments) -> Result<ExportEnd, ColumnarError> {
         end = ExportEnd::Incomplete;
     }
     if !arguments.is_for_output() {
-        print(&report.files, arguments.json)?;
+        match print(&report.files, arguments.json) {
+            // A reader that closes the output does not change the outcome.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            printed => printed?,
+        }
     }
     Ok(end)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flatcap_format::duration::parse_duration;
 use flatcap_format::storage::open_regular;
-use flatcap_text::quantity::Quantity;
+use flatcap_text::quantity::size_argument;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::names::is_plain;
@@ -215,13 +215,11 @@ fn bandwidth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option
     if text == "unlimited" {
         return Ok(Some(None));
     }
-    let bytes = Quantity::Bytes.parse(&text).map_err(|_unclear| {
-        de::Error::custom(format!("{text}: bytes per second as \"500KiB\" or \"10MiB\""))
-    })?;
-    if bytes < BANDWIDTH_MIN {
-        return Err(de::Error::custom(format!("{text}: a bandwidth is at least 1KiB")));
+    // Bytes per second, as a size.
+    match size_argument(text.trim(), &(BANDWIDTH_MIN..=u64::MAX)) {
+        Ok(bytes) => Ok(Some(Some(bytes))),
+        Err(error) => Err(de::Error::custom(format!("{text}: {error}, or unlimited"))),
     }
-    Ok(Some(Some(bytes)))
 }
 
 fn cpu_share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {

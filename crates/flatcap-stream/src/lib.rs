@@ -41,7 +41,7 @@
 
 pub mod checksum;
 pub mod error;
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(any(all(test, feature = "flatstream"), feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(feature = "flatstream")]
 pub mod policy;

@@ -166,6 +166,7 @@ impl<'a, D: SliceDeframer> Iterator for SliceReader<'a, D> {
 
 impl<D: SliceDeframer> std::iter::FusedIterator for SliceReader<'_, D> {}
 
+#[cfg(feature = "flatstream")]
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

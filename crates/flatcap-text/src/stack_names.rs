@@ -12,7 +12,7 @@ use flatcap_tasks::schema::CodeKind;
 use flatcap_tasks::{CodeObjectInfo, StackTotals};
 use serde::{Deserialize, Serialize};
 
-use crate::convert_program;
+use crate::convert_program::{self, Failure};
 
 /// Maximum time to wait for names. Reading the debug information of a large program takes seconds.
 const WAIT_NS_MAX: u64 = 20_000_000_000;
@@ -37,7 +37,10 @@ impl StackNames {
         if stacks.frames().is_empty() {
             return Self::default();
         }
-        let Ok(program) = convert_program::path() else { return Self::default() };
+        let program = match convert_program::path() {
+            Ok(program) => program,
+            Err(error) => return Self::without_names(error.to_string()),
+        };
         Self::ask(&program, (stacks, boot_id), directories)
     }
 
@@ -71,7 +74,10 @@ impl StackNames {
         let questions =
             places.iter().map(|(object, offset, is_return)| question((object, boot_id), *offset, *is_return));
         let input: String = questions.map(|line| line + "\n").collect();
-        let mut words: Vec<String> = program.to_str().map(str::to_owned).into_iter().collect();
+        let Some(program_word) = program.to_str() else {
+            return Self::without_names(convert_program::failure(program, Failure::OddPath));
+        };
+        let mut words = vec![program_word.to_owned()];
         words.extend([convert_program::caller_argument(), "symbolize".to_owned()]);
         // The paths must be absolute, because the program has another working directory.
         let absolute = directories.iter().filter_map(|directory| std::path::absolute(directory).ok());
@@ -80,11 +86,15 @@ impl StackNames {
         // Output that the program wrote before its end is used, whatever its exit status.
         match run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output) {
             Err(error) => return Self::without_names(convert_program::cannot_run(program, &error)),
-            Ok(done)
-                if output.is_empty() && matches!(done.end, ProgramEnd::Exited(status) if status != 0) =>
-            {
-                let version = version_of(program);
-                return Self::without_names(convert_program::failure(program, version.as_deref()));
+            Ok(done) if output.is_empty() && !places.is_empty() => {
+                let failure = match (done.end, version_of(&words)) {
+                    (ProgramEnd::TimedOut, _) => Failure::TimedOut(WAIT_NS_MAX / 1_000_000_000),
+                    (_, Some(version)) if !convert_program::is_own(&version) => Failure::Version(version),
+                    (ProgramEnd::Exited(status), _) => Failure::Exited(status),
+                    (ProgramEnd::Signalled(signal), _) => Failure::Signalled(signal),
+                    (ProgramEnd::OutputTooLong, _) => Failure::Exited(0),
+                };
+                return Self::without_names(convert_program::failure(program, failure));
             }
             Ok(_) => {}
         }
@@ -98,9 +108,10 @@ impl StackNames {
     }
 }
 
-/// Returns the version of the program; `None` if it does not print one.
-fn version_of(program: &Path) -> Option<String> {
-    let words = [program.to_str()?.to_owned(), "--version".to_owned()];
+/// Returns the version that the program prints; `None` if it does not print one. The first word is
+/// the program.
+fn version_of(words: &[String]) -> Option<String> {
+    let words = [words.first()?.clone(), "--version".to_owned()];
     let mut output = Vec::new();
     run(&words, WAIT_NS_MAX, &KillHandle::default(), &mut output).ok()?;
     let text = String::from_utf8(output).ok()?;

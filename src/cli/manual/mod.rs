@@ -15,6 +15,8 @@ mod command_pages;
 mod config_page;
 mod roff;
 
+/// Text of the page about `flatcap-convert`, without its title line.
+const CONVERT: &str = include_str!("../../../deploy/man/flatcap-convert.1");
 /// Text of the page about `flatcap-ship`, without its title line.
 const SHIP: &str = include_str!("../../../deploy/man/flatcap-ship.1");
 /// Text of the page about the service, without its title line.
@@ -22,7 +24,8 @@ const SERVICE: &str = include_str!("../../../deploy/man/flatcap-service.8");
 
 /// Write the manual pages into a directory.
 ///
-/// flatcap(1), one page per verb, flatcap-ship(1), flatcap.toml(5) and flatcap-service(8).
+/// flatcap(1), one page per verb, flatcap-convert(1), flatcap-ship(1), flatcap.toml(5) and
+/// flatcap-service(8).
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Directory for the pages; created if missing. Existing pages are replaced.
@@ -60,9 +63,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<ExitStatus, CliErr
 fn pages(date: Date) -> Vec<ManPage> {
     let mut pages = command_pages::pages(date);
     let config = config_page::text();
-    for (name, section, text) in
-        [("flatcap-ship", 1, SHIP), ("flatcap.toml", 5, &config), ("flatcap-service", 8, SERVICE)]
-    {
+    for (name, section, text) in [
+        ("flatcap-convert", 1, CONVERT),
+        ("flatcap-ship", 1, SHIP),
+        ("flatcap.toml", 5, &config),
+        ("flatcap-service", 8, SERVICE),
+    ] {
         let title = name.to_uppercase();
         let title_line = format!(".TH {title} {section} {date} \"flatcap {}\"", env!("CARGO_PKG_VERSION"));
         let text = roff::wrap(&format!("{title_line}\n{text}"));

@@ -1,5 +1,5 @@
 //! The stream library as its users build it:
-//! `cargo test --no-default-features --features all_checksums --test stream`.
+//! `cargo test --no-default-features --features all_checksums,flatstream --test stream`.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
