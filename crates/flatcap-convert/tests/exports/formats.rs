@@ -904,7 +904,6 @@ fn rows_are_selected() {
     assert!(none.err.contains("the recording spans 2023-11-14T22:13:21.000000Z"), "{none:?}");
     let field = export("field", &["--fields=points.nope"]);
     assert_eq!(field.status, Some(2), "{field:?}");
-    assert!(export("caller", &["--caller=99"]).err.contains("install both from one package"));
     let exploded = to_parquet(
         &folder.path().join("lists"),
         &["--explode"],

@@ -317,6 +317,9 @@ fn a_flame_graph_is_an_image() {
     assert_eq!(export(&["--to=flame", &output, "--force"], &data).status, Some(0));
 }
 
+/// The name of [`a_function_of_the_test`] in a stack.
+const FUNCTION: &str = concat!(module_path!(), "::a_function_of_the_test");
+
 #[inline(never)]
 fn a_function_of_the_test(value: u64) -> u64 {
     black_box(value).rotate_left(3)
@@ -384,7 +387,7 @@ fn functions_are_named() {
     };
     write_run(folder.path(), (1, "example"), &[(PROFILE_ID, 2 * SECOND, payload.bytes())]);
     let called = folded(&[], folder.path());
-    let name = "stacks::a_function_of_the_test";
+    let name = FUNCTION;
     let file = path.file_name().unwrap().to_str().unwrap();
     let expected = format!("app;{file}+{offset:#x} 1\napp;{name};{name} 1\n");
     assert_eq!((called.status, called.out), (Some(0), expected), "{}", called.err);
@@ -450,10 +453,10 @@ fn late_build_ids_name_functions() {
         let trace = std::fs::read(&trace).unwrap();
         let has = |text: &str| trace.windows(text.len()).any(|found| found == text.as_bytes());
         let unnamed = format!("+{offset:#x}");
-        (folded(&[], &data).out, has("stacks::a_function_of_the_test"), has(&unnamed))
+        (folded(&[], &data).out, has(FUNCTION), has(&unnamed))
     };
     let file = path.file_name().unwrap().to_str().unwrap();
-    let name = "app;stacks::a_function_of_the_test";
+    let name = format!("app;{FUNCTION}");
     let late = [payload(SECOND, &[]), payload(2 * SECOND, &id)];
     assert_eq!(named(&late, &[]), (format!("{name} 2\n"), true, false));
     let other_run = [payload(4 * SECOND, &[])];
