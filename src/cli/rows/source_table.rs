@@ -15,6 +15,8 @@ use flatcap_text::time_printer::TimePrinter;
 /// Maximum number of samples that are used to choose columns. These samples show which columns
 /// vary, and they are few enough to be read in one pass.
 const SAMPLES_MAX: u64 = 1_000;
+/// Heading of the column with the names of elements.
+const ELEMENT_HEADING: &str = "element";
 /// Width of the values in a column of strings. Most strings fit.
 const VALUE_WIDTH: usize = 10;
 
@@ -32,7 +34,8 @@ pub(in crate::cli) fn print(
     let list = leading_list(results.tables());
     let names = results.elements();
     let mut columns: Vec<(Series, String, usize)> = Vec::new();
-    let mut label_width = 0;
+    // The heading may be wider than all names of elements.
+    let mut label_width = if list.is_some() { ELEMENT_HEADING.len() + 2 } else { 0 };
     for (series, movement) in movements.ranked() {
         let (table, column, element) = series;
         if list.is_some_and(|list| list != table) {
