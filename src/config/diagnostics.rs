@@ -123,7 +123,7 @@ impl<'t> Diagnostics<'t> {
         self.local.uncounted += uncounted;
     }
 
-    /// Reports a conflict between keys. The keys may be in different texts.
+    /// Reports a conflict between keys. The keys may be in different inputs.
     pub(super) fn conflict(&mut self, at: At<'_>, problem: String) {
         let finding = self.finding(at, problem);
         self.conflicts.found.push(finding);

@@ -126,8 +126,8 @@ impl InputTexts {
     }
 
     fn position(&self, offset: usize) -> Option<usize> {
-        // A newline follows each text, so no two texts begin at the same offset, even if a text is
-        // empty.
+        // A newline follows each input. So no two inputs begin at the same offset, even if an input
+        // is empty.
         self.inputs.partition_point(|piece| piece.span.start <= offset).checked_sub(1)
     }
 }

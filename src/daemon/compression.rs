@@ -67,7 +67,7 @@ impl CompressionThread {
         self.link.stop();
     }
 
-    /// Waits until the thread ends, up to a time limit. While waiting, calls `meanwhile` with the
+    /// Waits until the thread ends, up to a time limit. During the wait, calls `meanwhile` with the
     /// current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         self.stop();

@@ -73,7 +73,7 @@ impl RecoveryThread {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits until the recovery has ended, up to a time limit. While waiting, calls `meanwhile`
+    /// Waits until the recovery has ended, up to a time limit. During the wait, calls `meanwhile`
     /// with the current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {

@@ -103,7 +103,7 @@ impl RescueThread {
         thread::spawn("rescue", run).map(Self)
     }
 
-    /// Waits until the thread ends, up to a time limit. While waiting, calls `meanwhile` with the
+    /// Waits until the thread ends, up to a time limit. During the wait, calls `meanwhile` with the
     /// current time.
     pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
         if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {

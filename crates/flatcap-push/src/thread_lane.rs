@@ -156,8 +156,8 @@ fn find_lane(client: &Arc<ClientShared>, other: Option<Box<ThreadLane>>) -> Opti
             // Closed clients push no further samples, so their lanes are dropped now instead of at
             // the end of the thread.
             others.retain(|lane| !lane.client.process().registry.is_closed());
-            // If the thread has had a lane before and has none at hand now, a caller further up the
-            // stack is using a lane.
+            // A thread without a lane at hand, for which a lane was opened before, is inside a call
+            // that uses this lane.
             (is_first || is_at_hand).then(|| Box::new(ThreadLane::new(client)))
         })
         .ok()?

@@ -115,8 +115,8 @@ mod tests {
         fields
     }
 
-    // Proves that a record has all fields of the event, whatever their types, and a message that
-    // contains all fields on one line. Also proves that the longest strings still fit into a
+    // Proves that a record contains the event's fields of all types, and a message with these fields
+    // on one line. Also proves that the longest strings still fit into a
     // datagram.
     #[test]
     fn events_become_records() {

@@ -20,8 +20,8 @@ use crate::cli::terminal::Output;
 use crate::cli::{ExitStatus, report_notice};
 use flatcap_text::time_printer::TimePrinter;
 
-/// How much time at the end of a recording is read. The length is limited so that the digest
-/// appears quickly even for a long recording.
+/// Length of the time at the end of a recording that is read. The length is limited so that the
+/// digest appears quickly even for a long recording.
 const LOOK_BACK_NS: i64 = 60_000_000_000;
 /// Maximum number of screen lines for sources and their fields.
 const FIELD_LINES_MAX: usize = 11;

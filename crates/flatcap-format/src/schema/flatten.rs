@@ -85,8 +85,8 @@ impl Visitor for FlatRow {
     }
 
     fn end_object(&mut self) {
-        // The root pushed no step onto the path. When the root ends, `pop` is called on an empty
-        // path, which has no effect.
+        // The root pushed no step onto the path, so at its end the path is empty, and `pop` has no
+        // effect.
         self.path.pop();
     }
 

@@ -1,7 +1,7 @@
 //! Verifies whole payloads with their schema. The checks are the same as in the verifier that flatc
 //! generates.
 //!
-//! Most tables of the same type share a vtable. So the fields are checked only for the first table
+//! Tables of the same type usually share a vtable. So the fields are checked only for the first table
 //! that uses a vtable. This check determines which fields a table has, and whether they are aligned
 //! and within the table. For all later tables with this vtable, only the references to strings,
 //! lists and tables are checked.

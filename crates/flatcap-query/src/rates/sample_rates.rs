@@ -16,7 +16,7 @@ use crate::plan::{SourcePlan, TableInfo};
 use crate::scan::collector::Collector;
 use crate::scan::filter::{is_visible, visible};
 
-/// Number of elements after which all ids of elements are assigned anew. Because of this restart,
+/// Number of elements after which the ids of elements start again at 0. Because of this restart,
 /// rates are computed for recordings of any length.
 const RESTART_ELEMENTS: usize = ELEMENTS_MAX / 2;
 

@@ -61,8 +61,8 @@ pub(super) struct RegisteredSource {
     /// The verifier of payloads. All lanes of the client share the verifier, and one thread reads
     /// these lanes. `None` if the source is opaque.
     pub(super) verifier: Option<Arc<Mutex<PayloadVerifier>>>,
-    /// Memory that the description needs, in bytes. When the source becomes part of the run, a
-    /// second copy of the description needs the same amount of memory.
+    /// Memory that the description needs, in bytes. A source of the run needs this amount twice,
+    /// because the run has a second copy of the description.
     pub(super) bytes: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::SyncPolicy;
 /// Number of disk images after a power cut that are read per crash.
 const POWER_CUTS: u64 = 4;
 
-/// When a test panics, prints the image that was being checked.
+/// Prints the image that is being checked if the test panics.
 struct ImageContext<'a> {
     script: &'a Script,
     storage: &'a SimulatedStorage,

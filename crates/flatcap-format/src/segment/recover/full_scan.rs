@@ -70,8 +70,8 @@ impl FullScan {
             }
             if leftovers.is_counted_later(reader, at) {
                 if reader.is_sealed() {
-                    // When the segment was sealed, the sequence numbers of the next segment were
-                    // not taken into account.
+                    // The writer that sealed the segment did not know the sequence numbers of the
+                    // next segment.
                     scan.add_damage(at.offset, 0, "samples or losses that the run's next segment counts");
                 }
                 scan.has_tail = true;

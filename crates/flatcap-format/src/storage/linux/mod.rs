@@ -227,10 +227,10 @@ pub(super) fn open_safely(
     Ok(openat(at, path, flags | SAFE_FLAGS, Mode::from_raw_mode(mode))?)
 }
 
-/// Returns `file` if it is of the kind `wanted`.
+/// Returns `file` if it has the kind `wanted`.
 ///
 /// # Errors
-/// Fails if the file is of another kind. The error names both kinds.
+/// Fails if the file has another kind. The error names both kinds.
 pub(super) fn require_kind(file: OwnedFd, wanted: FileType) -> io::Result<OwnedFd> {
     check_kind(&fstat(&file)?, wanted)?;
     Ok(file)
