@@ -87,12 +87,16 @@ impl StackNames {
         match run_with_input(&words, input.as_bytes(), WAIT_NS_MAX, &mut output) {
             Err(error) => return Self::without_names(convert_program::cannot_run(program, &error)),
             Ok(done) if output.is_empty() && !places.is_empty() => {
-                let failure = match (done.end, version_of(&words)) {
-                    (ProgramEnd::TimedOut, _) => Failure::TimedOut(WAIT_NS_MAX / 1_000_000_000),
-                    (_, Some(version)) if !convert_program::is_own(&version) => Failure::Version(version),
-                    (ProgramEnd::Exited(status), _) => Failure::Exited(status),
-                    (ProgramEnd::Signalled(signal), _) => Failure::Signalled(signal),
-                    (ProgramEnd::OutputTooLong, _) => Failure::Exited(0),
+                let other_version = || version_of(&words).filter(|version| !convert_program::is_own(version));
+                let failure = match done.end {
+                    // A program that hangs is not asked for its version, which could take as long.
+                    ProgramEnd::TimedOut => Failure::TimedOut(WAIT_NS_MAX / 1_000_000_000),
+                    ProgramEnd::Exited(status) => {
+                        other_version().map_or(Failure::Exited(status), Failure::Version)
+                    }
+                    ProgramEnd::Signalled(signal) => Failure::Signalled(signal),
+                    // Output that is too long is not empty.
+                    ProgramEnd::OutputTooLong => Failure::Exited(0),
                 };
                 return Self::without_names(convert_program::failure(program, failure));
             }
