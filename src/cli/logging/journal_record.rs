@@ -115,9 +115,8 @@ mod tests {
         fields
     }
 
-    // Proves that a record contains the event's fields of all types, and a message with these fields
-    // on one line. Also proves that the longest strings still fit into a
-    // datagram.
+    // Proves that a record contains the event's fields of all types, and a message with these
+    // fields on one line. Also proves that the longest strings still fit into a datagram.
     #[test]
     fn events_become_records() {
         let records = Arc::new(Mutex::new(Vec::new()));

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Maximum number of lines that one call site may log in [`WINDOW_NS`]. At the start of the recorder,
-/// one call site logs a line for each source that the host lacks. All of these lines are within the
-/// limit.
+/// Maximum number of lines that one call site may log in [`WINDOW_NS`]. At the start of the
+/// recorder, one call site logs a line for each source that the host lacks. All of these lines are
+/// within the limit.
 pub(super) const BURST: u32 = 50;
 /// Length of a window, in nanoseconds. A window of ten seconds begins with the first line of a call
 /// site.

@@ -1,10 +1,10 @@
 //! Verifies whole payloads with their schema. The checks are the same as in the verifier that flatc
 //! generates.
 //!
-//! Tables of the same type usually share a vtable. So the fields are checked only for the first table
-//! that uses a vtable. This check determines which fields a table has, and whether they are aligned
-//! and within the table. For all later tables with this vtable, only the references to strings,
-//! lists and tables are checked.
+//! Tables of the same type usually share a vtable. So the fields are checked only for the first
+//! table that uses a vtable. This check determines which fields a table has, and whether they are
+//! aligned and within the table. For all later tables with this vtable, only the references to
+//! strings, lists and tables are checked.
 
 use flatbuffers::VerifierOptions;
 

@@ -52,8 +52,8 @@ impl OwnerRights {
     }
 
     /// Assumes the rights for the calling thread. The rights apply to all access by path or name.
-    /// While another user is set, the thread lacks the capabilities that concern files. Dropping the
-    /// result restores these capabilities.
+    /// While another user is set, the thread lacks the capabilities that concern files. Dropping
+    /// the result restores these capabilities.
     ///
     /// # Errors
     /// `PermissionDenied` if root may not act as this user. This happens in a container without
