@@ -785,7 +785,8 @@ impl<'a> ProcessCounters {
 
   /// Time for which the first thread was ready to run and waited for a CPU (/proc/PID/schedstat).
   /// The kernel provides no sum over all threads of a process. Absent if the kernel does not
-  /// account for this time, or if the process is neither new nor among the busiest.
+  /// account for this time. Also absent if the agent cannot read CPU clocks and the process is
+  /// neither new nor among the busiest.
   pub fn wait_time(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1895,9 +1896,10 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessGroup>>>(Process::VT_GROUPS, None).unwrap()}
   }
-  /// Number of processes that were not read for this sample, because they were neither among the
-  /// busiest nor new. These processes exist but are not in `processes`. If the number is 0, the
-  /// sample is complete, and a process that is not listed has ended or is not selected.
+  /// Number of processes that were not read for this sample. They exist but are not in `processes`.
+  /// They have not run since they were last read, or 256 others have run longer. If the agent cannot
+  /// read CPU clocks, they are neither among the busiest nor new. If the number is 0, the sample is
+  /// complete, and a process that is not listed has ended or is not selected.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:

@@ -198,13 +198,13 @@ keys! {
     /// Control groups whose processes are recorded, such as "/system.slice/*"; [] for all groups.
     cgroups: Patterns, Reload, |source| Some(&mut source.process.as_mut()?.cgroups);
 
-    /// Interval at which all processes are read. Samples in between contain only the busiest and
-    /// the new processes, and the count of skipped processes.
+    /// Interval at which all processes are read. Samples in between contain only the processes that
+    /// have run since their last entry or wait, and the count of skipped processes.
     full_interval: Time(50 * US..=60 * 60 * SECOND), Reload,
         |source| Some(&mut source.process.as_mut()?.full_interval);
 
     /// Number of processes with the most CPU time since the last full sample, and of those with the
-    /// most I/O, that are read between two full samples.
+    /// most I/O, that are read between two full samples if the recorder cannot read CPU clocks.
     busiest: Number(0..=16_384), Reload, |source| Some(&mut source.process.as_mut()?.busiest);
 
     /// Number of recorded processes. They are the top ones by the key "by". 0 for all processes.

@@ -87,8 +87,9 @@ pub struct ProcessConfig {
     pub cgroups: Vec<Pattern>,
     /// Interval at which all processes are read.
     pub full_interval: Duration,
-    /// Number of processes per criterion that are read between two full passes. The source chooses
-    /// this many processes by CPU time, and additionally this many by I/O.
+    /// Number of processes per criterion that are read between two full passes if the CPU clocks of
+    /// processes cannot be read. The source chooses this many processes by CPU time, and
+    /// additionally this many by I/O.
     pub busiest: u32,
     /// Number of processes that are recorded, in the order of the ranking by `by`. The value 0
     /// means all processes. In any case, at most 16,384 processes are recorded.

@@ -23,7 +23,7 @@ pub(super) struct ProcessSlot {
     pub(super) files: ProcessFiles,
     pub(super) content: ContentSpan,
     pub(super) is_io_denied: bool,
-    /// Whether the process is read in each pass until the next full pass.
+    /// Whether the next pass reads the process even if its CPU clock has not advanced.
     pub(super) is_active: bool,
     pub(super) detail_due_ns: u64,
     pub(super) exit: ExitState,

@@ -4,9 +4,11 @@
 //! An open file belongs to the process for which it was opened. After that process is gone, reads
 //! fail, and a later process with the same pid gets files of its own.
 //!
-//! A pass reads all processes or only the active ones. Active processes are the busiest ones of the
-//! last full pass, and processes that have begun since then.
+//! A pass reads all processes or only the active ones. Active processes are those whose CPU clock
+//! has advanced since their last read, and those that were ready to run or waited for a device at
+//! that read. Without CPU clocks, the sampler makes processes active.
 
+use std::cmp::Reverse;
 use std::io::{self, ErrorKind};
 
 use flatcap_os::clock::cpu_ns_of;
@@ -30,6 +32,9 @@ const IO_BYTES_MAX: usize = 512;
 /// Other new processes are read only once. Without this limit, on a host that starts thousands of
 /// processes, each of them would be read ten times a second.
 const NEW_ACTIVE_MAX: usize = 256;
+/// Maximum number of processes that are read between two full passes because they have run. Reading
+/// this many takes 2 ms.
+const ACTIVE_MAX: usize = 256;
 /// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
 /// Interval between reads of a process's details if the kernel reports all changes of the requested
@@ -73,6 +78,7 @@ pub(super) struct ProcessTable {
     departed: Vec<DepartedProcess>,
     slots: Vec<ProcessSlot>,
     free: Vec<usize>,
+    candidates: Vec<(u64, usize)>, // CPU time since the last read, and slot; reused
     raw: Vec<u8>,
     raw_used: usize, // number of bytes used in `raw`
     detail: Vec<u8>,
@@ -128,6 +134,7 @@ impl ProcessTable {
             departed: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
+            candidates: Vec::new(),
             raw: Vec::new(),
             raw_used: 0,
             detail: vec![0; DETAIL_BYTES],
@@ -160,6 +167,7 @@ impl ProcessTable {
         self.departed.reserve(count);
         self.slots.reserve(count);
         self.free.reserve(count);
+        self.candidates.reserve(count);
         self.raw.resize(count * (STAT_BYTES_MAX + IO_BYTES_MAX) / 4, 0);
     }
 
@@ -187,6 +195,9 @@ impl ProcessTable {
         self.incomplete |= Incomplete::DENIED.unless(!self.is_hiding());
         self.incomplete |= Incomplete::TOO_MANY.unless(self.order.len() < PROCESSES_MAX);
         self.raw_used = 0;
+        if scope == PassScope::Active && self.has_clocks {
+            self.choose_by_clock();
+        }
         for index in 0..self.order.len() {
             if let Some(process) = self.order.get(index).copied() {
                 self.read_process(process, now_ns);
@@ -195,6 +206,31 @@ impl ProcessTable {
         // Sorted, because exits that are reported later are looked up by pid.
         self.departed.sort_unstable_by_key(|departed| departed.pid);
         Ok(())
+    }
+
+    /// Makes those processes active that have run since their last read, or that were ready to run
+    /// or waited at that read. If there are too many, those that have run longest are chosen.
+    fn choose_by_clock(&mut self) {
+        let Self { order, slots, candidates, .. } = self;
+        candidates.clear();
+        for process in order.iter() {
+            let Some(slot) = slots.get_mut(process.slot) else { continue };
+            // A process without a clock has ended, or was never read.
+            let now = cpu_ns_of(process.pid).unwrap_or(ABSENT);
+            if now != slot.run_time || slot.is_active {
+                candidates.push((now.saturating_sub(slot.run_time), process.slot));
+            }
+            slot.is_active = false;
+        }
+        if candidates.len() > ACTIVE_MAX {
+            candidates.select_nth_unstable_by_key(ACTIVE_MAX - 1, |(ran_ns, _)| Reverse(*ran_ns));
+            candidates.truncate(ACTIVE_MAX);
+        }
+        for (_, slot) in candidates.iter() {
+            if let Some(slot) = slots.get_mut(*slot) {
+                slot.is_active = true;
+            }
+        }
     }
 
     /// Returns all listed processes, by ascending pid.
@@ -221,7 +257,12 @@ impl ProcessTable {
         self.skipped
     }
 
-    /// Makes a process active, or inactive, until the next full pass.
+    /// Returns whether the CPU clocks of processes can be read.
+    pub(super) fn has_clocks(&self) -> bool {
+        self.has_clocks
+    }
+
+    /// Makes a process active, or inactive, until the next call for it.
     pub(super) fn set_active(&mut self, slot: usize, is_active: bool) {
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.is_active = is_active;
@@ -473,6 +514,9 @@ impl ProcessTable {
             self.skipped += 1;
             return Ok(());
         }
+        let run_time = if self.has_clocks { cpu_ns_of(process.pid).unwrap_or(ABSENT) } else { ABSENT };
+        let has_run = self.has_clocks && run_time != slot.run_time;
+        slot.run_time = run_time;
         open_once(&mut slot.files.stat, proc, process.pid, "/stat", files_open)?;
         if is_due {
             let spread =
@@ -480,13 +524,12 @@ impl ProcessTable {
             slot.detail_due_ns = now_ns + self.detail_interval_ns - spread;
             slot.read_details(proc, process.pid, &mut self.detail, &self.details)?;
         }
-        if self.has_clocks {
-            slot.run_time = cpu_ns_of(process.pid).unwrap_or(ABSENT);
-        }
         // The wait time is in a third file. Reading it for all processes would take a quarter of
-        // the time of the pass.
-        slot.wait_time = ABSENT;
-        if self.has_schedstat && slot.is_active {
+        // the time of the pass, and it changes only for a process that runs or is ready to run.
+        let has_waited = slot.is_active || has_run;
+        if !self.has_schedstat || !(has_waited || self.has_clocks) {
+            slot.wait_time = ABSENT;
+        } else if has_waited || slot.wait_time == ABSENT {
             slot.wait_time = slot.read_wait_time(proc, process.pid, files_open).unwrap_or(ABSENT);
         }
 
