@@ -192,7 +192,7 @@ fn a_warm_group_allocates_nothing() {
         let mut group = SamplerGroup::new(GroupSettings {
             sources: vec![source],
             name: GroupName::Slow,
-            thread: Config::default().groups.slow.thread(),
+            thread: Config::default().thread(GroupName::Slow),
             start_ns: monotonic_ns(),
             wall_offset: Arc::new(flatcap_os::clock::WallOffset::default()),
             producer,

@@ -142,7 +142,7 @@ impl Pipeline {
         let group = SamplerGroup::new(GroupSettings {
             sources,
             name: GroupName::Fast,
-            thread: self.config.groups.fast.thread(),
+            thread: self.config.thread(GroupName::Fast),
             start_ns,
             wall_offset: Arc::clone(&self.wall_offset),
             producer: self.slab_producer(&stop)?,

@@ -88,6 +88,7 @@ impl StatusPage {
         lines.extend(status.push.as_ref().map(|push| self.push_line(push)));
         lines.extend(status.push.iter().flat_map(|push| pushing_lines(&push.senders)));
         lines.push(self.queue_line(&status.queues));
+        lines.extend(priority_line(status));
         lines.extend(self.reload_line(&status.reload));
         lines.push(String::new());
         let mut lines: Vec<String> = lines.iter().map(|line| wrapped(line, self.width, INDENT)).collect();
@@ -424,6 +425,23 @@ impl StatusPage {
     }
 }
 
+/// Returns the line about the scheduling that the recorder obtained, or `None` for an older
+/// recorder.
+fn priority_line(status: &Status) -> Option<String> {
+    let nice = status.recorder.nice?;
+    let session = status.recorder.session_nice.map(|session| format!(", of the session {session}"));
+    let realtime = status.queues.groups.iter().filter(|group| group.realtime);
+    let realtime: Vec<&str> = realtime.map(|group| group.name.as_str()).collect();
+    let realtime = match realtime.as_slice() {
+        [] => "not real-time".to_owned(),
+        groups => format!("real-time: {}", groups.join(", ")),
+    };
+    let yields: u64 = status.queues.groups.iter().map(|group| group.realtime_yields).sum();
+    let above = (yields > 0).then(|| format!("; above its share {yields} times"));
+    let (session, above) = (session.unwrap_or_default(), above.unwrap_or_default());
+    Some(format!("priority nice {nice}{session}; {realtime}{above}"))
+}
+
 fn agent_line(recorder: &ProcessStatus) -> String {
     let resident = recorder
         .resident_bytes
@@ -462,7 +480,7 @@ fn long_time(ns: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flatcap_control::LatencyStatus;
+    use flatcap_control::{GroupStatus, LatencyStatus};
 
     use super::*;
 
@@ -580,6 +598,27 @@ mod tests {
         let page = page_of(false).format_status(&status);
         let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("rule ")).collect();
         assert_eq!(lines, [format!("rule many: 12 values of list elements not tracked, {UNTRACKED}")]);
+    }
+
+    // Proves that the page has a line about the obtained scheduling. An older recorder does not
+    // report its scheduling, so the line is missing.
+    #[test]
+    fn scheduling_has_a_line() {
+        let line = |status: &Status| {
+            let page = page_of(false).format_status(status);
+            page.lines().find(|line| line.starts_with("priority ")).map(str::to_owned)
+        };
+        let mut status = status();
+        status.recorder.nice = None;
+        assert_eq!(line(&status), None);
+        status.recorder.nice = Some(-10);
+        status.queues.groups.clear();
+        assert_eq!(line(&status).as_deref(), Some("priority nice -10; not real-time"));
+        status.recorder.session_nice = Some(0);
+        let fast = GroupStatus { name: "fast".to_owned(), realtime: true, ..GroupStatus::default() };
+        status.queues.groups = vec![GroupStatus { realtime_yields: 2, ..fast }];
+        let expected = "priority nice -10, of the session 0; real-time: fast; above its share 2 times";
+        assert_eq!(line(&status).as_deref(), Some(expected));
     }
 
     // Proves that problems are colored, and that nothing else is colored.

@@ -320,7 +320,7 @@ mod tests {
         let group = |timing, priority, others: &str| (timing, priority, others.to_owned());
         let expected = [
             group("relaxed", 5, "[] DropOldest"),
-            group("precise", 0, "[0, 3] Block"),
+            group("precise", 1, "[0, 3] Block"),
             group("spin", 0, "[] DropNewest"),
         ];
         assert!(groups.eq(expected));

@@ -440,12 +440,12 @@ settings! {
         // sources are late anyway.
         timing: Timing = Timing::Relaxed, ExpectedValue::keyword::<Timing>(), Reload;
 
-        /// Real-time priority of the thread (`SCHED_FIFO`); 0 for none, higher values need
-        /// `CAP_SYS_NICE`.
-        // No priority by default, because an ordinary account lacks the capability, and because
-        // such a thread preempts the host's own work. The maximum is the highest priority of
-        // SCHED_FIFO.
-        priority: u8 = 0, Number(0..=99), Reload;
+        /// Real-time priority of the thread (`SCHED_FIFO`); 0 for none. It keeps ticks punctual on
+        /// a busy host, and needs `CAP_SYS_NICE` or a sufficient `RLIMIT_RTPRIO`. A thread that has
+        /// used its part of [recorder] `cpu_budget` continues with ordinary priority.
+        // The maximum is the highest priority of SCHED_FIFO. The default is the lowest priority, so
+        // that the host's own real-time threads come first.
+        priority: u8 = 1, Number(0..=99), Reload;
 
         /// Numbers of the processors that the thread may run on; [] for all.
         // The maximum is 1023, because a `cpu_set_t` has 1,024 bits.
@@ -460,6 +460,9 @@ settings! {
         on_full: OnFull = OnFull::DropNewest, variants::<OnFull>(), Reload;
     }
 }
+
+/// Number of sampler threads with real-time priority, of which each may use the same share.
+const REALTIME_THREADS: u32 = 3;
 
 /// The sampler threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -482,6 +485,14 @@ impl Config {
     pub fn sources_of(&self, group: GroupName) -> impl Iterator<Item = &SourceConfig> {
         self.enabled_sources().filter(move |source| source.group() == group)
     }
+
+    /// Returns the settings of a group's thread. All threads together may use `cpu_budget` with
+    /// real-time priority.
+    pub fn thread(&self, name: GroupName) -> ThreadSettings {
+        let GroupConfig { timing, priority, cpus, .. } = self.groups.get(name);
+        let realtime_share = self.recorder.cpu_budget.basis_points() / REALTIME_THREADS;
+        ThreadSettings { timing: *timing, priority: *priority, realtime_share, cpus: cpus.clone() }
+    }
 }
 
 impl BlackboxConfig {
@@ -502,13 +513,6 @@ impl GroupConfigs {
     }
 }
 
-impl GroupConfig {
-    /// Returns the settings that concern the thread alone.
-    pub fn thread(&self) -> ThreadSettings {
-        ThreadSettings { timing: self.timing, priority: self.priority, cpus: self.cpus.clone() }
-    }
-}
-
 impl Default for GroupConfigs {
     fn default() -> Self {
         Self {
@@ -516,7 +520,8 @@ impl Default for GroupConfigs {
             // visible.
             fast: GroupConfig { timing: Timing::Precise, ..GroupConfig::default() },
             slow: GroupConfig::default(),
-            blocking: GroupConfig::default(),
+            // These sources are late anyway.
+            blocking: GroupConfig { priority: 0, ..GroupConfig::default() },
         }
     }
 }

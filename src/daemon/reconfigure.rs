@@ -299,7 +299,9 @@ impl RunningConfig {
         let (mut changes, mut latencies, mut added) = (Vec::new(), Vec::new(), Vec::new());
         for (place, (group, _)) in self.controls.groups.iter().enumerate() {
             let settings = config.groups.get(*group);
-            let mut has_changed = settings != self.config.groups.get(*group);
+            // The share of a thread with real-time priority follows `cpu_budget`.
+            let mut has_changed = settings != self.config.groups.get(*group)
+                || config.thread(*group) != self.config.thread(*group);
             let mut sources = Vec::new();
             for wanted in &mut next {
                 let Some((_, next)) = wanted.take_if(|(of, _)| of == group) else { continue };
@@ -330,7 +332,7 @@ impl RunningConfig {
                     index: place,
                     update: Box::new(GroupUpdate {
                         sources: sources.into_iter().map(|(_, then)| then).collect(),
-                        thread: settings.thread(),
+                        thread: config.thread(*group),
                         on_full: settings.on_full,
                         latencies: producer,
                     }),

@@ -352,7 +352,7 @@ impl RunThreads {
             handles.push((group.name, handle));
             let group = SamplerGroup::new(GroupSettings {
                 name: group.name,
-                thread: config.groups.get(group.name).thread(),
+                thread: config.thread(group.name),
                 sources: group.sources,
                 start_ns,
                 wall_offset: Arc::clone(&wall_offset),

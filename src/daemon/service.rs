@@ -10,6 +10,7 @@ use flatcap_control::{
 };
 use flatcap_format::storage::Storage;
 use flatcap_metrics::{Metrics, SourceMetrics};
+use flatcap_os::autogroup::{self, NiceValues};
 use flatcap_os::clock::{NS_PER_S, monotonic_ns, read_clocks};
 use flatcap_os::control_group::{MemoryLimit, memory_limit};
 use flatcap_os::host::random_u64;
@@ -193,6 +194,7 @@ pub fn record(config: &Config, callbacks: Callbacks<'_>) -> Result<RunSummary, D
         listeners: control.listener_budget(),
         status: StatusTracker::new(run_id, now.path(), start_ns, refusal)
             .with_host(&run.header)
+            .with_nice(raised_session())
             .with_ring(config.blackbox.window, ring_path),
         metrics,
         wake,
@@ -470,4 +472,18 @@ fn publish_ring(metrics: &Metrics, ring: &Metrics, age: &mut RingAge) {
 /// Returns the wall clock time in seconds since 1970.
 fn wall_s() -> u64 {
     u64::try_from(read_clocks().wall_ns / NS_PER_S.cast_signed()).unwrap_or_default()
+}
+
+/// Gives the session of the recorder the nice value of the recorder. Returns the values in force.
+fn raised_session() -> NiceValues {
+    let (values, refused) = autogroup::raise_session();
+    if let Some(error) = refused {
+        tracing::debug!(
+            %error,
+            "the session keeps nice {}, which decides against other sessions, not the recorder's nice {}",
+            values.session.unwrap_or_default(),
+            values.process
+        );
+    }
+    values
 }

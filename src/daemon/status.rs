@@ -12,6 +12,7 @@ use flatcap_control::{
 };
 use flatcap_format::segment::{SealState, SegmentHeader, SegmentName, SourceSender};
 use flatcap_metrics::{CompressionMetrics, DirectoryMetrics, Metrics, RecorderMetrics, SourceMetrics};
+use flatcap_os::autogroup::NiceValues;
 use flatcap_os::clock::{NS_PER_S, process_cpu_ns};
 use flatcap_os::process_usage::ProcessUsage;
 
@@ -44,6 +45,7 @@ pub(super) struct StatusTracker {
     /// The result of the last reload, or the reason why the configuration at the start was refused.
     pub(super) last_reload: Option<String>,
     ring: Option<(Duration, PathBuf)>, // its window and directory
+    nice: NiceValues,
 }
 
 /// The last measurement of a source, and its rates.
@@ -78,12 +80,19 @@ impl StatusTracker {
             sources: Vec::new(),
             last_reload: refusal,
             ring: None,
+            nice: NiceValues { process: 0, session: None },
         }
     }
 
     /// Adds the configured window and the directory of the ring.
     pub(super) fn with_ring(mut self, window: Duration, path: Option<PathBuf>) -> Self {
         self.ring = path.map(|path| (window, path));
+        self
+    }
+
+    /// Adds the nice values of the process.
+    pub(super) fn with_nice(mut self, nice: NiceValues) -> Self {
+        self.nice = nice;
         self
     }
 
@@ -131,6 +140,8 @@ impl StatusTracker {
                 .unwrap_or_default(),
                 cpu_now: ratio(last.saturating_sub(before), last_ns.saturating_sub(before_ns))
                     .unwrap_or_default(),
+                nice: Some(self.nice.process),
+                session_nice: self.nice.session,
                 resident_bytes: ProcessUsage::now().ok().map(|usage| usage.resident_bytes),
                 recovering,
                 run_dir_in_use: metrics.daemon.run_dir_in_use.get() != 0,

@@ -234,7 +234,6 @@ CapabilityBoundingSet=CAP_PERFMON
 SystemCallFilter=perf_event_open
 AmbientCapabilities=CAP_SYS_NICE
 CapabilityBoundingSet=CAP_SYS_NICE
-RestrictRealtime=no
 AmbientCapabilities=CAP_IPC_LOCK
 CapabilityBoundingSet=CAP_IPC_LOCK
 '$(drop_in_lines kmsg)

@@ -69,6 +69,11 @@ pub struct ProcessStatus {
     pub cpu: f64,
     /// Share of one core used over the last second, measured like `cpu`.
     pub cpu_now: f64,
+    /// Nice value of the process; `None` if an older recorder does not report it.
+    pub nice: Option<i32>,
+    /// Nice value of the process's session (autogroup); `None` if the kernel does not use
+    /// autogroups.
+    pub session_nice: Option<i32>,
     /// Resident memory, in bytes; `None` if /proc cannot be read.
     pub resident_bytes: Option<u64>,
     /// Whether earlier runs are being recovered.
@@ -335,7 +340,9 @@ status! {
     /// A sampler group.
     GroupStatus(group: &GroupMetrics) {
         name: String = group.name.to_owned();
-        group: slabs, slabs_dropped, waited_ns;
+        /// Whether the thread has real-time priority.
+        realtime: bool = group.realtime.get() == 1;
+        group: slabs, slabs_dropped, waited_ns, realtime_yields;
     }
 }
 

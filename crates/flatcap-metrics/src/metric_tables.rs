@@ -87,6 +87,10 @@ metrics! {
     slabs_dropped: counter = "flatcap_group_slabs_dropped";
     /// Time that the group has waited for space in its queue.
     waited_ns: counter ns = "flatcap_group_waited_seconds";
+    /// 1 while the thread of the group has real-time priority, else 0.
+    realtime: gauge = "flatcap_group_realtime";
+    /// Times at which the thread lost its real-time priority because it had used its share.
+    realtime_yields: counter = "flatcap_group_realtime_yields";
 }
 
 metrics! {

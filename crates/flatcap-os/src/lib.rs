@@ -8,6 +8,7 @@
     reason = "numbers of the kernel and of files as this host writes them, never stored"
 )]
 
+pub mod autogroup;
 pub mod build_id;
 pub mod clock;
 pub mod control_group;

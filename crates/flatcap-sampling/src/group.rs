@@ -20,6 +20,7 @@ use super::group_source::{ActiveSource, GroupSource, ReadMode, ReadySource};
 use super::group_update::{GroupUpdate, PendingUpdate, RetiredSources, UpdatedSources};
 use super::offloaded_read::{OffloadedRead, ReadOutcome, ReadPoll};
 use super::privileges;
+use super::realtime_guard::RealtimeGuard;
 use super::sampler::{OpenedSampler, ReadError};
 use super::schedule::{Due, Schedule};
 use super::thread_settings::{GroupName, ThreadSettings};
@@ -87,6 +88,7 @@ pub struct SamplerGroup {
     pub(super) pending: Option<PendingUpdate>, // received, and not yet applied
     has_offloaded: bool,                       // whether any source is read by a thread of its own
     is_limited: bool,                          // whether a budget limits any source
+    realtime: Option<RealtimeGuard>,           // `None` without real-time priority
 }
 
 impl SamplerGroup {
@@ -129,13 +131,15 @@ impl SamplerGroup {
             publish_ns: start_ns + PUBLISH_INTERVAL_NS,
             cpu_meter: CpuMeter::default(),
             overhead: Overhead::default(),
+            realtime: None,
         })
     }
 
     /// Samples until the group is stopped. Then queues the open slab and drops the sender of the
     /// queue.
     pub fn run(mut self) {
-        privileges::apply(self.name, &self.thread);
+        let has_priority = privileges::apply(self.name, &self.thread);
+        self.realtime = RealtimeGuard::begin(has_priority, &self.thread, self.producer.metrics());
         let mut now = 0;
         loop {
             let next = self.schedule.next_ns().unwrap_or(now + IDLE_NS);
@@ -189,6 +193,7 @@ impl SamplerGroup {
             self.producer.queue_open_slab(begin);
             self.latencies.current().enqueue.record(monotonic_ns() - begin);
         }
+        RealtimeGuard::check(self.realtime.as_mut(), end, self.thread.priority, self.producer.metrics());
         if end >= self.publish_ns {
             self.publish_ns = end + PUBLISH_INTERVAL_NS;
             self.latencies.publish();
@@ -511,7 +516,8 @@ impl SamplerGroup {
         let before = std::mem::replace(&mut self.thread, thread);
         if before != self.thread {
             self.waiter.set_timing(self.thread.timing);
-            privileges::change(self.name, &before, &self.thread);
+            let has_priority = privileges::change(self.name, &before, &self.thread);
+            self.realtime = RealtimeGuard::begin(has_priority, &self.thread, self.producer.metrics());
         }
         RetiredSources(retired)
     }

@@ -17,6 +17,7 @@ mod offloaded_read;
 mod pattern;
 mod perf_event;
 mod privileges;
+mod realtime_guard;
 mod sampler;
 mod schedule;
 mod source_settings;

@@ -5,9 +5,12 @@ use flatcap_os::thread;
 
 use super::thread_settings::{GroupName, ThreadSettings, Timing};
 
+/// The default of `priority`. Many hosts refuse it, which is no reason for a warning.
+const DEFAULT_PRIORITY: u8 = 1;
+
 /// Resets the settings of the calling thread that are no longer in the configuration, and applies
-/// the new settings.
-pub(super) fn change(name: GroupName, before: &ThreadSettings, group: &ThreadSettings) {
+/// the new settings. Returns whether the thread has real-time priority.
+pub(super) fn change(name: GroupName, before: &ThreadSettings, group: &ThreadSettings) -> bool {
     let refused = |what: &str, error: std::io::Error| {
         let name = name.as_str();
         tracing::warn!(%error, "[group.{name}] {what}: the kernel refuses to reset it; restart the service");
@@ -21,11 +24,12 @@ pub(super) fn change(name: GroupName, before: &ThreadSettings, group: &ThreadSet
     if group.priority == 0 && before.priority > 0 {
         thread::drop_realtime_priority().unwrap_or_else(|error| refused("priority", error));
     }
-    apply(name, group);
+    apply(name, group)
 }
 
-/// Applies the configured settings to the calling thread.
-pub(super) fn apply(name: GroupName, group: &ThreadSettings) {
+/// Applies the configured settings to the calling thread. Returns whether the thread has real-time
+/// priority.
+pub(super) fn apply(name: GroupName, group: &ThreadSettings) -> bool {
     let name = name.as_str();
     if group.timing != Timing::Relaxed
         && let Err(error) = thread::set_min_timer_slack()
@@ -53,13 +57,21 @@ pub(super) fn apply(name: GroupName, group: &ThreadSettings) {
         }
     }
     let priority = group.priority;
-    if priority > 0
-        && let Err(error) = thread::set_realtime_priority(priority)
-    {
+    if priority == 0 {
+        return false;
+    }
+    let Err(error) = thread::set_realtime_priority(priority) else { return true };
+    if priority > DEFAULT_PRIORITY {
         tracing::warn!(
             %error,
             "[group.{name}] priority = {priority}: the kernel refuses, the thread has no real-time priority; grant CAP_SYS_NICE, or \
              set LimitRTPRIO={priority} for the service"
         );
+    } else {
+        tracing::debug!(%error, "[group.{name}] priority = {priority}: the kernel refuses");
     }
+    // The thread may have an earlier, lower priority, which nobody would bound. The kernel never
+    // refuses to drop it.
+    let _refused = thread::drop_realtime_priority();
+    false
 }

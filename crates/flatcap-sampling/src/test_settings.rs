@@ -175,7 +175,7 @@ impl OwnedSettings {
 
 /// Returns the default settings of the thread of the fast group.
 pub(crate) fn fast_thread() -> ThreadSettings {
-    ThreadSettings { timing: Timing::Precise, priority: 0, cpus: Vec::new() }
+    ThreadSettings { timing: Timing::Precise, priority: 0, realtime_share: 1_250, cpus: Vec::new() }
 }
 
 fn text<'a>(value: &'a DeValue<'_>) -> &'a str {

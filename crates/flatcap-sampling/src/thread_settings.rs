@@ -37,6 +37,9 @@ pub struct ThreadSettings {
     pub timing: Timing,
     /// The thread's real-time priority (`SCHED_FIFO`), 1 to 99, or 0 for ordinary scheduling.
     pub priority: u8,
+    /// Maximum share of a CPU that the thread uses with real-time priority, in basis points. Above
+    /// it, the thread continues with ordinary priority.
+    pub realtime_share: u32,
     /// The CPUs on which the thread and the reading threads of blocking sources may run. An empty
     /// list allows all CPUs.
     pub cpus: Vec<u32>,

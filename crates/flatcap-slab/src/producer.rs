@@ -94,6 +94,11 @@ impl SlabProducer {
         Self { settings, high_water, open: None, pending, give_up_ns: None }
     }
 
+    /// Returns the counters of the group.
+    pub fn metrics(&self) -> &GroupMetrics {
+        &self.settings.metrics
+    }
+
     /// Marks that a sample has begun. After this call, the sample is accounted for even if it is
     /// lost.
     #[inline]

@@ -175,7 +175,7 @@ mod tests {
     use crate::GroupName;
 
     /// Metrics of sources and of the recorder that are not in the fields above.
-    const OTHER_METRICS: [&str; 22] = [
+    const OTHER_METRICS: [&str; 24] = [
         "flatcap_source_recorded_frames_bytes",
         "flatcap_source_thinned",
         "flatcap_source_failed",
@@ -185,6 +185,8 @@ mod tests {
         // Distributions. Their summaries are in `self`.
         "flatcap_source_lateness_seconds",
         "flatcap_source_read_duration_seconds",
+        "flatcap_group_realtime",
+        "flatcap_group_realtime_yields",
         "flatcap_build_duration_seconds",
         "flatcap_queue_push_duration_seconds",
         "flatcap_queue_wait_duration_seconds",
