@@ -261,8 +261,11 @@ class Explanation(Report):
     window: Report
     # The time before, of which it is known what is usual: recorded_ns, least_ns, is_too_short.
     baseline: Report
-    # Processes, control groups, disks and interfaces: kind, name, pid, score, what, evidence (as
-    # fields), children (field, count, sum, unit, parts), first_wall_ns.
+    # The answer as a sentence.
+    answer: str
+    # Processes, control groups, disks and interfaces: kind, name, pid, role, score, what, evidence
+    # (as fields), children (field, count, sum, unit, parts), ended (wall_ns, exit_code, signal,
+    # usual_cpu_percent), first_wall_ns. The role is used_more, ended, used_less or waited.
     suspects: list[Report]
     # Departures as those of Spikes, with first_wall_ns and together.
     fields: list[Report]

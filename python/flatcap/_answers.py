@@ -5,6 +5,7 @@ import json
 # Keys that are absent if there is nothing to say.
 _ABSENT = {
     **dict.fromkeys(["source_id", "field_unit", "measured", "state", "records"]),
+    **dict.fromkeys(["ended", "exit_code", "signal", "usual_cpu_percent"]),
     **dict.fromkeys(["tasks", "waits", "sleeps", "stacks", "log"]),
     "pushed_by": (),
     "is_since_start": False,

@@ -26,14 +26,16 @@ use flatcap_text::time_printer::TimePrinter;
 
 /// Say what was different in a window, and who did it.
 ///
-/// Processes, control groups, disks and interfaces are ranked by how much more they used than in
-/// the baseline. Fields are ranked by how far they deviate from the baseline. With samples of
+/// The first line is the answer. Processes, control groups, disks and interfaces are ranked by how
+/// much more they used than in the baseline. Those that ended, used less or waited are listed
+/// separately. Fields are ranked by how far they deviate from the baseline. With samples of
 /// sched, profile or kmsg, it also says who ran and who slept longer than usual. It says who waited
 /// for a CPU and because of whom, which code ran, and what the kernel logged.
 ///
 /// In the output, `used` and `value` are measured in the window, and `usual` in the baseline. `of`
 /// names the field, and `from` states the second at which the field began to differ. `score` states
-/// how unusual a value is, from 0 to 3. The score of a suspect is the sum over its kinds of use.
+/// how unusual a value is, from 0 to 3. The score of a suspect rises with what it used above its
+/// usual level, and is the sum over its kinds of use.
 /// `(+5)` says that five further fields moved together with the one that is named. `state R` is the
 /// share of time in a state, named by the letters of ps: R runs or waits for a CPU, D waits for a
 /// device.

@@ -29,6 +29,9 @@ const ABSENT: u64 = u64::MAX;
 /// The process that is the recorder by the header.
 const RECORDER_PID: u64 = 817;
 
+/// The state of a process that was killed since the sample before.
+const KILLED: &str = "killed";
+
 /// A process in one sample.
 #[derive(Clone, Copy)]
 pub(super) struct Activity {
@@ -120,6 +123,20 @@ fn partial(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     (processes, ended)
 }
 
+/// A process that used a core is killed, and a later one gets its pid.
+fn killed(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    let tracker = process(819, "tracker", sample.min(INCIDENT.start) * 10);
+    if sample < INCIDENT.start {
+        processes.push(tracker);
+    } else if sample == INCIDENT.start {
+        processes.push(Activity { state: KILLED, ..tracker });
+    } else if sample > INCIDENT.start + 5 {
+        processes.push(Activity { start: 9000, ..process(819, "other", 0) });
+    }
+    (processes, Vec::new())
+}
+
 fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
@@ -136,6 +153,8 @@ pub(super) fn payload_without(
     skipped: u64,
 ) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
+    let (killed, processes): (Vec<Activity>, Vec<Activity>) =
+        processes.iter().partition(|process| process.state == KILLED);
     let counters: Vec<ProcessCounters> = processes
         .iter()
         .map(|process| {
@@ -159,6 +178,10 @@ pub(super) fn payload_without(
         .map(|(at, parent)| {
             ProcessExit::new(100_000 + sample * 100 + at as u64, *parent, ABSENT, 0, 0, ABSENT)
         })
+        .chain(killed.iter().map(|process| {
+            let ended_ns = sample * PERIOD_NS - PERIOD_NS / 3;
+            ProcessExit::new(process.pid, process.parent, process.start, ended_ns, ABSENT, 9)
+        }))
         .collect();
     let processes = Some(builder.create_vector(&counters));
     let exits = Some(builder.create_vector(&exits));
@@ -339,13 +362,33 @@ fn a_computing_process_is_named() {
     assert_eq!(best["suspects"][0]["pid"], 812, "without --at the largest spike is explained");
 }
 
-// Proves that a process that waits in the kernel is named, although it used nothing.
+// Proves that a process that waits in the kernel is named as one that waited, although it used
+// nothing.
 #[test]
 fn a_stalled_process_is_named() {
     let (spikes, explained) = answers(&recorded(stalled));
     assert_in_incident(&spikes[0]);
     assert_eq!(spikes[0]["element"], "syncd[813]");
-    assert_eq!(explained["suspects"][0]["pid"], 813);
+    let first = &explained["suspects"][0];
+    assert_eq!((&first["pid"], &first["role"]), (&813.into(), &"waited".into()));
+    let answer = explained["answer"].as_str().unwrap();
+    assert!(answer.starts_with("syncd[813] waited longer than usual: state D"), "{answer}");
+}
+
+// Proves that a killed process is found and named with its signal and its earlier use, although
+// another process has its pid soon after.
+#[test]
+fn a_killed_process_is_named() {
+    let (spikes, explained) = answers(&recorded(killed));
+    assert_in_incident(&spikes[0]);
+    assert_eq!(spikes[0]["element"], "tracker[819]");
+    let first = &explained["suspects"][0];
+    let expected = ("ended", "tracker", 819, 9);
+    let (role, name) = (first["role"].as_str().unwrap(), first["name"].as_str().unwrap());
+    let numbers = (first["pid"].as_u64().unwrap(), first["ended"]["signal"].as_u64().unwrap());
+    assert_eq!((role, name, numbers.0, numbers.1), expected, "{explained}");
+    let answer = explained["answer"].as_str().unwrap();
+    assert_eq!(answer, "tracker[819] was ended by signal 9; it used 100 % of a core before.");
 }
 
 // Proves that children that no sample has seen count for their parent.

@@ -67,15 +67,21 @@ export interface ChildrenUse {
 }
 
 export interface Suspect {
+  /** What it did in the window. */
+  role: "used_more" | "ended" | "used_less" | "waited";
   kind: string;
   name: string;
   pid: number | null;
   score: number;
+  /** What it did, as text. */
+  what: string;
   evidence: Departure[];
   children: ChildrenUse[];
 }
 
 export interface Explanation {
+  /** The answer as a sentence. */
+  answer: string;
   window: { first_wall_ns: Integer; last_wall_ns: Integer };
   /** The time before, and the shortest of which it is known what is usual. */
   baseline: { recorded_ns: Integer; least_ns: Integer; is_too_short: boolean };

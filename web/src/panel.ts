@@ -1,6 +1,6 @@
 // The panel beside the charts: what was found, each row a button that leads to a chart.
 
-import type { Departure, Explanation, Field } from "./api";
+import type { Departure, Explanation, Field, Suspect } from "./api";
 import { causes, type Lead } from "./causes";
 import { button, make } from "./dom";
 import { exactText, lengthText, zoneText } from "./times";
@@ -8,6 +8,8 @@ import { shown, valueText } from "./units";
 
 /** Fields that a search lists. */
 const FOUND_MAX = 200;
+/** The most suspects that waited, and of those that used less. */
+const AFFECTED_SHOWN = 5;
 
 export const KEYS: [string, string][] = [
   ["wheel, + and -", "zoom at the pointer, or at the cursor"],
@@ -182,23 +184,11 @@ export class Panel {
     const length = lengthText(BigInt(window.last_wall_ns) - from);
     const before = lengthText(BigInt(baseline.recorded_ns));
     this.add(`${exactText(from).slice(0, 23)} ${zoneText(from)}, ${length} against ${before} before`, "quiet");
+    this.add(found.answer);
     this.element.append(make("h3", "", "Who"));
     const isTooEarly = baseline.is_too_short;
     if (isTooEarly) this.add(`nothing is ranked: what is usual takes ${lengthText(BigInt(baseline.least_ns))} before`);
-    else if (found.suspects.length === 0) this.add("nobody used more than usual");
-    for (const suspect of found.suspects) {
-      const pid = suspect.pid === null ? "" : ` [${suspect.pid}]`;
-      const who = this.add(`${suspect.kind} ${shown(suspect.name)}${pid} `, "who");
-      const process = suspect.pid;
-      if (process !== null && lead.toProcess !== null) who.append(button("on CPUs", "Let it stand out on the CPUs", () => lead.toProcess?.(process)));
-      for (const departure of suspect.evidence.slice(0, 3)) {
-        this.departure(departure, choose, shown(leaf(departure)));
-      }
-      for (const { field, count, sum, unit } of suspect.children.slice(0, 3)) {
-        const last = shown(field.slice(field.lastIndexOf(".") + 1));
-        this.add(`+ ${count} new ${count === 1 ? "child" : "children"}: ${last} ${valueText(sum, unit)}`, "quiet");
-      }
-    }
+    else this.suspects(found.suspects, choose, lead);
     this.element.append(make("h3", "", "What"));
     if (found.fields.length === 0 && !isTooEarly) {
       const unranked = found.unranked.reduce((sum, { count }) => sum + count, 0);
@@ -208,6 +198,42 @@ export class Panel {
     this.element.append(...causes(found, lead));
     this.add(`samples lost: ${found.lost}`, "quiet");
     this.enter();
+  }
+
+  /** Adds the suspects, by what they did. */
+  private suspects(found: Suspect[], choose: (departure: Departure) => void, lead: Lead): void {
+    const of = (role: Suspect["role"]) => found.filter((suspect) => suspect.role === role);
+    for (const suspect of of("ended")) this.suspect(suspect, lead).append(shown(suspect.what));
+    const users = of("used_more");
+    if (users.length === 0) this.add("nobody used more than usual");
+    for (const suspect of users) {
+      this.suspect(suspect, lead);
+      for (const departure of suspect.evidence.slice(0, 3)) {
+        this.departure(departure, choose, shown(leaf(departure)));
+      }
+      for (const { field, count, sum, unit } of suspect.children.slice(0, 3)) {
+        const last = shown(field.slice(field.lastIndexOf(".") + 1));
+        this.add(`+ ${count} new ${count === 1 ? "child" : "children"}: ${last} ${valueText(sum, unit)}`, "quiet");
+      }
+    }
+    for (const [title, role] of [["Who used less", "used_less"], ["Who waited", "waited"]] as const) {
+      const affected = of(role);
+      if (affected.length > 0) this.element.append(make("h3", "", title));
+      for (const suspect of affected.slice(0, AFFECTED_SHOWN)) {
+        this.suspect(suspect, lead);
+        for (const departure of suspect.evidence.slice(0, 1)) this.departure(departure, choose, shown(leaf(departure)));
+      }
+      if (affected.length > AFFECTED_SHOWN) this.add(`and ${affected.length - AFFECTED_SHOWN} more`, "quiet");
+    }
+  }
+
+  /** Adds the name of a suspect. */
+  private suspect(suspect: Suspect, lead: Lead): HTMLElement {
+    const process = suspect.pid;
+    const pid = process === null ? "" : ` [${process}]`;
+    const who = this.add(`${suspect.kind} ${shown(suspect.name)}${pid} `, "who");
+    if (process !== null && lead.toProcess !== null) who.append(button("on CPUs", "Let it stand out on the CPUs", () => lead.toProcess?.(process)));
+    return who;
   }
 
   spikes(found: Departure[], choose: (departure: Departure) => void): void {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use flatcap_format::segment::SourceSender;
 use serde::Serialize;
 
-use super::attribution::SuspectKind;
+use super::attribution::{SuspectKind, SuspectRole};
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueUnit;
 use super::measurement::Measurement;
@@ -162,7 +162,7 @@ pub struct Spikes {
     pub has_findings: bool,
 }
 
-/// A process, control group, disk or interface that may be the cause.
+/// A process, control group, disk or interface that takes part in the change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Suspect {
     /// The kind of the suspect.
@@ -171,7 +171,9 @@ pub struct Suspect {
     pub name: String,
     /// The suspect's process id.
     pub pid: Option<u64>,
-    /// The score of the suspect's activity above the usual level.
+    /// The suspect's role.
+    pub role: SuspectRole,
+    /// The score of the difference from what is usual.
     pub score: f64,
     /// The suspect's activity as text for people: `user_time 98.1 % (usually 0.3 %), ...`.
     pub what: String,
@@ -179,8 +181,28 @@ pub struct Suspect {
     pub evidence: Vec<FieldDeparture>,
     /// The use of resources by the suspect's new children.
     pub children: Vec<ChildrenUse>,
+    /// The end of the process, if it ended in the window or the 2 s before it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<ProcessEnding>,
     /// Wall time of the first sample in which any of the suspect's values differed.
     pub first_wall_ns: i64,
+}
+
+/// The end of a process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessEnding {
+    /// Wall time of the end.
+    pub wall_ns: i64,
+    /// The exit status; absent if a signal ended the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u64>,
+    /// The signal that ended the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<u64>,
+    /// The usual CPU time of the process before the window, in percent of a core; absent if it is
+    /// not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usual_cpu_percent: Option<f64>,
 }
 
 /// Processes that ended or began as descendants of another process.
@@ -235,11 +257,14 @@ pub struct ClockStep {
 /// The answer of `explain`: the differences of a window from its baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
+    /// The answer as a sentence for people.
+    pub answer: String,
     /// The window.
     pub window: ExplainedWindow,
     /// The time before the window, with which the window is compared.
     pub baseline: ExplainedBaseline,
-    /// The suspects, best first.
+    /// The suspects, best first. If one of them clearly used more than usual or was ended by a
+    /// signal, those that only waited, used less or ended by themselves come last.
     pub suspects: Vec<Suspect>,
     /// The groups of fields, best first.
     pub fields: Vec<FieldGroup>,
@@ -275,10 +300,16 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Keeps at most `limit` suspects and fields. Also keeps at most `limit` processes, threads and
-    /// functions in each list.
+    /// Keeps at most `limit` suspects of each role, and fields. Also keeps at most `limit`
+    /// processes, threads and functions in each list.
     pub fn truncate(&mut self, limit: usize) {
-        self.suspects.truncate(limit);
+        for role in SuspectRole::ALL {
+            let mut kept = 0;
+            self.suspects.retain(|suspect| {
+                kept += usize::from(suspect.role == role);
+                suspect.role != role || kept <= limit
+            });
+        }
         self.fields.truncate(limit);
         self.causes.truncate(limit);
     }

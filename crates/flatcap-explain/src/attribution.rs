@@ -1,5 +1,5 @@
-//! Finds suspects. Adds up the departures of the fields of each element, according to the kind of
-//! the element's list.
+//! Attribution: decides for each element whether it used more of a resource than usual, waited, or
+//! used less. The kind of an element follows from the shape of its list.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,21 @@ use serde::Serialize;
 
 use super::baseline::Baseline;
 use super::measure::{Measure, ValueClass};
-use super::score::departure_score;
+use super::score::use_score;
 use super::series::{KERNEL_PARENT, SeriesSet, pid_in};
 use super::table_shape::ProcessFacts;
 use super::window::WindowValue;
 
-/// Minimum score of the evidence against a suspect. An element with a lower score is not a suspect.
-const SUSPECT_SCORE_MIN: f64 = 0.5;
+/// Minimum score of an element that used more than usual, waited, or used less.
+const LISTED_SCORE_MIN: f64 = 0.25;
+/// Minimum score of a field that is evidence of use.
+const EVIDENCE_SCORE_MIN: f64 = 0.05;
+/// Score from which an element clearly used more than usual.
+pub(super) const CLEAR_SCORE: f64 = 0.75;
+/// The weight of an element that waited, used less, or ended by itself.
+const EFFECT_PART: f64 = 0.4;
+/// An element used less if its use fell to at most this share of its usual level.
+pub(super) const FALLEN_PART: f64 = 0.5;
 /// The weight of threads that work on behalf of other processes. These are the kernel's threads and
 /// the recorder's threads. The recorder samples the activity of other processes, and copies the
 /// ring when they trigger a snapshot.
@@ -72,11 +80,30 @@ impl SuspectKind {
     }
 }
 
-/// An element that may be the cause.
+/// The role of a suspect in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuspectRole {
+    /// It used more of a resource than usual, so it may be the cause.
+    UsedMore,
+    /// It ended, and did not use more than usual before.
+    Ended,
+    /// It used less than usual and did not wait, or was stopped.
+    UsedLess,
+    /// It used no more than usual, and waited for a CPU, a device or a lock. It is a victim.
+    Waited,
+}
+
+impl SuspectRole {
+    pub(super) const ALL: [Self; 4] = [Self::UsedMore, Self::Ended, Self::UsedLess, Self::Waited];
+}
+
+/// An element with the departures that give it its role.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct SuspectedElement {
+pub(super) struct AttributedElement {
     pub(super) element: u32,
     pub(super) kind: SuspectKind,
+    pub(super) role: SuspectRole,
     pub(super) score: f64,
     /// Departures of the element's fields, best first, one per class.
     pub(super) evidence: Vec<WindowValue>,
@@ -85,33 +112,66 @@ pub(super) struct SuspectedElement {
     pub(super) children: Vec<Vec<WindowValue>>,
 }
 
-/// The departure with the highest score, for each class.
-type Evidence = BTreeMap<ValueClass, WindowValue>;
+/// The departure with the highest score, for each class, with this score.
+type Evidence = BTreeMap<ValueClass, (f64, WindowValue)>;
 
-/// The evidence against an element.
+/// The departures of an element.
 #[derive(Debug)]
-struct Suspicion {
+struct ElementDepartures {
     kind: SuspectKind,
-    own: Evidence,
+    /// Fields with a use above the usual level.
+    used: Evidence,
     of_children: BTreeMap<ValueClass, Vec<WindowValue>>,
+    /// The waits of the element, and its states.
+    waited: Evidence,
+    /// Fields with a use below the usual level.
+    fallen: Evidence,
 }
 
-impl Suspicion {
+impl ElementDepartures {
     fn new(kind: SuspectKind) -> Self {
-        Self { kind, own: Evidence::new(), of_children: BTreeMap::new() }
+        Self {
+            kind,
+            used: Evidence::new(),
+            of_children: BTreeMap::new(),
+            waited: Evidence::new(),
+            fallen: Evidence::new(),
+        }
     }
 
-    /// Returns the score of each class, for the element or for all of its new children together.
-    fn scores(&self) -> BTreeMap<ValueClass, f64> {
+    fn add(&mut self, class: ValueClass, state: Option<&str>, departure: &WindowValue) {
+        let is_more = departure.value >= departure.usual.level;
+        let score = departure.score;
+        if !class.is_use() {
+            match effect_of(class, state) {
+                Some(SuspectRole::Waited) if is_more => keep_best(&mut self.waited, class, departure, score),
+                Some(SuspectRole::UsedLess) if is_more => {
+                    keep_best(&mut self.fallen, class, departure, score);
+                }
+                _ => {}
+            }
+        } else if is_more {
+            let score = departure.use_score;
+            if score >= EVIDENCE_SCORE_MIN {
+                keep_best(&mut self.used, class, departure, score);
+            }
+        } else if departure.value <= FALLEN_PART * departure.usual.level {
+            keep_best(&mut self.fallen, class, departure, departure.score);
+        }
+    }
+
+    /// Returns the score of each class of use, for the element or for all of its new children
+    /// together.
+    fn use_scores(&self) -> BTreeMap<ValueClass, f64> {
         let mut scores: BTreeMap<ValueClass, f64> =
-            self.own.iter().map(|(class, best)| (*class, best.score)).collect();
+            self.used.iter().map(|(class, (score, _))| (*class, *score)).collect();
         for (class, departures) in &self.of_children {
             // A process may start many children that each do little, so only their sum shows the
             // activity that it caused.
             let value = CHILDREN_PART * departures.iter().map(|departure| departure.value).sum::<f64>();
             let measure = Measure { class: *class, ..Measure::STATE };
             // New children did nothing before the window.
-            let score = departure_score(value, &Baseline::NOTHING, measure);
+            let score = use_score(value, &Baseline::NOTHING, measure);
             let known = scores.entry(*class).or_default();
             *known = known.max(score);
         }
@@ -119,22 +179,22 @@ impl Suspicion {
     }
 }
 
-/// Returns the suspects, best first.
-pub(super) fn suspects(
+/// Returns the elements whose use of resources differs from what is usual for them. Each element
+/// has one role.
+pub(super) fn attribute(
     departures: &[WindowValue],
     set: &SeriesSet,
     tables: &[TableInfo],
     names: &ElementNames,
-) -> Vec<SuspectedElement> {
-    let mut by_element: BTreeMap<u32, Suspicion> = BTreeMap::new();
+) -> Vec<AttributedElement> {
+    let mut by_element: BTreeMap<u32, ElementDepartures> = BTreeMap::new();
     for departure in departures {
         let Some((info, element)) = set.info(departure.series).and_then(|info| Some((info, info.element?)))
         else {
             continue;
         };
-        // An element that did less than usual is not a cause, at most a victim. A pushed source
-        // describes the application that pushed it, not the host.
-        if departure.value < departure.usual.level || set.is_pushed(info.table) {
+        // A pushed source describes the application that pushed it, not the host.
+        if set.is_pushed(info.table) {
             continue;
         }
         let kind = if info.measure.class == ValueClass::Offspring {
@@ -143,71 +203,121 @@ pub(super) fn suspects(
             tables.get(info.table).and_then(|table| SuspectKind::of(table, names, element))
         };
         let Some(kind) = kind else { continue };
-        let suspicion = by_element.entry(element).or_insert_with(|| Suspicion::new(kind));
-        add(&mut suspicion.own, info.measure.class, departure);
+        let own = by_element.entry(element).or_insert_with(|| ElementDepartures::new(kind));
+        own.add(info.measure.class, info.state.as_deref(), departure);
     }
     credit_parents(&mut by_element, set);
-    let mut found: Vec<SuspectedElement> =
-        by_element.into_iter().filter_map(|(element, suspicion)| suspect(element, suspicion, set)).collect();
-    // Equal scores keep the order of elements, so that each call prints the same answer.
-    found.sort_by(|one, other| {
-        other.score.total_cmp(&one.score).then_with(|| one.element.cmp(&other.element))
+    let found = by_element.into_iter().filter_map(|(element, own)| {
+        user(element, &own, set)
+            .or_else(|| affected(element, SuspectRole::Waited, (own.kind, &own.waited), set))
+            .or_else(|| affected(element, SuspectRole::UsedLess, (own.kind, &own.fallen), set))
     });
-    without_outer_groups(found, names)
+    without_outer_groups(found.collect(), names)
 }
 
-fn add(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue) {
-    let best = evidence.entry(class).or_insert_with(|| departure.clone());
-    if departure.score > best.score {
-        *best = departure.clone();
+/// Sorts suspects, best first. `rank` returns for a suspect whether what it did is usually an
+/// effect and not a cause, and its score. If a suspect clearly did what may be the cause, effects
+/// come last.
+pub(super) fn sort_suspects<T>(suspects: &mut [T], rank: impl Fn(&T) -> (bool, f64)) {
+    let is_clear = suspects.iter().map(&rank).any(|(is_effect, score)| !is_effect && score >= CLEAR_SCORE);
+    let key = |suspect: &T| {
+        let (is_effect, score) = rank(suspect);
+        (is_clear && is_effect, if is_effect { EFFECT_PART * score } else { score })
+    };
+    // Equal scores keep their order, so that each call prints the same answer.
+    suspects.sort_by(|one, other| {
+        let ((one_last, one), (other_last, other)) = (key(one), key(other));
+        one_last.cmp(&other_last).then_with(|| other.total_cmp(&one))
+    });
+}
+
+/// Returns what a wait or a state of an element is evidence for.
+fn effect_of(class: ValueClass, state: Option<&str>) -> Option<SuspectRole> {
+    match (class, state) {
+        (ValueClass::WaitShare, _) | (ValueClass::StateShare, Some("D")) => Some(SuspectRole::Waited),
+        (ValueClass::StateShare, Some("T" | "t")) => Some(SuspectRole::UsedLess),
+        // A process that is ready to run may run, and other states are neither.
+        _ => None,
     }
+}
+
+fn keep_best(evidence: &mut Evidence, class: ValueClass, departure: &WindowValue, score: f64) {
+    if score > evidence.get(&class).map_or(0.0, |(best, _)| *best) {
+        evidence.insert(class, (score, departure.clone()));
+    }
+}
+
+/// Returns the departures, best first.
+fn best_first(evidence: &Evidence) -> Vec<WindowValue> {
+    let mut found: Vec<&(f64, WindowValue)> = evidence.values().collect();
+    found.sort_by(|one, other| other.0.total_cmp(&one.0));
+    found.into_iter().map(|(_, departure)| departure.clone()).collect()
 }
 
 /// Adds the departures of new processes to their parents. A parent may do nothing except start
 /// children.
-fn credit_parents(by_element: &mut BTreeMap<u32, Suspicion>, set: &SeriesSet) {
+fn credit_parents(by_element: &mut BTreeMap<u32, ElementDepartures>, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
-    for (element, suspicion) in by_element.iter() {
+    for (element, own) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {
             // A child that existed before the window is a separate suspect.
             facts.born_ns?;
             set.element_of(facts.parent?)
         });
         if let Some(parent) = parent.filter(|parent| parent != element) {
-            let own = suspicion.own.iter();
-            credits.extend(own.map(|(class, departure)| (parent, *class, departure.clone())));
+            credits
+                .extend(own.used.iter().map(|(class, (_, departure))| (parent, *class, departure.clone())));
         }
     }
     for (parent, class, departure) in credits {
-        let suspicion = by_element.entry(parent).or_insert_with(|| Suspicion::new(SuspectKind::Process));
-        suspicion.of_children.entry(class).or_default().push(departure);
+        let own = by_element.entry(parent).or_insert_with(|| ElementDepartures::new(SuspectKind::Process));
+        own.of_children.entry(class).or_default().push(departure);
     }
 }
 
-/// Returns an element as a suspect, or `None` if its evidence is too weak. An element that only
-/// waits is also a suspect, since there may be no other.
-fn suspect(element: u32, suspicion: Suspicion, set: &SeriesSet) -> Option<SuspectedElement> {
-    let works_for_others =
-        set.is_recorder(element) || set.processes.get(&element).is_some_and(is_kernel_thread);
-    let own = if works_for_others { FOR_OTHERS_PART } else { 1.0 };
-    let part = own * suspicion.kind.part();
-    let scores = suspicion.scores();
-    // The minimum applies before waits are weighted down, so that an element that only waits is
-    // listed too.
-    if part * scores.values().sum::<f64>() < SUSPECT_SCORE_MIN {
+/// Returns an element as a user, or `None` if it used too little above its usual level.
+fn user(element: u32, own: &ElementDepartures, set: &SeriesSet) -> Option<AttributedElement> {
+    let part = part_of(element, own.kind, set);
+    let scores = own.use_scores();
+    let score = part * scores.values().sum::<f64>();
+    if score < LISTED_SCORE_MIN {
         return None;
     }
-    let sum: f64 = scores.iter().map(|(class, score)| class.suspect_part() * score).sum();
-    let Suspicion { kind, own, of_children } = suspicion;
-    let mut evidence: Vec<WindowValue> = own.into_values().collect();
-    evidence.sort_by(|one, other| other.score.total_cmp(&one.score));
-    let mut children: Vec<(f64, Vec<WindowValue>)> = of_children
-        .into_iter()
-        .map(|(class, departures)| (scores.get(&class).copied().unwrap_or_default(), departures))
+    let mut children: Vec<(f64, Vec<WindowValue>)> = own
+        .of_children
+        .iter()
+        .map(|(class, departures)| (scores.get(class).copied().unwrap_or_default(), departures.clone()))
         .collect();
     children.sort_by(|one, other| other.0.total_cmp(&one.0));
     let children = children.into_iter().map(|(_, departures)| departures).collect();
-    Some(SuspectedElement { element, kind, score: sum * part, evidence, children })
+    let (role, evidence) = (SuspectRole::UsedMore, best_first(&own.used));
+    Some(AttributedElement { element, kind: own.kind, role, score, evidence, children })
+}
+
+/// Returns the weight of an element.
+fn part_of(element: u32, kind: SuspectKind, set: &SeriesSet) -> f64 {
+    let works_for_others =
+        set.is_recorder(element) || set.processes.get(&element).is_some_and(is_kernel_thread);
+    if works_for_others { FOR_OTHERS_PART * kind.part() } else { kind.part() }
+}
+
+/// Returns an element that waited or used less, or `None` if the evidence is too weak.
+fn affected(
+    element: u32,
+    role: SuspectRole,
+    (kind, evidence): (SuspectKind, &Evidence),
+    set: &SeriesSet,
+) -> Option<AttributedElement> {
+    let evidence = best_first(evidence);
+    let score = part_of(element, kind, set) * evidence.first()?.score;
+    (score >= LISTED_SCORE_MIN).then(|| AttributedElement {
+        element,
+        kind,
+        role,
+        score,
+        evidence,
+        children: Vec::new(),
+    })
 }
 
 fn is_kernel_thread(facts: &ProcessFacts) -> bool {
@@ -216,13 +326,13 @@ fn is_kernel_thread(facts: &ProcessFacts) -> bool {
 
 /// Removes control groups whose score is explained by a control group within them. Also removes the
 /// root control group, because it is the host.
-fn without_outer_groups(found: Vec<SuspectedElement>, names: &ElementNames) -> Vec<SuspectedElement> {
+fn without_outer_groups(found: Vec<AttributedElement>, names: &ElementNames) -> Vec<AttributedElement> {
     let groups: Vec<(String, f64)> = found
         .iter()
         .filter(|suspect| suspect.kind == SuspectKind::Cgroup)
         .map(|suspect| (path_of(names, suspect.element), suspect.score))
         .collect();
-    let is_explained = |suspect: &SuspectedElement| {
+    let is_explained = |suspect: &AttributedElement| {
         let path = path_of(names, suspect.element);
         path.is_empty()
             || groups.iter().any(|(inner, score)| {

@@ -431,7 +431,7 @@ impl Track {
                     (at, value, departure_score(value, &usual, info.measure))
                 })
                 .filter(|(.., score)| *score >= DEPARTURE_SCORE_MIN)
-                .max_by(|one, other| one.2.total_cmp(&other.2));
+                .reduce(|best, next| if next.2 > best.2 { next } else { best });
             if let Some((at, value, score)) = peak {
                 let first_step = block * BLOCK_STEPS as u64 + at as u64;
                 // The window reaches two steps back from the step at which it ends.

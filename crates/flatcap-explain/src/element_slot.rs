@@ -1,5 +1,7 @@
 //! The last values of an element, and the observations that result from the next values.
 
+use std::ops::Range;
+
 use flatcap_format::schema::FieldValue;
 use flatcap_query::{ColumnBatch, ColumnValues, ValueColumn};
 
@@ -14,6 +16,8 @@ const STATES_MAX: usize = 8;
 /// Length of the time after the start of a new element in which its observations are not joined.
 // This time covers the blocks that the element's baseline needs, and one more block.
 const YOUNG_NS: u64 = 10_000_000_000;
+/// Length of the first observation after the end of an element.
+const REST_BEGIN_NS: u64 = 1_000_000;
 /// The columns of a table that become series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FollowedColumns<'t> {
@@ -160,6 +164,34 @@ impl ElementSlot {
         for ((column, measure), cell) in columns.numbers.iter().zip(&mut self.numbers) {
             let held = cell.held.take();
             cell.observe(held.as_slice(), || place.info(*column, *measure), store);
+        }
+    }
+
+    /// Returns the time after the end of the element, up to a time.
+    pub(super) fn time_after(&self, end_ns: u64, until_ns: u64) -> Range<u64> {
+        let from_ns = self.seen_ns.unwrap_or_default().max(end_ns);
+        from_ns..until_ns.max(from_ns)
+    }
+
+    /// Observes that the element used nothing in a range of time, because it had ended.
+    pub(super) fn rest(
+        &mut self,
+        span: &Range<u64>,
+        columns: FollowedColumns<'_>,
+        store: &mut SeriesStore<'_, impl Observer>,
+    ) {
+        if span.is_empty() {
+            return;
+        }
+        // A short first part shows when the rest begins.
+        let first_end = span.start.saturating_add(REST_BEGIN_NS).min(span.end);
+        let part = |from_ns, to_ns| Observation { from_ns, to_ns, value: 0.0 };
+        let parts = [part(span.start, first_end), part(first_end, span.end)];
+        let nothing = parts.get(..1 + usize::from(first_end < span.end)).unwrap_or_default();
+        for ((_, measure), cell) in columns.numbers.iter().zip(&self.numbers) {
+            if let Some(series) = cell.series.filter(|_| measure.class.is_use()) {
+                store.observe(series as usize, nothing);
+            }
         }
     }
 

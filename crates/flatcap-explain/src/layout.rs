@@ -5,8 +5,9 @@ use flatcap_format::schema::{latency, shortened, visible_text as escaped, wrappe
 use jiff::tz::TimeZone;
 
 use super::answers::{Explanation, FieldDeparture, Spikes, Suspect, UnrankedFields, UnrankedReason};
+use super::attribution::SuspectRole;
 use super::text::{
-    EVIDENCE_SHOWN, fitting_name, measured, new_children, nothing_departed, senders, short_name,
+    EVIDENCE_SHOWN, ending_text, fitting_name, measured, new_children, nothing_departed, senders, short_name,
     suspect_name, time_text, usual_range, value_text, what,
 };
 
@@ -21,6 +22,10 @@ const FIELD_WIDTH: usize = 34;
 const FIELD_LINE_WIDTH: usize = 77;
 /// Minimum width of a column. Text that is shortened to a narrower column cannot be understood.
 const COLUMN_WIDTH_MIN: usize = 6;
+/// Maximum number of elements that waited, and of those that used less, on the screen.
+const AFFECTED_SHOWN: usize = 5;
+/// Maximum number of processes that ended on the screen.
+const ENDED_SHOWN: usize = 3;
 /// Maximum number of parents that the line about processes names.
 const PARENTS_SHOWN: usize = 3;
 /// Maximum number of lines for the text of a mark.
@@ -31,10 +36,9 @@ const NAME_WIDTH_MIN: usize = 34;
 const NAME_INDENT: usize = 4;
 /// Maximum number of names of unranked fields in a line.
 const UNRANKED_SHOWN: usize = 8;
-/// Maximum width of the names of a field and of a suspect in a summary. A line of a summary has 14
-/// columns before the name.
+/// Maximum width of the name of a field in a summary. A line of a summary has 14 columns before the
+/// name.
 const SUMMARY_FIELD_WIDTH: usize = 66;
-const SUMMARY_SUSPECT_WIDTH: usize = 40;
 
 /// The screen on which text is shown.
 #[derive(Debug, Clone, Copy)]
@@ -103,13 +107,18 @@ impl TextLayout<'_> {
 
     /// Returns the lines about an explanation.
     pub fn explanation(&self, found: &Explanation) -> Vec<String> {
-        let mut lines = self.heading(found);
+        let answer = wrapped(&escaped(&found.answer), Some(self.width), 0);
+        let mut lines: Vec<String> = answer.lines().map(str::to_owned).collect();
+        lines.extend(self.heading(found));
+        self.push_ended(found, &mut lines);
         if found.baseline.is_too_short {
             let least = latency(found.baseline.least_ns);
             let nothing = format!("nothing is ranked: what is usual takes {least} of recording before");
             lines.push(self.fitting(&nothing));
         } else {
             self.push_suspects(found, &mut lines);
+            self.push_affected(("who used less", "used", SuspectRole::UsedLess), found, &mut lines);
+            self.push_affected(("who waited", "waited", SuspectRole::Waited), found, &mut lines);
         }
         // The kernel's events need no baseline, so they are also shown if there is none.
         lines.extend(self.causes(&found.causes));
@@ -133,10 +142,8 @@ impl TextLayout<'_> {
             ("changed most", fitting_name(spike, SUMMARY_FIELD_WIDTH)),
             ("", format!("{value} at {at}, usually {usual}")),
         ];
-        if let Some(suspect) = explanation(spike.wall_ns).and_then(|found| found.suspects.into_iter().next())
-        {
-            let name = suspect_name(&suspect, SUMMARY_SUSPECT_WIDTH);
-            lines.push(("who did it", format!("{name}: {}", suspect.what)));
+        if let Some(found) = explanation(spike.wall_ns).filter(|found| !found.suspects.is_empty()) {
+            lines.push(("who did what", found.answer));
         }
         Summary { lines, at: Some(at) }
     }
@@ -161,7 +168,8 @@ impl TextLayout<'_> {
     }
 
     fn push_suspects(&self, found: &Explanation, lines: &mut Vec<String>) {
-        if found.suspects.is_empty() {
+        let users = || found.suspects.iter().filter(|suspect| suspect.role == SuspectRole::UsedMore);
+        if users().next().is_none() {
             let nobody = "who: no process, control group, disk or interface used more than usual";
             lines.push(self.fitting(nobody));
             return;
@@ -171,7 +179,7 @@ impl TextLayout<'_> {
             "{:<width$}  score  {:>10}  {:>10}  {:<used_width$}  from",
             "who", "used", "usual", "of"
         ));
-        for suspect in &found.suspects {
+        for suspect in users() {
             let name = suspect_name(suspect, width);
             for (number, departure) in suspect.evidence.iter().take(EVIDENCE_SHOWN).enumerate() {
                 let (name, score) =
@@ -186,6 +194,48 @@ impl TextLayout<'_> {
                 lines.push(line.trim_end().to_owned());
             }
             self.push_children(suspect, &name, lines);
+        }
+    }
+
+    /// Adds lines about processes that ended.
+    fn push_ended(&self, found: &Explanation, lines: &mut Vec<String>) {
+        let ended = found.suspects.iter().filter(|suspect| suspect.ended.is_some());
+        for suspect in ended.take(ENDED_SHOWN) {
+            let name = suspect_name(suspect, SUSPECT_WIDTH);
+            let Some(ended) = &suspect.ended else { continue };
+            let line = format!("{} {name} {}", self.seconds(ended.wall_ns), ending_text(ended));
+            lines.push(self.fitting(&line));
+        }
+    }
+
+    /// Adds a table of suspects that waited or used less. Each has one line, with its best
+    /// departure. Adds nothing if there are none.
+    fn push_affected(
+        &self,
+        (title, verb, role): (&str, &str, SuspectRole),
+        found: &Explanation,
+        lines: &mut Vec<String>,
+    ) {
+        let own = || found.suspects.iter().filter(|suspect| suspect.role == role);
+        if own().next().is_none() {
+            return;
+        }
+        let (width, used_width) = self.suspect_widths();
+        let heading =
+            format!("{title:<width$}  score  {verb:>10}  {:>10}  {:<used_width$}  from", "usual", "of");
+        lines.push(heading);
+        for suspect in own().take(AFFECTED_SHOWN) {
+            let Some(departure) = suspect.evidence.first() else { continue };
+            let line = format!(
+                "{:<width$}  {:>5.2}  {:>10}  {:>10}  {:<used_width$}  {}",
+                suspect_name(suspect, width),
+                suspect.score,
+                value_text(departure, departure.value),
+                value_text(departure, departure.usual),
+                shortened(&what(departure), used_width),
+                self.seconds(departure.wall_ns)
+            );
+            lines.push(line.trim_end().to_owned());
         }
     }
 
@@ -332,7 +382,7 @@ mod tests {
             field: "processes[*].written_to_storage".to_owned(),
             ..departure(512.0, 1e9, ValueUnit::BytesPerSecond)
         };
-        let other = FieldName {
+        let together = FieldName {
             source: "disk".to_owned(),
             source_id: None,
             field: "devices[*].writes".to_owned(),
@@ -346,20 +396,28 @@ mod tests {
             unit: ValueUnit::BytesPerSecond,
             parts: vec![long.clone()],
         };
+        let user = Suspect {
+            kind: SuspectKind::Process,
+            name: "a-process-with-a-long-name".to_owned(),
+            pid: Some(31337),
+            role: SuspectRole::UsedMore,
+            score: 1.0,
+            what: String::new(),
+            evidence: vec![long.clone()],
+            children: vec![children],
+            ended: None,
+            first_wall_ns: 0,
+        };
+        let other = |role| Suspect { role, pid: Some(31338), children: Vec::new(), ..user.clone() };
+        let waiting = vec![other(SuspectRole::Waited); 7];
+        let ended = Suspect { what: "was ended by a signal".repeat(9), ..other(SuspectRole::Ended) };
+        let suspects = [vec![user.clone(), other(SuspectRole::UsedLess)], waiting, vec![ended; 4]].concat();
         Explanation {
+            answer: "a-process-with-a-long-name[31337] used most above its usual level. ".repeat(3),
             window: ExplainedWindow { first_wall_ns: 0, last_wall_ns: 300_000_000 },
             baseline: ExplainedBaseline { recorded_ns: 10, least_ns: 4, is_too_short: false },
-            suspects: vec![Suspect {
-                kind: SuspectKind::Process,
-                name: "a-process-with-a-long-name".to_owned(),
-                pid: Some(31337),
-                score: 1.0,
-                what: String::new(),
-                evidence: vec![long.clone()],
-                children: vec![children],
-                first_wall_ns: 0,
-            }],
-            fields: vec![FieldGroup { departure: long, first_wall_ns: 0, together: vec![other] }],
+            suspects,
+            fields: vec![FieldGroup { departure: long, first_wall_ns: 0, together: vec![together] }],
             ranked: 7,
             unranked: Vec::new(),
             markers: vec![MarkerText { wall_ns: 0, text: "deploy ".repeat(60) }],
@@ -390,7 +448,7 @@ mod tests {
             }
             let text = layout.explanation(&explanation()).join("\n");
             let has_values = |line: &str| line.contains("954 MiB/s") && line.contains("00.000");
-            assert_eq!(text.lines().filter(|line| has_values(line)).count(), 3, "{width}: {text}");
+            assert_eq!(text.lines().filter(|line| has_values(line)).count(), 9, "{width}: {text}");
             assert!(text.contains("[31337]   1.00"), "{width}: {text}");
         }
     }

@@ -26,6 +26,7 @@ mod departures;
 mod element_row;
 mod element_rows;
 mod element_slot;
+mod ended_processes;
 mod events;
 mod fresh_values;
 mod kernel_causes;
@@ -48,9 +49,9 @@ mod window_samples;
 
 pub use answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
-    FieldName, MarkerText, Offspring, Spikes, Suspect, UnrankedFields, UnrankedReason,
+    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, UnrankedFields, UnrankedReason,
 };
-pub use attribution::SuspectKind;
+pub use attribution::{SuspectKind, SuspectRole};
 pub use kernel_causes::{
     BlockingProcess, FunctionTime, KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread,
     StackCauses, TaskCauses, UnrecordedCause, UnrecordedTime, WaitingProcess,

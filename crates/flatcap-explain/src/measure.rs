@@ -259,13 +259,10 @@ impl ValueClass {
         matches!(self, Self::ByteRate | Self::CountRate)
     }
 
-    /// Returns the weight of this class in the score of a suspect, from 0 to 1. An element that
-    /// waits, or has an unusual state, is more often a victim than the cause.
-    pub(super) fn suspect_part(self) -> f64 {
-        match self {
-            Self::WaitShare | Self::StateShare => 0.4,
-            _ => 1.0,
-        }
+    /// Returns whether an element with a high value uses a resource. Waits and states are not a
+    /// use.
+    pub(super) fn is_use(self) -> bool {
+        !matches!(self, Self::WaitShare | Self::StateShare)
     }
 
     /// Returns the unit in which values are printed, and the factor that converts to this unit.

@@ -1,24 +1,52 @@
 //! Processes that ended. For each process, the time between the two samples around its end is
-//! known.
+//! known. The kernel also reports the time and the reason of the end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use super::table_shape::EXITS_MAX;
 
-/// The parents of processes that ended in a run.
+/// The end of a process, as the kernel reported it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProcessEnd {
+    pub(super) pid: u64,
+    /// Start time of the process; `None` if no sample contains the process.
+    pub(super) start: Option<u64>,
+    /// Monotonic time of the end.
+    pub(super) mono_ns: u64,
+    pub(super) exit_code: Option<u64>,
+    /// The signal that ended the process.
+    pub(super) signal: Option<u64>,
+}
+
+/// The processes that ended in a run.
 #[derive(Debug, Default)]
 pub(super) struct ProcessExits {
     /// For each list of ended processes: the parent of each process, and the time between two
     /// samples in which the process ended. The samples of a list are in time order, so the times
     /// are also in order.
     lists: BTreeMap<usize, VecDeque<(Range<u64>, u64)>>,
+    /// The ends that the kernel reported, in time order.
+    ends: VecDeque<ProcessEnd>,
 }
 
 impl ProcessExits {
     /// Adds the parents of the processes that ended between two samples of a list.
     pub(super) fn add(&mut self, table: usize, span: &Range<u64>, parents: impl Iterator<Item = u64>) {
         self.lists.entry(table).or_default().extend(parents.map(|parent| (span.clone(), parent)));
+    }
+
+    /// Adds an end that the kernel reported.
+    pub(super) fn add_end(&mut self, end: ProcessEnd) {
+        if self.ends.len() == EXITS_MAX {
+            self.ends.pop_front();
+        }
+        self.ends.push_back(end);
+    }
+
+    /// Returns the reported ends in a range of time.
+    pub(super) fn ends(&self, span: &Range<u64>) -> impl Iterator<Item = &ProcessEnd> {
+        self.ends.iter().filter(|end| span.contains(&end.mono_ns))
     }
 
     /// Removes the earliest exits of a list until the number of exits is within the limit.
@@ -42,6 +70,7 @@ impl ProcessExits {
     /// Removes all exits, because another run begins.
     pub(super) fn clear(&mut self) {
         self.lists.clear();
+        self.ends.clear();
     }
 }
 

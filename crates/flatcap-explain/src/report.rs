@@ -11,9 +11,13 @@ use super::answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
     FieldName, MarkerText, Offspring, Spikes, Suspect, UnrankedFields, UnrankedReason,
 };
-use super::attribution::{FOR_OTHERS_PART, SuspectKind, SuspectedElement, name_of, suspects};
+use super::attribution::{
+    AttributedElement, FALLEN_PART, FOR_OTHERS_PART, SuspectKind, SuspectRole, attribute, name_of,
+    sort_suspects,
+};
 use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS};
 use super::element_slot::BUSY;
+use super::ended_processes::{ended_processes, with_ends};
 use super::events::events;
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueClass;
@@ -21,7 +25,7 @@ use super::measured_samples::{Measured, WantedSeries, measure};
 use super::reading::{ExplainError, OWN_SOURCE, ReadResults, RecordingChoice, read};
 use super::recorder_work::{DepartureActor, explained};
 use super::series_place::{SeriesPlace, ValueParts};
-use super::text::deeds;
+use super::text::{answer, deeds};
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
 
 /// Time before `since` that is read for the first baseline.
@@ -150,31 +154,29 @@ pub fn explain(
     let mut departures = if is_too_early { Vec::new() } else { steps.departures(&read.set) };
     sort_best_first(&mut departures, &read);
     let (tables, names) = (read.results.tables(), read.results.elements());
-    let mut suspects = suspects(&departures, &read.set, tables, names);
-    suspects.truncate(LISTED_MAX);
+    let mut found = attribute(&departures, &read.set, tables, names);
+    sort_suspects(&mut found, |own| (own.role != SuspectRole::UsedMore, own.score));
+    found.truncate(LISTED_MAX);
     let is_own = |departure: &WindowValue| is_of_actor(departure, &read, tables);
-    let mut groups = grouped(departures.iter().filter(|departure| !is_own(departure)), &steps);
+    let of_host = departures.iter().filter(|departure| departure.score > 0.0 && !is_own(departure));
+    let mut groups = grouped(of_host, &steps);
     groups.truncate(LISTED_MAX);
-    let of_suspects =
-        suspects.iter().flat_map(|suspect| suspect.evidence.iter().chain(suspect.children.iter().flatten()));
+    let of_suspects = found.iter().flat_map(|own| own.evidence.iter().chain(own.children.iter().flatten()));
     let printed: Vec<&WindowValue> = of_suspects.chain(groups.iter().map(|(leader, _)| *leader)).collect();
     let measured = measured_values(choice, &printed, &window, &read)?;
     let describe = |departure: &WindowValue| described(departure, measured.get(&departure.series), &read);
-    let suspects =
-        suspects.into_iter().filter_map(|found| described_suspect(found, &window, &read, &describe));
-    let suspects = suspects.collect();
-    let fields = groups
-        .iter()
-        .filter_map(|(leader, together)| {
-            let together = together.iter().filter_map(|other| field_name(other, &read)).collect();
-            let departure = describe(leader)?;
-            Some(FieldGroup { first_wall_ns: departure.wall_ns, departure, together })
-        })
-        .collect();
+    let suspects = found.into_iter().filter_map(|found| {
+        let element = found.element;
+        Some((Some(element), described_suspect(found, &window, &read, &describe)?))
+    });
+    let mut suspects = with_ends(suspects.collect(), ended_processes(&mono, &steps, &read));
+    suspects.truncate(LISTED_MAX);
+    let fields = described_groups(&groups, &read, &describe);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
     let without_baseline = if is_too_early { all_columns(&read) } else { steps.without_baseline(&read.set) };
     let (ranked, unranked) = ranked_and_not(&read, &choice.sources, &without_baseline);
-    Ok(Explanation {
+    let mut found = Explanation {
+        answer: String::new(),
         window: ExplainedWindow { first_wall_ns: window.first_ns, last_wall_ns: window.end_ns() },
         baseline: ExplainedBaseline {
             recorded_ns: before_ns,
@@ -199,7 +201,9 @@ pub fn explain(
         left_out: read.left_out() + steps.left_out,
         has_findings: read.has_findings,
         before_ns: wanted_ns,
-    })
+    };
+    found.answer = answer(&found);
+    Ok(found)
 }
 
 fn markers_in(read: &ReadResults, window: &ComparedWindow) -> Vec<MarkerText> {
@@ -258,15 +262,20 @@ fn wanted_value(
 /// Returns a suspect with measured values. Returns `None` if the samples do not show that the
 /// suspect, or one of its new children, used more than usual.
 fn described_suspect(
-    found: SuspectedElement,
+    found: AttributedElement,
     window: &ComparedWindow,
     read: &ReadResults,
     describe: &impl Fn(&WindowValue) -> Option<FieldDeparture>,
 ) -> Option<Suspect> {
-    let SuspectedElement { element, kind, score, evidence, children } = found;
+    let AttributedElement { element, kind, role, score, evidence, children } = found;
     // The ranking compares means over time, but `dump` prints samples. A suspect whose samples show
-    // no excess would contradict the printed samples.
-    let is_more = |field: &FieldDeparture| field.measurement.is_some() && field.value > field.usual;
+    // no difference would contradict the printed samples.
+    let is_shown = |field: &FieldDeparture| match role {
+        // A stopped process has a state, whose share rises.
+        SuspectRole::UsedLess if field.state.is_none() => field.value <= FALLEN_PART * field.usual,
+        _ => field.value > field.usual,
+    };
+    let is_more = |field: &FieldDeparture| field.measurement.is_some() && is_shown(field);
     let all = |departures: &[WindowValue]| -> Vec<FieldDeparture> {
         departures.iter().filter_map(describe).filter(is_more).collect()
     };
@@ -280,7 +289,33 @@ fn described_suspect(
     let (name, pid) = name_of(kind, names, read.set.name_at(names, element, at_ns));
     let is_known = !(evidence.is_empty() && children.is_empty());
     let what = deeds(&evidence, &children);
-    is_known.then_some(Suspect { kind, name, pid, score, what, evidence, children, first_wall_ns })
+    let ended = None;
+    is_known.then_some(Suspect {
+        kind,
+        name,
+        pid,
+        role,
+        score,
+        what,
+        evidence,
+        children,
+        ended,
+        first_wall_ns,
+    })
+}
+
+/// Returns groups of fields with measured values.
+fn described_groups(
+    groups: &[(&WindowValue, Vec<&WindowValue>)],
+    read: &ReadResults,
+    describe: &impl Fn(&WindowValue) -> Option<FieldDeparture>,
+) -> Vec<FieldGroup> {
+    let described = |(leader, together): &(&WindowValue, Vec<&WindowValue>)| {
+        let together = together.iter().filter_map(|other| field_name(other, read)).collect();
+        let departure = describe(leader)?;
+        Some(FieldGroup { first_wall_ns: departure.wall_ns, departure, together })
+    };
+    groups.iter().filter_map(described).collect()
 }
 
 /// Returns the use of a resource by children. Only the field with the largest sum is used. Other

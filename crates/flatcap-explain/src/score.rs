@@ -69,6 +69,25 @@ pub(super) fn departure_score(value: f64, baseline: &Baseline, measure: Measure)
     measure.weight() * SCORE_MAX * (1.0 - times.powf(-exponent))
 }
 
+/// Returns the score of the part of a resource that an element used above its usual level. The
+/// score is 0 if the element used at most what is usual for it.
+///
+/// In contrast to [`departure_score`], there is no smallest part that matters: the score rises with
+/// the part, and the element with the largest part has the highest score.
+pub(super) fn use_score(value: f64, baseline: &Baseline, measure: Measure) -> f64 {
+    let more = value - baseline.level;
+    let least_relative = measure.least_relative() * baseline.level.abs();
+    let usual = (baseline.high - baseline.level).max(NOISE_FACTOR * baseline.noise).max(least_relative);
+    if more <= usual || more <= 0.0 {
+        return 0.0;
+    }
+    // The scale of the class also applies to imported processes.
+    let part = more / measure.class.least_departure();
+    // A part that only just exceeds the usual one may be chance.
+    let certainty = 1.0 - (usual / more).powi(2);
+    measure.weight() * SCORE_MAX * (1.0 - (1.0 + part).powf(-1.0 / SCORE_MAX)) * certainty
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,6 +157,21 @@ mod tests {
     fn new_elements_are_compared_with_nothing() {
         assert!(score(1.0, Baseline::NOTHING) > 1.5);
         assert!(departure_score(f64::from(256 << 20), &Baseline::NOTHING, of_class(ValueClass::Bytes)) > 1.4);
+    }
+
+    // Proves that the score of a used part rises with the part, without a smallest part, and that
+    // usual use has no score.
+    #[test]
+    fn the_larger_part_has_the_higher_score() {
+        let of_time = of_class(ValueClass::TimeShare);
+        let score = |value: f64, baseline| use_score(value, &baseline, of_time);
+        let idle = usual(0.0, 0.0, 0.0);
+        let scores: Vec<f64> = [0.001, 0.03, 0.3, 1.0, 2.0].map(|value| score(value, idle)).to_vec();
+        assert!(scores.is_sorted_by(|one, next| one < next) && scores[0] > 0.0, "{scores:?}");
+        assert!(score(0.0, idle).abs() < 1e-9);
+        let busy = usual(0.2, 0.5, 0.8);
+        assert!(score(0.8, busy).abs() < 1e-9 && score(0.1, busy).abs() < 1e-9);
+        assert!(score(0.9, busy) > 0.0 && score(0.9, busy) < score(0.4, idle));
     }
 
     // Proves that a value of unknown scale is compared only with earlier values of the same series.

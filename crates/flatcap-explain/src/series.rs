@@ -15,7 +15,7 @@ use super::element_rows::ElementRows;
 use super::element_slot::ElementSlot;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
-use super::process_exits::ProcessExits;
+use super::process_exits::{ProcessEnd, ProcessExits};
 use super::table_shape::{
     ForeignSources, NEW_AFTER_NS, ProcessFacts, RowReading, TableOrigin, TableShape, ended_below, ends_at,
 };
@@ -42,6 +42,8 @@ pub(super) struct SeriesSet {
     /// Facts about processes, by element.
     pub(super) processes: HashMap<u32, ProcessFacts>,
     elements_by_pid: HashMap<u64, u32>,
+    /// The elements of processes, by process id and start time.
+    elements_by_start: HashMap<(u64, u64), u32>,
     exits: ProcessExits,
     /// Samples of lists from which only the parents are used. The offspring in these samples is not
     /// counted yet.
@@ -94,6 +96,29 @@ impl SeriesSet {
 
     pub(super) fn info(&self, series: usize) -> Option<&SeriesInfo> {
         self.series.get(series)
+    }
+
+    /// Returns the processes whose end the kernel reported in a range of monotonic time.
+    pub(super) fn ends(&self, span: &Range<u64>) -> impl Iterator<Item = &ProcessEnd> {
+        self.exits.ends(span)
+    }
+
+    /// Returns the element of a process that ended, or `None` if no sample contains the process. A
+    /// process id may be used again, so the start of the process decides.
+    pub(super) fn element_of_end(&self, end: &ProcessEnd) -> Option<u32> {
+        self.elements_by_start.get(&(end.pid, end.start?)).copied()
+    }
+
+    /// Returns the monotonic times at which processes ended, by element. An end may have been read
+    /// before the samples of its process.
+    fn ended_elements(&self) -> HashMap<u32, u64> {
+        let ends = self.exits.ends(&(0..u64::MAX));
+        ends.filter_map(|end| Some((self.element_of_end(end)?, end.mono_ns))).collect()
+    }
+
+    /// Returns the series of an element, with their descriptions.
+    pub(super) fn series_of(&self, element: u32) -> impl Iterator<Item = (usize, &SeriesInfo)> {
+        self.series.iter().enumerate().filter(move |(_, info)| info.element == Some(element))
     }
 
     /// Returns the element of a running or ended process.
@@ -229,6 +254,7 @@ impl SeriesSet {
     fn add_parents(&mut self, batch: &ColumnBatch) {
         let Some(own) = self.tables.get(batch.table) else { return };
         let Some(parent) = own.shape.parent else { return };
+        let exits = own.shape.exits;
         let mut before = own.last_ns;
         let mut row = 0;
         for (sample, mono_ns) in batch.times.mono_ns.iter().enumerate() {
@@ -239,6 +265,18 @@ impl SeriesSet {
                     RowReading { batch, row, rows: rows.clone(), mono_ns: *mono_ns, before_ns: before };
                 if let Some(parent) = reading.unsigned(parent) {
                     *counts.entry(parent).or_default() += 1.0;
+                }
+                let end = exits.and_then(|columns| {
+                    Some(ProcessEnd {
+                        pid: reading.unsigned(columns.pid)?,
+                        start: reading.unsigned(columns.start),
+                        mono_ns: reading.unsigned(columns.ended)?,
+                        exit_code: reading.unsigned(columns.exit_code),
+                        signal: reading.unsigned(columns.signal),
+                    })
+                });
+                if let Some(end) = end {
+                    self.exits.add_end(end);
                 }
                 row += 1;
             }
@@ -274,13 +312,18 @@ impl SeriesSet {
     /// At the end of a run, passes the observations that are held back to the observer.
     pub(super) fn flush(&mut self, observer: &mut impl Observer) {
         self.count_offspring(observer);
+        let ended = self.ended_elements();
         let Self { tables, series, free, left_out, observations, .. } = self;
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         for (number, table) in tables.iter_mut().enumerate() {
-            let TableSeries { shape, slots, .. } = table;
+            let TableSeries { shape, slots, last_ns, .. } = table;
             for (element, slot) in (0_u32..).zip(slots) {
-                if let Some(slot) = slot {
-                    slot.flush((number, shape.is_list.then_some(element)), shape.columns(), &mut store);
+                let Some(slot) = slot else { continue };
+                slot.flush((number, shape.is_list.then_some(element)), shape.columns(), &mut store);
+                if shape.are_processes
+                    && let (Some(end_ns), Some(last_ns)) = (ended.get(&element), *last_ns)
+                {
+                    slot.rest(&slot.time_after(*end_ns, last_ns), shape.columns(), &mut store);
                 }
             }
         }
@@ -358,6 +401,9 @@ impl SeriesSet {
         let Some(pid) = pid_of(names, element) else { return };
         self.processes.insert(element, ProcessFacts { pid, parent, born_ns });
         self.elements_by_pid.insert(pid, element);
+        if let Some(start) = number_in(names, names.latest(element), "start") {
+            self.elements_by_start.insert((pid, start), element);
+        }
         if pid == self.recorder_pid && pid != 0 {
             self.recorders.insert(element);
         }
@@ -415,22 +461,27 @@ impl SeriesSet {
     /// Ends the series of elements that have been missing for too long.
     fn sweep(&mut self, table: usize, mono_ns: u64, observer: &mut impl Observer) {
         let limit_ns = mono_ns.saturating_sub(self.forgets_after_ns);
-        let Self { tables, series, free, left_out, processes, elements_by_pid, observations, .. } = self;
+        let ended = self.ended_elements();
+        let Self { tables, series, free, left_out, processes, observations, .. } = self;
+        let (elements_by_pid, elements_by_start) = (&mut self.elements_by_pid, &mut self.elements_by_start);
         let Some(own) = tables.get_mut(table) else { return };
         own.swept_ns = mono_ns;
         let mut store = SeriesStore { series, free, left_out, observer, observations };
         for (element, slot) in (0_u32..).zip(own.slots.iter_mut().filter(|_| own.shape.is_list)) {
             // Elements of the previous run are kept until the next sweep.
             let is_ended = |slot: &mut Box<ElementSlot>| *slot.seen_ns.get_or_insert(mono_ns) < limit_ns;
-            let Some(mut ended) = slot.take_if(is_ended) else { continue };
-            ended.flush((table, Some(element)), own.shape.columns(), &mut store);
-            ended.series().for_each(|series| store.end(series));
+            let Some(mut swept) = slot.take_if(is_ended) else { continue };
+            swept.flush((table, Some(element)), own.shape.columns(), &mut store);
+            if let Some(end_ns) = ended.get(&element).filter(|_| own.shape.are_processes) {
+                swept.rest(&swept.time_after(*end_ns, mono_ns), own.shape.columns(), &mut store);
+            }
+            swept.series().for_each(|series| store.end(series));
+            let Some(facts) = processes.remove(&element) else { continue };
             // The kernel may have given the id to a new process, whose entry must be kept.
-            if let Some(facts) = processes.remove(&element)
-                && elements_by_pid.get(&facts.pid) == Some(&element)
-            {
+            if elements_by_pid.get(&facts.pid) == Some(&element) {
                 elements_by_pid.remove(&facts.pid);
             }
+            elements_by_start.retain(|_, own| *own != element);
         }
         let is_there: Vec<bool> = own.slots.iter().map(Option::is_some).collect();
         for slot in own.slots.iter_mut().flatten() {
@@ -485,7 +536,12 @@ fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
 
 /// Returns the process id in the identity of an element that has this name.
 pub(super) fn pid_in(names: &ElementNames, name: ElementName) -> Option<u64> {
-    names.identity(name).iter().find(|part| &*part.field == "pid")?.value.parse().ok()
+    number_in(names, name, "pid")
+}
+
+/// Returns a number in the identity of an element that has this name.
+fn number_in(names: &ElementNames, name: ElementName, field: &str) -> Option<u64> {
+    names.identity(name).iter().find(|part| &*part.field == field)?.value.parse().ok()
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub(super) struct TableShape {
     pub(super) states: Vec<usize>,
     /// Column with the process id of a parent.
     pub(super) parent: Option<usize>,
+    /// The columns of a list of ended processes.
+    pub(super) exits: Option<ExitColumns>,
     /// Column with the time since boot at which an element began, and the length of the column's
     /// unit in seconds.
     pub(super) began: Option<(usize, f64)>,
@@ -63,6 +65,27 @@ pub(super) struct TableShape {
     pub(super) origin: TableOrigin,
     /// Whether the elements are processes of the host.
     pub(super) are_processes: bool,
+}
+
+/// The columns of a list of ended processes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ExitColumns {
+    pub(super) pid: usize,
+    /// Start time of the process, as in the identity of its element.
+    pub(super) start: usize,
+    /// Monotonic time of the end, in nanoseconds.
+    pub(super) ended: usize,
+    pub(super) exit_code: usize,
+    pub(super) signal: usize,
+}
+
+impl ExitColumns {
+    /// Finds the columns by their names. Returns `None` if the list is not one of ended processes.
+    fn of(info: &TableInfo) -> Option<Self> {
+        let column = |name: &str| info.columns.iter().position(|column| &*column.path == name);
+        let (pid, start, ended) = (column("pid")?, column("start")?, column("ended")?);
+        Some(Self { pid, start, ended, exit_code: column("exit_code")?, signal: column("signal")? })
+    }
 }
 
 /// The origin of the values of a table.
@@ -185,6 +208,7 @@ impl TableShape {
             numbers: numbers.collect(),
             states: states.collect(),
             parent: parent.filter(|_| is_list && !is_pushed),
+            exits: ExitColumns::of(info).filter(|_| is_list && !is_pushed),
             // An identity with a unit of time is the time at which the element began.
             began: columns()
                 .filter(|(_, column)| is_list && column.is_identity)

@@ -9,14 +9,18 @@ use flatcap_format::units::{SECOND_UNITS, Unit, in_fitting_unit};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::answers::{ChildrenUse, FieldDeparture, Suspect, UnrankedFields, UnrankedReason};
-use super::attribution::SuspectKind;
+use super::answers::{
+    ChildrenUse, Explanation, FieldDeparture, ProcessEnding, Suspect, UnrankedFields, UnrankedReason,
+};
+use super::attribution::{SuspectKind, SuspectRole};
 use super::measure::ValueUnit;
 
 /// Maximum number of departures in the text about a suspect.
 pub(super) const EVIDENCE_SHOWN: usize = 3;
 /// Units of durations.
 const DURATION_UNITS: &[Unit] = SECOND_UNITS.split_at(1).1;
+/// Maximum width of the name of an element or a field in the answer.
+const ANSWER_NAME_WIDTH: usize = 40;
 /// Minimum width of a shortened element name. A shorter part of the name cannot be recognized.
 const ELEMENT_WIDTH_MIN: usize = 5;
 
@@ -148,11 +152,57 @@ pub(super) fn deeds(evidence: &[FieldDeparture], children: &[ChildrenUse]) -> St
         let usual = value_text(departure, departure.usual);
         format!("{} {} (usually {usual})", what(departure), value_text(departure, departure.value))
     });
-    let children = children.iter().take(EVIDENCE_SHOWN).map(|children| {
-        let what = children.parts.first().map(what).unwrap_or_default();
-        format!("{}: {what} {}", new_children(children), measured(children.sum, children.unit))
-    });
+    let children = children.iter().take(EVIDENCE_SHOWN).map(children_text);
     own.chain(children).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the answer of an explanation as a sentence about the first suspect, or about the field
+/// that departed most.
+pub(super) fn answer(found: &Explanation) -> String {
+    if found.baseline.is_too_short {
+        return "The recording before this time is too short to say what is usual.".to_owned();
+    }
+    if let Some(suspect) = found.suspects.first() {
+        let name = suspect_name(suspect, ANSWER_NAME_WIDTH);
+        let did = suspect.what.split(", ").next().unwrap_or_default();
+        return match suspect.role {
+            SuspectRole::UsedMore => format!("{name} used more than usual: {did}."),
+            SuspectRole::Ended => format!("{name} {did}."),
+            SuspectRole::UsedLess => {
+                format!("{name} used less than usual: {did}. Nobody clearly used more.")
+            }
+            SuspectRole::Waited => {
+                format!("{name} waited longer than usual: {did}. Nobody clearly used more.")
+            }
+        };
+    }
+    match found.fields.first() {
+        Some(field) => {
+            let name = short_name(&field.departure, ANSWER_NAME_WIDTH);
+            let value = value_text(&field.departure, field.departure.value);
+            let usual = value_text(&field.departure, field.departure.usual);
+            format!("{name} departed most: {value} (usually {usual}). Nobody used more than usual.")
+        }
+        None => "Nothing departed from what is usual.".to_owned(),
+    }
+}
+
+/// Returns text about the end of a process, without its name and time.
+pub(super) fn ending_text(ended: &ProcessEnding) -> String {
+    let how = match (ended.signal, ended.exit_code) {
+        (Some(signal), _) => format!("was ended by signal {signal}"),
+        (None, Some(code)) => format!("ended with status {code}"),
+        (None, None) => "ended".to_owned(),
+    };
+    match ended.usual_cpu_percent.filter(|usual| *usual > 0.0) {
+        Some(usual) => format!("{how}; it used {} % of a core before", significant(usual)),
+        None => how,
+    }
+}
+
+fn children_text(children: &ChildrenUse) -> String {
+    let what = children.parts.first().map(what).unwrap_or_default();
+    format!("{}: {what} {}", new_children(children), measured(children.sum, children.unit))
 }
 
 /// Returns text with the number of new children that used a resource.

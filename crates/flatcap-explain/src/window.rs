@@ -11,7 +11,7 @@ use super::departures::TimedMean;
 use super::measure::ValueClass;
 use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;
-use super::score::departure_score;
+use super::score::{departure_score, use_score};
 use super::series::SeriesSet;
 
 /// Number of steps of the window. The window is compared with windows of the same length that are
@@ -110,7 +110,10 @@ pub(super) struct WindowValue {
     pub(super) series: usize,
     pub(super) value: f64,
     pub(super) usual: Baseline,
+    /// The score of the departure.
     pub(super) score: f64,
+    /// The score of the part of a resource that the element used above its usual level.
+    pub(super) use_score: f64,
     /// Monotonic time of the first sample in which the series differed from its baseline.
     pub(super) first_ns: u64,
 }
@@ -177,7 +180,8 @@ impl WindowSteps {
         (0..self.tracks.len()).filter_map(rate).collect()
     }
 
-    /// Returns the series that depart in the window.
+    /// Returns the series that depart in the window, and the series of elements that used more
+    /// than usual.
     pub(super) fn departures(&self, set: &SeriesSet) -> Vec<WindowValue> {
         let newcomers = self.newcomers(set);
         (0..self.tracks.len()).filter_map(|series| self.departure(series, set, &newcomers)).collect()
@@ -216,12 +220,13 @@ impl WindowSteps {
         let span = self.mono_span()?;
         // A sample differs if it is nearer to the value in the window than to the usual level.
         let differs = |sample: f32| (f64::from(sample) - usual.level) / (value - usual.level) >= 0.5;
-        if score <= 0.0 {
+        let is_use = info.element.is_some() && info.measure.class.is_use();
+        let use_score = if is_use { use_score(value, &usual, info.measure) } else { 0.0 };
+        if score <= 0.0 && use_score <= 0.0 {
             return None;
         }
-        let first = track.recent.iter().find(|(_, sample)| differs(*sample));
-        let first_ns = first.map_or(span.start, |(to_ns, _)| *to_ns);
-        Some(WindowValue { series, value, usual, score, first_ns })
+        let first_ns = last_run(&track.recent, self.window.length_ns, differs).unwrap_or(span.start);
+        Some(WindowValue { series, value, usual, score, use_score, first_ns })
     }
 
     /// Returns whether a series began after the baseline.
@@ -267,6 +272,11 @@ impl WindowSteps {
         self.window.block_length()
     }
 
+    /// Returns the usual level of a series before the window, or `None` if it is not known.
+    pub(super) fn usual_level(&self, series: usize) -> Option<f64> {
+        Some(self.usual(self.tracks.get(series)?, false)?.level)
+    }
+
     /// Returns the baseline of a series, computed from the steps before the guard time.
     fn usual(&self, track: &SteppedSeries, is_sparse: bool) -> Option<Baseline> {
         let steps = track.steps.get(..self.baseline_steps())?;
@@ -294,6 +304,20 @@ impl WindowSteps {
             .collect();
         correlation(&pairs)
     }
+}
+
+/// Returns the time at which the last run of samples that differ begins. Earlier runs belong to
+/// earlier departures. In a run, less than `gap_ns` is between two samples that differ.
+fn last_run(samples: &[(u64, f32)], gap_ns: u64, differs: impl Fn(f32) -> bool) -> Option<u64> {
+    let mut differing = samples.iter().rev().filter(|(_, sample)| differs(*sample)).map(|(to_ns, _)| *to_ns);
+    let mut begin_ns = differing.next()?;
+    for at_ns in differing {
+        if begin_ns.saturating_sub(at_ns) >= gap_ns {
+            break;
+        }
+        begin_ns = at_ns;
+    }
+    Some(begin_ns)
 }
 
 /// Returns the correlation coefficient of pairs of values.
@@ -409,6 +433,19 @@ mod tests {
         assert_eq!(window.read_span(), 84_350_000_000..101_350_000_000);
         let long = ComparedWindow::around(0, 300_000_000, 1_000_000_000_000);
         assert_eq!(long.before_ns(), 102_400_000_000, "at most so many steps");
+    }
+
+    // Proves that a departure begins with the last run of samples that differ, and that a short gap
+    // does not end a run.
+    #[test]
+    fn a_departure_begins_with_its_last_run() {
+        let begin = |samples: &[f32]| {
+            let samples: Vec<(u64, f32)> = (1..).zip(samples.iter().copied()).collect();
+            last_run(&samples, 3, |sample| sample > 0.5)
+        };
+        assert_eq!(begin(&[0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0]), Some(5));
+        assert_eq!(begin(&[0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0]), Some(2));
+        assert_eq!((begin(&[1.0, 1.0]), begin(&[0.0, 0.0]), begin(&[])), (Some(1), None, None));
     }
 
     // Proves that series that move together correlate, whatever their units, and that a constant
