@@ -6,7 +6,7 @@
 
 use std::io;
 
-use rustix::process::{getpid, getpriority_process};
+use rustix::process::getpriority_process;
 
 const ENABLED: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 const OWN: &str = "/proc/self/autogroup";
@@ -29,12 +29,20 @@ pub struct NiceValues {
 pub fn raise_session() -> (NiceValues, Option<io::Error>) {
     let process = getpriority_process(None).unwrap_or_default();
     let before = NiceValues { process, session: session_nice() };
-    let is_leader = rustix::process::getsid(None).is_ok_and(|leader| leader == getpid());
-    if !is_leader || before.session.is_none_or(|session| session <= process) {
+    if !leads_session() || before.session.is_none_or(|session| session <= process) {
         return (before, None);
     }
     let refused = std::fs::write(OWN, process.to_string()).err();
     (NiceValues { process, session: session_nice() }, refused)
+}
+
+/// Returns whether the process is the leader of its session.
+fn leads_session() -> bool {
+    // The system call returns 0 for a session of another PID namespace, for which rustix panics.
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program is in parentheses. State, parent and process group follow.
+    let session = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(3)?.parse::<u32>().ok());
+    session == Some(std::process::id())
 }
 
 /// Returns the nice value of the session, or `None` if the kernel does not use autogroups.
