@@ -13,6 +13,7 @@ use super::attribution::{SuspectKind, SuspectRole};
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueUnit;
 use super::measurement::Measurement;
+use super::process_exits::ProcessEnd;
 
 /// A value of a field that departs from its usual range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -59,6 +60,10 @@ pub struct FieldDeparture {
     /// are counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// The end of the process, if the departure is its end. The value is then 0 by definition and
+    /// not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<ProcessEnding>,
     /// The full name with source and element, such as `billing[812]
     /// process.processes[*].user_time`. The name of the source is in quotes if another field has
     /// the same path.
@@ -203,6 +208,18 @@ pub struct ProcessEnding {
     /// not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usual_cpu_percent: Option<f64>,
+}
+
+impl ProcessEnding {
+    /// Returns the description of an end. `usual` is the usual CPU time as a share of a core.
+    pub(super) fn new(end: &ProcessEnd, wall_ns: i64, usual: Option<f64>) -> Self {
+        Self {
+            wall_ns,
+            exit_code: end.exit_code,
+            signal: end.signal,
+            usual_cpu_percent: usual.map(|usual| 100.0 * usual),
+        }
+    }
 }
 
 /// Processes that ended or began as descendants of another process.

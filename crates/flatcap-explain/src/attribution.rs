@@ -20,7 +20,7 @@ const EVIDENCE_SCORE_MIN: f64 = 0.05;
 /// Score from which an element clearly used more than usual.
 pub(super) const CLEAR_SCORE: f64 = 0.75;
 /// The weight of an element that waited, used less, or ended by itself.
-const EFFECT_PART: f64 = 0.4;
+pub(super) const EFFECT_PART: f64 = 0.4;
 /// An element used less if its use fell to at most this share of its usual level.
 pub(super) const FALLEN_PART: f64 = 0.5;
 /// The weight of threads that work on behalf of other processes. These are the kernel's threads and

@@ -11,8 +11,10 @@ use flatcap_query::ColumnBatch;
 
 use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;
+use super::ended_departures::EndedProcesses;
 use super::measure::{Measure, ValueClass};
 use super::observation::{Observation, Observer, SeriesInfo};
+use super::process_exits::ProcessEnd;
 use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
@@ -60,6 +62,8 @@ pub(super) struct Departure {
     pub(super) value: f64,
     pub(super) usual: Baseline,
     pub(super) score: f64,
+    /// The end of the process, if the departure is its end.
+    pub(super) ended: Option<ProcessEnd>,
 }
 
 /// Finds the departures of all series of a recording.
@@ -72,6 +76,7 @@ pub(super) struct DepartureFinder {
     /// The period of the source of each table, indexed by table.
     periods: Vec<SourcePeriod>,
     pub(super) departures: Vec<Departure>,
+    ended: EndedProcesses,
     /// Observations before this wall time only contribute to the baseline.
     since_ns: Option<i64>,
 }
@@ -270,9 +275,11 @@ impl DepartureFinder {
         for (series, track) in self.tracks.iter_mut().enumerate() {
             if let Some(info) = set.info(series) {
                 track.finish_block(info, &mut self.newcomers, &mut self.found);
+                self.ended.add_series(info, track.own_baseline());
             }
         }
         self.keep(clock);
+        self.ended.replace_falls(self.since_ns, &mut self.departures, set);
     }
 
     /// Sets the wall times of the departures found.
@@ -318,6 +325,7 @@ impl Observer for DepartureFinder {
     fn end(&mut self, series: usize, info: &SeriesInfo) {
         if let Some(track) = self.tracks.get_mut(series) {
             track.finish_block(info, &mut self.newcomers, &mut self.found);
+            self.ended.add_series(info, track.own_baseline());
             *track = Track::default();
         }
     }
@@ -329,6 +337,7 @@ impl ReadObserver for DepartureFinder {
         // elements are dropped, because they are stored by the time of their block.
         self.newcomers = Newcomers::default();
         self.periods.clear();
+        self.ended.begin_run();
         for track in &mut self.tracks {
             (track.block, track.steps) = (None, Default::default());
             (track.moves, track.moved) = (false, false);
@@ -344,7 +353,8 @@ impl ReadObserver for DepartureFinder {
         }
     }
 
-    fn after_batch(&mut self, clock: &RunClock, _: &SeriesSet) {
+    fn after_batch(&mut self, clock: &RunClock, set: &SeriesSet) {
+        self.ended.add(clock, set);
         self.keep(clock);
     }
 }
@@ -454,6 +464,7 @@ impl Track {
                         value,
                         usual,
                         score,
+                        ended: None,
                     },
                 ));
             }
@@ -556,6 +567,11 @@ impl Track {
             info.born_ns?;
             return if info.is_newcomer { newcomers.usual(info, block) } else { newcomers.absence(block) };
         }
+        self.own_baseline()
+    }
+
+    /// Returns the baseline of the earlier blocks of the series.
+    fn own_baseline(&self) -> Option<Baseline> {
         Baseline::of(&self.before.iter())
     }
 }

@@ -3,23 +3,16 @@
 use std::ops::Range;
 
 use super::answers::{ProcessEnding, Suspect};
-use super::attribution::{CLEAR_SCORE, SuspectKind, SuspectRole, name_of, sort_suspects};
-use super::baseline::Baseline;
-use super::measure::{Measure, ValueClass};
+use super::attribution::{SuspectKind, SuspectRole, name_of, sort_suspects};
+use super::measure::ValueClass;
 use super::process_exits::ProcessEnd;
 use super::reading::ReadResults;
-use super::score::use_score;
 use super::text::ending_text;
 use super::window::WindowSteps;
 
 /// Time before the window in which the end of a process is listed.
 // The process is missing in the window, although it ended before.
 const ENDED_BEFORE_NS: u64 = 2_000_000_000;
-/// Signals that end a process in an orderly way: SIGHUP, SIGINT, SIGPIPE and SIGTERM. Any other
-/// signal is evidence of an incident, whatever the process had used.
-const ORDERLY_SIGNALS: [u64; 4] = [1, 2, 13, 15];
-/// Minimum usual CPU time of a listed process that ended by itself, as a share of a core.
-const ENDED_CPU_MIN: f64 = 0.01;
 /// A suspect, and its element if a sample contains it.
 pub(super) type ElementSuspect = (Option<u32>, Suspect);
 
@@ -65,29 +58,21 @@ pub(super) fn ended_processes(
         let times = times.filter(|(_, info)| info.measure.class == ValueClass::TimeShare);
         // The exact CPU time is the largest of the times, since the others are its parts.
         let usual = times.filter_map(|(series, _)| steps.usual_level(series)).max_by(f64::total_cmp);
-        let is_orderly = end.signal.is_none_or(|signal| ORDERLY_SIGNALS.contains(&signal));
-        let has_worked = usual.is_some_and(|usual| usual >= ENDED_CPU_MIN);
-        let ending = ProcessEnding {
-            wall_ns,
-            exit_code: end.exit_code,
-            signal: end.signal,
-            usual_cpu_percent: usual.map(|usual| 100.0 * usual),
-        };
-        let time = Measure { class: ValueClass::TimeShare, ..Measure::STATE };
-        let worked = use_score(usual.unwrap_or_default(), &Baseline::NOTHING, time);
+        let score = end.score(usual)?;
+        let ending = ProcessEnding::new(end, wall_ns, usual);
         let suspect = Suspect {
             kind: SuspectKind::Process,
             name: name.unwrap_or_default(),
             pid: Some(end.pid),
             role: SuspectRole::Ended,
-            score: if is_orderly { worked } else { worked + CLEAR_SCORE },
+            score,
             what: ending_text(&ending),
             evidence: Vec::new(),
             children: Vec::new(),
             ended: Some(ending),
             first_wall_ns: wall_ns,
         };
-        (has_worked || !is_orderly).then_some((element, suspect))
+        Some((element, suspect))
     };
     let span = window.start.saturating_sub(ENDED_BEFORE_NS)..window.end;
     read.set.ends(&span).filter_map(describe).collect()

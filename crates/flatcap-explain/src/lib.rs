@@ -26,6 +26,7 @@ mod departures;
 mod element_row;
 mod element_rows;
 mod element_slot;
+mod ended_departures;
 mod ended_processes;
 mod events;
 mod fresh_values;

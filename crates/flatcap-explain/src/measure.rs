@@ -27,6 +27,8 @@ pub(super) enum ValueClass {
     Count,
     /// A number of events per second.
     CountRate,
+    /// A number of failures per second.
+    FailureRate,
     /// A length of time, in seconds.
     Duration,
     /// Share of the time spent in one state.
@@ -120,6 +122,7 @@ impl Measure {
             (BaseUnit::Bytes, false) if column.usage == Usage::Cache => ValueClass::CachedBytes,
             (BaseUnit::Bytes, false) => ValueClass::Bytes,
             (BaseUnit::Percent, _) => ValueClass::Percent,
+            (BaseUnit::None, true) if column.usage == Usage::Failure => ValueClass::FailureRate,
             (BaseUnit::None, true) => ValueClass::CountRate,
             (BaseUnit::None, false) => ValueClass::Count,
         };
@@ -212,6 +215,8 @@ impl ValueClass {
             Self::Count | Self::Repetitions => 16.0,
             // A process causes a few thousand page faults when it starts.
             Self::CountRate => 1000.0,
+            // A single failure matters. In a window of 300 ms, it is 3.3 per second.
+            Self::FailureRate => 0.5,
             Self::Duration => 0.05,
             Self::Offspring => 20.0,
         }
@@ -242,6 +247,7 @@ impl ValueClass {
             | Self::StateShare
             | Self::Bytes
             | Self::ByteRate
+            | Self::FailureRate
             | Self::Offspring => 1.0,
             Self::Percent => 0.7,
             Self::Count
@@ -272,7 +278,7 @@ impl ValueClass {
             Self::Percent => (ValueUnit::Percent, 1.0),
             Self::Bytes | Self::CachedBytes => (ValueUnit::Bytes, 1.0),
             Self::ByteRate | Self::HandledRate => (ValueUnit::BytesPerSecond, 1.0),
-            Self::CountRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
+            Self::CountRate | Self::FailureRate | Self::Offspring => (ValueUnit::PerSecond, 1.0),
             Self::Duration => (ValueUnit::Seconds, 1.0),
             Self::Count | Self::Repetitions => (ValueUnit::None, 1.0),
         }
@@ -324,6 +330,7 @@ mod tests {
         let class = |usage, kind, unit| of_usage(usage, kind, unit).map(|measure| measure.class);
         assert_eq!(class(Usage::Wait, counter, Some("ns")), Some(ValueClass::WaitShare));
         assert_eq!(class(Usage::Wait, counter, None), Some(ValueClass::CountRate));
+        assert_eq!(class(Usage::Failure, counter, None), Some(ValueClass::FailureRate));
         assert_eq!(class(Usage::Reservation, gauge, Some("bytes")), None);
         assert_eq!(class(Usage::Cache, gauge, Some("pages")), Some(ValueClass::CachedBytes));
         assert_eq!(class(Usage::Cache, counter, Some("pages")), Some(ValueClass::HandledRate));

@@ -4,7 +4,24 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use super::attribution::CLEAR_SCORE;
+use super::baseline::Baseline;
+use super::measure::{Measure, ValueClass};
+use super::score::use_score;
 use super::table_shape::EXITS_MAX;
+
+/// Signals that end a process in an orderly way: SIGHUP, SIGINT, SIGPIPE and SIGTERM. Any other
+/// signal is evidence of an incident, whatever the process had used.
+const ORDERLY_SIGNALS: [u64; 4] = [1, 2, 13, 15];
+/// Signals by which the kernel or the process itself reports an error in the program: SIGILL,
+/// SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV and SIGSYS.
+const CRASH_SIGNALS: [u64; 7] = [4, 5, 6, 7, 8, 11, 31];
+/// The score of a crash, in addition to the score of the CPU time that is missing.
+// A crash is an event on its own, so this is the minimum score of an event.
+const CRASH_SCORE: f64 = 1.5;
+/// Minimum usual CPU time of a process that ended by itself, as a share of a core. The end of a
+/// process that used less is no evidence.
+pub(super) const ENDED_CPU_MIN: f64 = 0.01;
 
 /// The end of a process, as the kernel reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +34,25 @@ pub(super) struct ProcessEnd {
     pub(super) exit_code: Option<u64>,
     /// The signal that ended the process.
     pub(super) signal: Option<u64>,
+}
+
+impl ProcessEnd {
+    /// Returns whether the process ended by itself, or by a signal that asks it to end.
+    pub(super) fn is_orderly(&self) -> bool {
+        self.signal.is_none_or(|signal| ORDERLY_SIGNALS.contains(&signal))
+    }
+
+    /// Returns the score of the end. `usual` is the usual CPU time of the process before the end,
+    /// as a share of a core, if it is known. Returns `None` if the end is no evidence.
+    pub(super) fn score(&self, usual: Option<f64>) -> Option<f64> {
+        let time = Measure { class: ValueClass::TimeShare, ..Measure::STATE };
+        let worked = use_score(usual.unwrap_or_default(), &Baseline::NOTHING, time);
+        match self.signal {
+            Some(signal) if CRASH_SIGNALS.contains(&signal) => Some(worked + CRASH_SCORE),
+            _ if !self.is_orderly() => Some(worked + CLEAR_SCORE),
+            _ => Some(worked).filter(|_| usual.is_some_and(|usual| usual >= ENDED_CPU_MIN)),
+        }
+    }
 }
 
 /// The processes that ended in a run.

@@ -9,7 +9,7 @@ use flatcap_query::TableInfo;
 
 use super::answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
-    FieldName, MarkerText, Offspring, Spikes, Suspect, UnrankedFields, UnrankedReason,
+    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, UnrankedFields, UnrankedReason,
 };
 use super::attribution::{
     AttributedElement, FALLEN_PART, FOR_OTHERS_PART, SuspectKind, SuspectRole, attribute, name_of,
@@ -18,7 +18,7 @@ use super::attribution::{
 use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS};
 use super::element_slot::BUSY;
 use super::ended_processes::{ended_processes, with_ends};
-use super::events::events;
+use super::events::{Event, events};
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueClass;
 use super::measured_samples::{Measured, WantedSeries, measure};
@@ -87,14 +87,21 @@ pub fn find_spikes(
     }
     let mut events = events(departures, source_of);
     events.truncate(limit);
-    let wanted: Vec<WantedSeries> =
-        events.iter().map(|event| wanted_departure(&event.departure, &read)).collect();
+    // The end of a process is an event that the kernel reported, not a measured value.
+    let is_measured = |event: &&Event| event.departure.ended.is_none();
+    let wanted: Vec<WantedSeries> = events
+        .iter()
+        .filter(is_measured)
+        .map(|event| wanted_departure(&event.departure, &read))
+        .collect();
     // Measuring reads the samples a second time, so only the reported events are measured.
-    let measured = measure(choice, &read.recording, &wanted)?;
-    let spikes = events.into_iter().zip(measured).map(|(event, measured)| {
+    let mut measured = measure(choice, &read.recording, &wanted)?.into_iter();
+    let spikes = events.into_iter().map(|event| {
         let place = SeriesPlace::of_departure(&event.departure);
-        let Departure { class, value, usual, wall_ns, .. } = event.departure;
-        let parts = ValueParts { class, value, usual, score: event.score, wall_ns };
+        let Departure { class, value, usual, wall_ns, ended, .. } = event.departure;
+        let ended = ended.map(|end| ProcessEnding::new(&end, wall_ns, (usual.blocks > 0).then_some(usual.level)));
+        let measured = if ended.is_none() { measured.next().flatten() } else { None };
+        let parts = ValueParts { class, value, usual, score: event.score, wall_ns, ended };
         place.departure(&parts, measured, &read)
     });
     let spikes = spikes.collect();
@@ -460,6 +467,7 @@ fn described(
         usual: departure.usual,
         score: departure.score,
         wall_ns: read.clock.wall_ns(departure.first_ns),
+        ended: None,
     };
     Some(SeriesPlace::of_series(info).departure(&parts, measured.cloned(), read))
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use flatcap_format::segment::SourceSender;
 use flatcap_query::quoted_value;
 
-use super::answers::{FieldDeparture, FieldName};
+use super::answers::{FieldDeparture, FieldName, ProcessEnding};
 use super::attribution::label_of;
 use super::baseline::Baseline;
 use super::departures::Departure;
@@ -31,6 +31,8 @@ pub(super) struct ValueParts {
     pub(super) usual: Baseline,
     pub(super) score: f64,
     pub(super) wall_ns: i64,
+    /// The end of the process, if the departure is its end.
+    pub(super) ended: Option<ProcessEnding>,
 }
 
 impl<'s> SeriesPlace<'s> {
@@ -146,6 +148,7 @@ impl<'s> SeriesPlace<'s> {
             measurement,
             senders: senders.into_iter().cloned().collect(),
             state: self.state.map(str::to_owned),
+            ended: parts.ended.clone(),
             name,
         }
     }

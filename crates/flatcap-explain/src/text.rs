@@ -100,8 +100,13 @@ pub(super) fn usual_range(departure: &FieldDeparture) -> String {
 }
 
 /// Returns the name of a departure within a width. The name is full if it fits, otherwise it is
-/// shortened.
+/// shortened. The end of a process is named by how the process ended.
 pub(super) fn fitting_name(departure: &FieldDeparture, width: usize) -> String {
+    if let (Some(ended), Some(element)) = (&departure.ended, &departure.element) {
+        let how = how_ended(ended);
+        let place = width.saturating_sub(how.len() + 1);
+        return shortened(&format!("{} {how}", shortened_element(&escaped(element), place)), width);
+    }
     let name = escaped(&departure.name);
     if name.chars().count() <= width { name.into_owned() } else { short_name(departure, width) }
 }
@@ -189,14 +194,19 @@ pub(super) fn answer(found: &Explanation) -> String {
 
 /// Returns text about the end of a process, without its name and time.
 pub(super) fn ending_text(ended: &ProcessEnding) -> String {
-    let how = match (ended.signal, ended.exit_code) {
-        (Some(signal), _) => format!("was ended by signal {signal}"),
-        (None, Some(code)) => format!("ended with status {code}"),
-        (None, None) => "ended".to_owned(),
-    };
+    let how = how_ended(ended);
     match ended.usual_cpu_percent.filter(|usual| *usual > 0.0) {
         Some(usual) => format!("{how}; it used {} % of a core before", significant(usual)),
         None => how,
+    }
+}
+
+/// Returns text about the signal or the status with which a process ended.
+fn how_ended(ended: &ProcessEnding) -> String {
+    match (ended.signal, ended.exit_code) {
+        (Some(signal), _) => format!("was ended by signal {signal}"),
+        (None, Some(code)) => format!("ended with status {code}"),
+        (None, None) => "ended".to_owned(),
     }
 }
 
@@ -261,6 +271,7 @@ pub(super) mod tests {
             measurement: None,
             senders: Vec::new(),
             state: None,
+            ended: None,
             name: "vda disk.devices[*].reads".to_owned(),
             path: "disk.devices[\"vda\"].reads".to_owned(),
         }

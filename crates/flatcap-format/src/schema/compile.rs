@@ -522,6 +522,7 @@ fn usage(attribute: Option<&str>) -> Usage {
         Some("reservation") => Usage::Reservation,
         Some("cache") => Usage::Cache,
         Some("release") => Usage::Release,
+        Some("failure") => Usage::Failure,
         _ => Usage::Use,
     }
 }
@@ -618,6 +619,7 @@ mod tests {
             ["total.user", "total.system", "unit.heat", "unit.small", "load"].map(|path| of(path).usage());
         assert_eq!(usages, [Usage::Use, Usage::Wait, Usage::Reservation, Usage::Cache, Usage::Use]);
         assert_eq!(usage(Some("release")), Usage::Release);
+        assert_eq!(usage(Some("failure")), Usage::Failure);
         assert_eq!(plan.root_name(), "flatcap.test.Marked");
     }
 

@@ -386,6 +386,9 @@ pub enum Usage {
     /// Released parts of a resource, such as discarded blocks. No device transfers the data of
     /// these parts.
     Release,
+    /// Failures, such as processes that were killed because of lack of memory. A single failure may
+    /// be the cause of an incident.
+    Failure,
 }
 
 /// Specifies the samples that leave out existing elements of a list. The attribute `sparse` states
