@@ -43,6 +43,10 @@ pub struct FieldDeparture {
     pub usual_high: f64,
     /// The unit.
     pub unit: ValueUnit,
+    /// Whether the value differs only from values up to a minute earlier, because it changed
+    /// gradually or before the window.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_early: bool,
     /// The unit that the schema states.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field_unit: Option<String>,

@@ -35,6 +35,16 @@ const CARRIED_STEPS: usize = WINDOW_STEPS - 1;
 /// Minimum score of a departure. A departure below this score is not kept.
 // The limit is lower than the limit of an event, since departures of several sources add up.
 const DEPARTURE_SCORE_MIN: f64 = 0.5;
+/// Minimum number of blocks before a gradual change. The first third of the blocks is the baseline
+/// of the change.
+const GRADUAL_BLOCKS_MIN: usize = 3 * BLOCKS_MIN;
+/// The weight of a gradual change. Its cause is less certain than that of a sudden change.
+const GRADUAL_PART: f64 = 0.8;
+/// The score of a gradual change must exceed its previous score by this factor. So a change to a
+/// lasting level has the time at which the level was reached.
+const GRADUAL_STEP: f64 = 1.05;
+/// Time after which a gradual change of a series is another one, in nanoseconds.
+const GRADUAL_NS: u64 = BLOCK_NS * BLOCKS_MAX as u64;
 /// Time after which the series of a missing element end, in nanoseconds.
 pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
@@ -62,6 +72,8 @@ pub(super) struct Departure {
     pub(super) value: f64,
     pub(super) usual: Baseline,
     pub(super) score: f64,
+    /// Whether the value differs only from the earliest blocks of the baseline.
+    pub(super) is_early: bool,
     /// The end of the process, if the departure is its end.
     pub(super) ended: Option<ProcessEnd>,
 }
@@ -77,6 +89,8 @@ pub(super) struct DepartureFinder {
     periods: Vec<SourcePeriod>,
     pub(super) departures: Vec<Departure>,
     ended: EndedProcesses,
+    /// The strongest moment of the last gradual change, by table, column and element.
+    gradual: HashMap<(usize, usize, Option<u32>), Departure>,
     /// Observations before this wall time only contribute to the baseline.
     since_ns: Option<i64>,
 }
@@ -95,6 +109,8 @@ struct Track {
     moved: bool,
     last: f64,
     before: VecDeque<BlockStats>,
+    /// The score of the current gradual change, or 0.
+    gradual_score: f64,
     /// Number of most recent blocks in which the series was at rest without interruption.
     resting_blocks: usize,
 }
@@ -279,6 +295,7 @@ impl DepartureFinder {
             }
         }
         self.keep(clock);
+        self.departures.extend(self.gradual.drain().map(|(_, departure)| departure));
         self.ended.replace_falls(self.since_ns, &mut self.departures, set);
     }
 
@@ -289,7 +306,17 @@ impl DepartureFinder {
             departure.observed_ns = departure.wall_ns;
             departure.born_wall_ns = departure.born_wall_ns.map(|born| clock.wall_ns(born.cast_unsigned()));
             departure.period_ns = self.periods.get(departure.table).map_or(0, |period| period.period_ns);
-            if self.since_ns.is_none_or(|since| departure.wall_ns >= since) {
+            if self.since_ns.is_some_and(|since| departure.wall_ns < since) {
+                continue;
+            }
+            if departure.is_early {
+                // A change that goes on is one departure.
+                let key = (departure.table, departure.column, departure.element);
+                let wall_ns = departure.wall_ns;
+                let earlier = self.gradual.insert(key, departure);
+                let is_other = |earlier: &Departure| earlier.wall_ns.abs_diff(wall_ns) > GRADUAL_NS;
+                self.departures.extend(earlier.filter(is_other));
+            } else {
                 self.departures.push(departure);
             }
         }
@@ -429,6 +456,7 @@ impl Track {
         }
         let observed = observed.get_mut(..count).unwrap_or_default();
         let Some((min, max)) = extremes(observed) else { return };
+        let mut has_departed = false;
         if self.may_depart(info, min, max)
             && let Some(usual) = self.usual(info, block, newcomers)
         {
@@ -443,30 +471,9 @@ impl Track {
                 .filter(|(.., score)| *score >= DEPARTURE_SCORE_MIN)
                 .reduce(|best, next| if next.2 > best.2 { next } else { best });
             if let Some((at, value, score)) = peak {
-                let first_step = block * BLOCK_STEPS as u64 + at as u64;
-                // The window reaches two steps back from the step at which it ends.
-                let middle_ns =
-                    (first_step * STEP_NS + STEP_NS).saturating_sub(STEP_NS * WINDOW_STEPS as u64 / 2);
-                found.push((
-                    middle_ns,
-                    Departure {
-                        table: info.table,
-                        column: info.column,
-                        element: info.element,
-                        state: info.state.clone(),
-                        class: info.measure.class,
-                        wall_ns: 0,
-                        observed_ns: 0,
-                        // This time is monotonic until `keep` converts it.
-                        born_wall_ns: info.born_ns.filter(|_| info.is_newcomer).map(u64::cast_signed),
-                        measure: info.measure,
-                        period_ns: 0,
-                        value,
-                        usual,
-                        score,
-                        ended: None,
-                    },
-                ));
+                let at_step = block * BLOCK_STEPS as u64 + at as u64;
+                found.push(departure_at(at_step, info, (value, usual, score)));
+                has_departed = true;
             }
         }
         // After its first blocks, an element has its own baseline and is no longer compared with
@@ -480,7 +487,37 @@ impl Track {
             BlockStats::of(observed)
         };
         self.resting_blocks = 0;
+        let gradual =
+            stats.filter(|_| !has_departed).and_then(|stats| self.gradual_change(info, stats.median));
+        match gradual {
+            Some((_, _, score)) if score <= self.gradual_score * GRADUAL_STEP => {}
+            Some(change) => {
+                self.gradual_score = change.2;
+                let last_step = (block + 1) * BLOCK_STEPS as u64 - 1;
+                let (at_ns, departure) = departure_at(last_step, info, change);
+                found.push((at_ns, Departure { is_early: true, ..departure }));
+            }
+            None => self.gradual_score = 0.0,
+        }
         self.keep_block(stats);
+    }
+
+    /// Compares the level of the current block with the first third of the blocks before. Returns
+    /// the level, the baseline and the score if the series changed gradually.
+    fn gradual_change(&self, info: &SeriesInfo, median: f32) -> Option<(f64, Baseline, f64)> {
+        let count = self.before.len();
+        let (first, last) = (self.before.front()?.median, self.before.back()?.median);
+        // Both levels must differ, so that a single block does not count.
+        let nearer = if (median - first).abs() < (last - first).abs() { median } else { last };
+        let least = info.measure.least_departure();
+        let is_use = info.element.is_some() && info.measure.class.is_use() && !info.measure.is_relative;
+        if count < GRADUAL_BLOCKS_MIN || !is_use || f64::from((nearer - first).abs()) <= least {
+            return None;
+        }
+        let usual = Baseline::of(&self.before.range(..count / 3))?;
+        let value = f64::from(nearer);
+        let score = GRADUAL_PART * departure_score(value, &usual, info.measure);
+        (score >= DEPARTURE_SCORE_MIN).then_some((value, usual, score))
     }
 
     /// Ends a block in which the series was at rest, unless this rest is a departure. A typical
@@ -574,6 +611,35 @@ impl Track {
     fn own_baseline(&self) -> Option<Baseline> {
         Baseline::of(&self.before.iter())
     }
+}
+
+/// Returns a departure in the window that ends with a step, and the middle of this window.
+fn departure_at(
+    step: u64,
+    info: &SeriesInfo,
+    (value, usual, score): (f64, Baseline, f64),
+) -> (u64, Departure) {
+    // The window reaches two steps back from the step at which it ends.
+    let middle_ns = (step * STEP_NS + STEP_NS).saturating_sub(STEP_NS * WINDOW_STEPS as u64 / 2);
+    let departure = Departure {
+        table: info.table,
+        column: info.column,
+        element: info.element,
+        state: info.state.clone(),
+        class: info.measure.class,
+        wall_ns: 0,
+        observed_ns: 0,
+        // This time is monotonic until `keep` converts it.
+        born_wall_ns: info.born_ns.filter(|_| info.is_newcomer).map(u64::cast_signed),
+        measure: info.measure,
+        period_ns: 0,
+        value,
+        usual,
+        score,
+        is_early: false,
+        ended: None,
+    };
+    (middle_ns, departure)
 }
 
 fn extremes(values: &[f32]) -> Option<(f32, f32)> {

@@ -116,6 +116,7 @@ impl EndedProcesses {
             usual: known.map_or(Baseline::NOTHING, |known| known.usual),
             // A process that ends by itself has usually done its work.
             score: if end.signal.is_some() { score } else { EFFECT_PART * score },
+            is_early: false,
             ended: Some(*end),
         })
     }

@@ -112,6 +112,7 @@ mod tests {
             value: 1.0,
             usual: Baseline::NOTHING,
             score,
+            is_early: false,
             ended: None,
         }
     }

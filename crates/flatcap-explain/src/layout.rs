@@ -189,7 +189,7 @@ impl TextLayout<'_> {
                     value_text(departure, departure.value),
                     value_text(departure, departure.usual),
                     shortened(&what(departure), used_width),
-                    self.seconds(departure.wall_ns)
+                    self.onset(departure)
                 );
                 lines.push(line.trim_end().to_owned());
             }
@@ -233,7 +233,7 @@ impl TextLayout<'_> {
                 value_text(departure, departure.value),
                 value_text(departure, departure.usual),
                 shortened(&what(departure), used_width),
-                self.seconds(departure.wall_ns)
+                self.onset(departure)
             );
             lines.push(line.trim_end().to_owned());
         }
@@ -283,7 +283,7 @@ impl TextLayout<'_> {
                 departure.score,
                 value_text(departure, departure.value),
                 value_text(departure, departure.usual),
-                self.seconds(departure.wall_ns)
+                self.onset(departure)
             ));
             lines.extend(self.senders(departure));
         }
@@ -355,6 +355,11 @@ impl TextLayout<'_> {
 
     /// Returns only the seconds of a time, because the first line contains the date, the hour and
     /// the minute.
+    /// Returns the time since which a field departs.
+    fn onset(&self, departure: &FieldDeparture) -> String {
+        if departure.is_early { "earlier".to_owned() } else { self.seconds(departure.wall_ns) }
+    }
+
     fn seconds(&self, wall_ns: i64) -> String {
         time_text(wall_ns, self.zone).get(17..23).unwrap_or_default().to_owned()
     }

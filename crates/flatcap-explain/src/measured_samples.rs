@@ -468,7 +468,10 @@ impl SeriesSamples {
         shown: ShownValues,
     ) -> Measurement {
         let until_wall_ns = last_wall_ns.saturating_add(1);
-        let has_common_unit = !matches!(wanted.measure.class, ValueClass::Count | ValueClass::CountRate | ValueClass::FailureRate);
+        let has_common_unit = !matches!(
+            wanted.measure.class,
+            ValueClass::Count | ValueClass::CountRate | ValueClass::FailureRate
+        );
         let span_ns = (from_wall_ns, until_wall_ns);
         let dump = dump_command(&wanted.choice, wanted.dump_field(), span_ns, shown, has_common_unit);
         Measurement { from_wall_ns, until_wall_ns, shown, is_since_start: false, is_limited: false, dump }

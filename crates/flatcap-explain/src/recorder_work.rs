@@ -89,6 +89,7 @@ mod tests {
             value,
             usual: Baseline::NOTHING,
             score: 1.0,
+            is_early: false,
             ended: None,
         }
     }

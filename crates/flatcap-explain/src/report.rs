@@ -89,19 +89,17 @@ pub fn find_spikes(
     events.truncate(limit);
     // The end of a process is an event that the kernel reported, not a measured value.
     let is_measured = |event: &&Event| event.departure.ended.is_none();
-    let wanted: Vec<WantedSeries> = events
-        .iter()
-        .filter(is_measured)
-        .map(|event| wanted_departure(&event.departure, &read))
-        .collect();
+    let wanted: Vec<WantedSeries> =
+        events.iter().filter(is_measured).map(|event| wanted_departure(&event.departure, &read)).collect();
     // Measuring reads the samples a second time, so only the reported events are measured.
     let mut measured = measure(choice, &read.recording, &wanted)?.into_iter();
     let spikes = events.into_iter().map(|event| {
         let place = SeriesPlace::of_departure(&event.departure);
-        let Departure { class, value, usual, wall_ns, ended, .. } = event.departure;
-        let ended = ended.map(|end| ProcessEnding::new(&end, wall_ns, (usual.blocks > 0).then_some(usual.level)));
+        let Departure { class, value, usual, wall_ns, is_early, ended, .. } = event.departure;
+        let ended =
+            ended.map(|end| ProcessEnding::new(&end, wall_ns, (usual.blocks > 0).then_some(usual.level)));
         let measured = if ended.is_none() { measured.next().flatten() } else { None };
-        let parts = ValueParts { class, value, usual, score: event.score, wall_ns, ended };
+        let parts = ValueParts { class, value, usual, score: event.score, wall_ns, is_early, ended };
         place.departure(&parts, measured, &read)
     });
     let spikes = spikes.collect();
@@ -467,6 +465,7 @@ fn described(
         usual: departure.usual,
         score: departure.score,
         wall_ns: read.clock.wall_ns(departure.first_ns),
+        is_early: departure.is_early,
         ended: None,
     };
     Some(SeriesPlace::of_series(info).departure(&parts, measured.cloned(), read))

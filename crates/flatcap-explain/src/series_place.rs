@@ -31,6 +31,7 @@ pub(super) struct ValueParts {
     pub(super) usual: Baseline,
     pub(super) score: f64,
     pub(super) wall_ns: i64,
+    pub(super) is_early: bool,
     /// The end of the process, if the departure is its end.
     pub(super) ended: Option<ProcessEnding>,
 }
@@ -141,6 +142,7 @@ impl<'s> SeriesPlace<'s> {
             usual_low: parts.usual.low * factor,
             usual_high: parts.usual.high * factor,
             unit,
+            is_early: parts.is_early,
             field_unit: column
                 .filter(|_| self.state.is_none())
                 .and_then(|column| column.unit.as_deref().map(str::to_owned)),

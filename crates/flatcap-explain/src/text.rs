@@ -155,7 +155,9 @@ fn leaf(departure: &FieldDeparture) -> &str {
 pub(super) fn deeds(evidence: &[FieldDeparture], children: &[ChildrenUse]) -> String {
     let own = evidence.iter().take(EVIDENCE_SHOWN).map(|departure| {
         let usual = value_text(departure, departure.usual);
-        format!("{} {} (usually {usual})", what(departure), value_text(departure, departure.value))
+        let value = value_text(departure, departure.value);
+        let when = if departure.is_early { "earlier" } else { "usually" };
+        format!("{} {value} ({when} {usual})", what(departure))
     });
     let children = children.iter().take(EVIDENCE_SHOWN).map(children_text);
     own.chain(children).collect::<Vec<_>>().join(", ")
@@ -266,6 +268,7 @@ pub(super) mod tests {
             usual_low: low,
             usual_high: high,
             unit,
+            is_early: false,
             field_unit: None,
             score: 1.0,
             measurement: None,

@@ -27,6 +27,13 @@ const STEPS_MAX: usize = 4 << 20;
 /// Number of steps that are reserved for new elements.
 // The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
+/// Number of blocks of the early baseline, which precedes the baseline. Each block is as long as the
+/// guard time and the window together.
+// With the default window and baseline, both baselines together take almost a minute.
+const EARLY_BLOCKS: usize = 20;
+/// The weight of a departure from the early baseline that is none from the baseline.
+// A level that has lasted for as long as the baseline is less likely the reason of a question.
+const EARLY_PART: f64 = 0.5;
 /// Maximum number of observations of a series between the end of the baseline and the end of the
 /// window.
 const RECENT_MAX: usize = 4096;
@@ -75,7 +82,7 @@ impl ComparedWindow {
 
     /// Returns the range of wall times to read.
     pub(super) fn read_span(&self) -> std::ops::Range<i64> {
-        let before_ns = self.step_ns * self.steps_before as u64 + LEAD_NS;
+        let before_ns = self.step_ns * self.steps_before as u64 + self.early_ns().max(LEAD_NS);
         self.first_ns.saturating_sub_unsigned(before_ns)..self.end_ns().saturating_add_unsigned(AFTER_NS)
     }
 
@@ -92,6 +99,16 @@ impl ComparedWindow {
     /// Returns the number of steps before the guard time.
     fn baseline_steps(&self) -> usize {
         self.steps_before - self.guard_steps
+    }
+
+    /// Returns the length of a block of the early baseline, in nanoseconds.
+    fn early_block_ns(&self) -> u64 {
+        (self.guard_steps + WINDOW_STEPS) as u64 * self.step_ns
+    }
+
+    /// Returns the length of the early baseline, in nanoseconds.
+    fn early_ns(&self) -> u64 {
+        EARLY_BLOCKS as u64 * self.early_block_ns()
     }
 
     /// Returns the number of windows in a block of the baseline.
@@ -116,6 +133,9 @@ pub(super) struct WindowValue {
     pub(super) use_score: f64,
     /// Monotonic time of the first sample in which the series differed from its baseline.
     pub(super) first_ns: u64,
+    /// Whether the series departs only from the early baseline: it rose or fell gradually, or
+    /// before the window.
+    pub(super) is_early: bool,
 }
 
 /// Offset that is added to monotonic times to avoid negative values, because a baseline may begin
@@ -145,6 +165,8 @@ type Newcomers = HashMap<(usize, usize), Vec<f32>>;
 
 #[derive(Debug, Default)]
 struct SteppedSeries {
+    /// The blocks of the early baseline.
+    early: Vec<TimedMean>,
     steps: Vec<TimedMean>,
     recent: Vec<(u64, f32)>,
 }
@@ -216,17 +238,39 @@ impl WindowSteps {
             Some(peaks) if self.is_newcomer(info) => Baseline::of_newcomers(peaks.clone())?,
             _ => self.usual(track, is_sparse)?,
         };
-        let score = departure_score(value, &usual, info.measure);
+        let is_use = info.element.is_some() && info.measure.class.is_use();
+        let scores = |value: f64, usual: &Baseline| {
+            let score = departure_score(value, usual, info.measure);
+            (score, if is_use { use_score(value, usual, info.measure) } else { 0.0 })
+        };
+        let departs = |(score, use_score): &(f64, f64)| *score > 0.0 || *use_score > 0.0;
+        let near = Some(scores(value, &usual)).filter(departs).map(|scores| (scores, usual, false));
+        let ((score, use_score), usual, is_early) = near.or_else(|| {
+            let (value, usual) = self.early_change(value, track)?;
+            let (score, use_score) = Some(scores(value, &usual)).filter(departs)?;
+            Some(((EARLY_PART * score, EARLY_PART * use_score), usual, true))
+        })?;
         let span = self.mono_span()?;
         // A sample differs if it is nearer to the value in the window than to the usual level.
         let differs = |sample: f32| (f64::from(sample) - usual.level) / (value - usual.level) >= 0.5;
-        let is_use = info.element.is_some() && info.measure.class.is_use();
-        let use_score = if is_use { use_score(value, &usual, info.measure) } else { 0.0 };
-        if score <= 0.0 && use_score <= 0.0 {
-            return None;
-        }
         let first_ns = last_run(&track.recent, self.window.length_ns, differs).unwrap_or(span.start);
-        Some(WindowValue { series, value, usual, score, use_score, first_ns })
+        Some(WindowValue { series, value, usual, score, use_score, first_ns, is_early })
+    }
+
+    /// Returns the value of a series that is compared with its early baseline, and this baseline.
+    /// The value is the mean over the guard time and the window, so that it is comparable with the
+    /// blocks, or the value in the window if that is nearer to the baseline.
+    fn early_change(&self, value: f64, track: &SteppedSeries) -> Option<(f64, Baseline)> {
+        let blocks: Vec<BlockStats> = track
+            .early
+            .iter()
+            .filter_map(|block| TimedMean::over(&[*block], false))
+            .map(BlockStats::constant)
+            .collect();
+        let usual = Baseline::of(&blocks.iter())?;
+        let recent = f64::from(TimedMean::over(track.steps.get(self.baseline_steps()..)?, false)?);
+        let is_nearer = (value - usual.level).abs() < (recent - usual.level).abs();
+        Some((if is_nearer { value } else { recent }, usual))
     }
 
     /// Returns whether a series began after the baseline.
@@ -345,6 +389,7 @@ impl SteppedSeries {
         let (from_ns, to_ns) = (shifted(from_ns), shifted(observed_ns));
         let step_ns = window.step_ns;
         let mut at_ns = from_ns.max(origin_ns);
+        self.add_early((from_ns, to_ns.min(origin_ns), value), origin_ns, window);
         while at_ns < to_ns {
             let step = (at_ns - origin_ns) / step_ns;
             let end_ns = (origin_ns + (step + 1) * step_ns).min(to_ns);
@@ -364,6 +409,30 @@ impl SteppedSeries {
     }
 }
 
+impl SteppedSeries {
+    /// Adds the part of an observation that is before the baseline.
+    fn add_early(
+        &mut self,
+        (from_ns, to_ns, value): (u64, u64, f64),
+        origin_ns: u64,
+        window: &ComparedWindow,
+    ) {
+        let block_ns = window.early_block_ns();
+        let begin_ns = origin_ns.saturating_sub(window.early_ns());
+        let mut at_ns = from_ns.max(begin_ns);
+        while at_ns < to_ns {
+            let block = (at_ns - begin_ns) / block_ns;
+            let end_ns = (begin_ns + (block + 1) * block_ns).min(to_ns);
+            let Some(mean) = usize::try_from(block).ok().and_then(|block| self.early.get_mut(block)) else {
+                break;
+            };
+            #[allow(clippy::cast_precision_loss, reason = "a part of a block")]
+            mean.add(value, (end_ns - at_ns) as f64 / block_ns as f64);
+            at_ns = end_ns;
+        }
+    }
+}
+
 impl Observer for WindowSteps {
     // `explain` names the first sample that differs.
     const JOINS: bool = false;
@@ -374,12 +443,14 @@ impl Observer for WindowSteps {
         }
         let (Some(track), Some(origin_ns)) = (self.tracks.get_mut(series), self.origin_ns) else { return };
         let steps = self.window.steps();
+        let taken = steps + EARLY_BLOCKS;
         let most = if info.is_newcomer { STEPS_MAX } else { STEPS_MAX - NEW_STEPS };
-        if self.held + steps > most {
+        if self.held + taken > most {
             self.left_out += 1;
             return;
         }
-        self.held += steps;
+        self.held += taken;
+        track.early = vec![TimedMean::default(); EARLY_BLOCKS];
         track.steps = vec![TimedMean::default(); steps];
         // Before it began, an element used nothing. This is a known value, not an absent one.
         let born = info
@@ -430,7 +501,7 @@ mod tests {
         let window = ComparedWindow::around(100_000_000_000, 300_000_000, 10_000_000_000);
         assert_eq!((window.first_ns, window.end_ns()), (99_850_000_000, 100_150_000_000));
         assert_eq!(window.before_ns(), 10_000_000_000);
-        assert_eq!(window.read_span(), 84_350_000_000..101_350_000_000);
+        assert_eq!(window.read_span(), 41_850_000_000..101_350_000_000);
         let long = ComparedWindow::around(0, 300_000_000, 1_000_000_000_000);
         assert_eq!(long.before_ns(), 102_400_000_000, "at most so many steps");
     }
