@@ -137,6 +137,20 @@ fn killed(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     (processes, Vec::new())
 }
 
+/// A process that did nothing takes a whole core from a third of the recording to its end.
+fn lasting(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    processes.push(process(820, "indexer", sample.saturating_sub(SAMPLES / 3) * 10));
+    (processes, Vec::new())
+}
+
+/// A process uses more and more, from nothing to 90 % of a core.
+fn rising(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    processes.push(process(821, "mailer", sample * sample * 15 / 1000));
+    (processes, Vec::new())
+}
+
 fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
@@ -379,9 +393,13 @@ fn a_stalled_process_is_named() {
 // another process has its pid soon after.
 #[test]
 fn a_killed_process_is_named() {
-    let (spikes, explained) = answers(&recorded(killed));
+    let rig = recorded(killed);
+    let (spikes, explained) = answers(&rig);
     assert_in_incident(&spikes[0]);
     assert_eq!(spikes[0]["element"], "tracker[819]");
+    assert_eq!(spikes[0]["ended"]["signal"], 9, "{spikes}");
+    let screen = rig.call(&["spikes", "flatcap-data"]).text();
+    assert!(screen.contains("tracker[819] was ended by signal 9"), "{screen}");
     let first = &explained["suspects"][0];
     let expected = ("ended", "tracker", 819, 9);
     let (role, name) = (first["role"].as_str().unwrap(), first["name"].as_str().unwrap());
@@ -389,6 +407,31 @@ fn a_killed_process_is_named() {
     assert_eq!((role, name, numbers.0, numbers.1), expected, "{explained}");
     let answer = explained["answer"].as_str().unwrap();
     assert_eq!(answer, "tracker[819] was ended by signal 9; it used 100 % of a core before.");
+}
+
+// Proves that a process is named at the end of a recording, although it has used as much for longer
+// than the baseline, and that the answer says that its usual use is from before the baseline.
+#[test]
+fn a_lasting_change_is_named() {
+    let rig = recorded(lasting);
+    let explained = rig.call(&["explain", "flatcap-data", "--at", "+29s", "--json"]).json();
+    let first = &explained["suspects"][0];
+    assert_eq!((&first["pid"], &first["role"]), (&Value::from(820), &Value::from("used_more")));
+    assert_eq!(first["evidence"][0]["is_early"], true, "{explained}");
+    let screen = rig.call(&["explain", "flatcap-data", "--at", "+29s"]).text();
+    assert!(screen.contains("user_time 100 % (earlier 0 %)"), "{screen}");
+    let spikes = rig.call(&["spikes", "flatcap-data", "--json"]).json();
+    assert_eq!(spikes.as_array().unwrap().len(), 1, "the change is one event: {spikes}");
+}
+
+// Proves that a process that uses more and more is named, although no moment differs much from the
+// one before.
+#[test]
+fn a_gradual_change_is_named() {
+    let rig = recorded(rising);
+    let explained = rig.call(&["explain", "flatcap-data", "--at", "+29s", "--json"]).json();
+    let first = &explained["suspects"][0];
+    assert_eq!((&first["pid"], &first["role"]), (&Value::from(821), &Value::from("used_more")));
 }
 
 // Proves that children that no sample has seen count for their parent.

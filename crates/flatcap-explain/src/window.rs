@@ -267,7 +267,9 @@ impl WindowSteps {
             .filter_map(|block| TimedMean::over(&[*block], false))
             .map(BlockStats::constant)
             .collect();
-        let usual = Baseline::of(&blocks.iter())?;
+        // The later half may contain the change.
+        let first = blocks.len().div_ceil(2).max(BLOCKS_MIN).min(blocks.len());
+        let usual = Baseline::of(&blocks.get(..first)?.iter())?;
         let recent = f64::from(TimedMean::over(track.steps.get(self.baseline_steps()..)?, false)?);
         let is_nearer = (value - usual.level).abs() < (recent - usual.level).abs();
         Some((if is_nearer { value } else { recent }, usual))
