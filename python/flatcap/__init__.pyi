@@ -295,8 +295,8 @@ class Explanation(Report):
 class Spikes(list[Report]):
     """The moments at which fields departed most from the usual, the largest first: the list of
     `flatcap spikes --json`. Each has wall_ns, source, source_id, field, element, value, usual,
-    usual_low, usual_high, unit, field_unit, score, measured, pushed_by, state, name and path. The
-    attributes are not part of the JSON."""
+    usual_low, usual_high, unit, is_early, field_unit, score, measured, pushed_by, state, ended, name
+    and path. The attributes are not part of the JSON."""
 
     host: str
     left_out: int

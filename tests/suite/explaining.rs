@@ -410,7 +410,7 @@ fn a_killed_process_is_named() {
 }
 
 // Proves that a process is named at the end of a recording, although it has used as much for longer
-// than the baseline, and that the answer says that its usual use is from before the baseline.
+// than the baseline. The answer says that its earlier use is older than the baseline.
 #[test]
 fn a_lasting_change_is_named() {
     let rig = recorded(lasting);

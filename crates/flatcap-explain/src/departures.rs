@@ -38,7 +38,7 @@ const DEPARTURE_SCORE_MIN: f64 = 0.5;
 /// Minimum number of blocks before a gradual change. The first third of the blocks is the baseline
 /// of the change.
 const GRADUAL_BLOCKS_MIN: usize = 3 * BLOCKS_MIN;
-/// The weight of a gradual change. Its cause is less certain than that of a sudden change.
+/// The weight of a gradual change, whose cause is less certain than the cause of a sudden change.
 const GRADUAL_PART: f64 = 0.8;
 /// The score of a gradual change must exceed its previous score by this factor. So a change to a
 /// lasting level has the time at which the level was reached.

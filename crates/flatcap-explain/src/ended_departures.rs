@@ -1,5 +1,5 @@
-//! The ends of processes as departures of a recording. When a process ends, its use of the CPU falls
-//! to 0, and the kernel reports how it ended.
+//! The ends of processes as departures of a recording. The kernel reports the signal or the
+//! status with which a process ended.
 
 use std::collections::{HashMap, VecDeque};
 
