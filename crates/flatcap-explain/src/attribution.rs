@@ -381,3 +381,34 @@ pub(super) fn name_of(kind: SuspectKind, names: &ElementNames, name: ElementName
         SuspectKind::Disk | SuspectKind::Interface => (label_of(names, name), None),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns scores in the order of suspects. The flag marks an effect.
+    fn sorted(mut suspects: Vec<(bool, f64)>) -> Vec<f64> {
+        sort_suspects(&mut suspects, |suspect| *suspect);
+        suspects.into_iter().map(|(_, score)| score).collect()
+    }
+
+    // Proves that a victim with a high score comes after each clear cause, and that it comes first
+    // if no cause is clear and its weighted score is higher.
+    #[test]
+    fn effects_come_after_a_clear_cause() {
+        assert_eq!(sorted(vec![(true, 3.0), (false, 0.3), (false, CLEAR_SCORE)]), [CLEAR_SCORE, 0.3, 3.0]);
+        assert_eq!(sorted(vec![(false, 0.3), (true, 3.0)]), [3.0, 0.3]);
+        assert_eq!(sorted(vec![(true, 1.0), (false, 0.5)]), [0.5, 1.0]);
+        assert_eq!(sorted(vec![(false, 1.0), (false, 2.0), (true, 9.0)]), [2.0, 1.0, 9.0]);
+    }
+
+    // Proves that only waits and uninterruptible sleep make a victim, and that a stopped process
+    // used less.
+    #[test]
+    fn waits_and_stops_are_effects() {
+        let state = |state| effect_of(ValueClass::StateShare, Some(state));
+        assert_eq!((state("D"), state("R")), (Some(SuspectRole::Waited), None));
+        assert_eq!((state("T"), state("t")), (Some(SuspectRole::UsedLess), Some(SuspectRole::UsedLess)));
+        assert_eq!(effect_of(ValueClass::WaitShare, None), Some(SuspectRole::Waited));
+    }
+}

@@ -457,4 +457,14 @@ mod tests {
             assert!(text.contains("[31337]   1.00"), "{width}: {text}");
         }
     }
+
+    // Proves that each role keeps its own number of suspects, so that many victims do not hide the
+    // process that ended.
+    #[test]
+    fn each_role_keeps_its_suspects() {
+        let mut found = explanation();
+        found.truncate(2);
+        let count = |role| found.suspects.iter().filter(|suspect| suspect.role == role).count();
+        assert_eq!(SuspectRole::ALL.map(count), [1, 2, 1, 2]);
+    }
 }

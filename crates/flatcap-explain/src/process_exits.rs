@@ -116,6 +116,23 @@ mod tests {
 
     use super::*;
 
+    // Proves that a crash is an event on its own, and that the end of an idle process is none. A
+    // killed process scores by its usual CPU time.
+    #[test]
+    fn the_score_of_an_end_depends_on_its_signal() {
+        let score = |signal, usual| {
+            ProcessEnd { pid: 7, start: None, mono_ns: 0, exit_code: None, signal }.score(usual)
+        };
+        const SIGKILL: Option<u64> = Some(9);
+        const SIGSEGV: Option<u64> = Some(11);
+        const SIGTERM: Option<u64> = Some(15);
+        assert_eq!(score(SIGSEGV, None), Some(CRASH_SCORE));
+        assert_eq!(score(SIGKILL, None), Some(CLEAR_SCORE));
+        assert!(score(SIGKILL, Some(0.4)) > score(SIGKILL, Some(0.1)));
+        assert_eq!((score(None, None), score(SIGTERM, Some(0.001))), (None, None));
+        assert!(score(None, Some(0.5)) > Some(0.0) && score(None, Some(0.5)) == score(SIGTERM, Some(0.5)));
+    }
+
     proptest! {
         // Proves that exactly the exits whose time overlaps the given time are found, in all lists.
         // The result is compared with a linear search over all exits.
