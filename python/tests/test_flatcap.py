@@ -401,7 +401,9 @@ def test_rows_are_drawn(recording):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     axes = recording.read("cpu.total.user,cpu.total.system", rate=True).plot()
-    assert [line.get_label() for line in axes.get_lines()] == [
+    # On a busy machine, the recorder may have marked times, whose lines have no label of their own.
+    labels = [line.get_label() for line in axes.get_lines()]
+    assert [label for label in labels if not label.startswith("_")] == [
         "cpu.total.user (jiffies/s)",
         "cpu.total.system (jiffies/s)",
     ]
