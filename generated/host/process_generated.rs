@@ -1897,9 +1897,9 @@ impl<'a> Process<'a> {
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessGroup>>>(Process::VT_GROUPS, None).unwrap()}
   }
   /// Number of processes that were not read for this sample. They exist but are not in `processes`.
-  /// They have not run since they were last read, or 256 others have run longer. If the agent cannot
-  /// read CPU clocks, they are neither among the busiest nor new. If the number is 0, the sample is
-  /// complete, and a process that is not listed has ended or is not selected.
+  /// They have run for less than 0.1 ms since they were last read, or 256 others have run longer. If
+  /// the agent cannot read CPU clocks, they are neither among the busiest nor new. If the number is
+  /// 0, the sample is complete, and a process that is not listed has ended or is not selected.
   #[inline]
   pub fn skipped(&self) -> u64 {
     // Safety:

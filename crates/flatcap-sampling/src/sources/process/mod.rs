@@ -621,12 +621,14 @@ mod tests {
         }
     }
 
-    // Proves that between two full passes a process is read if and only if it has run. The test
-    // lets a shell run some commands, and then waits until it sleeps.
+    // Proves that between two full passes a process is read if and only if it has run for a moment.
+    // The test lets a shell compute, and then waits until it sleeps.
     #[test]
     fn a_process_that_has_run_is_read() {
         let mut sampler = open_sampler(&SPEC, "full_interval = \"1h\"", Path::new("/")).unwrap();
-        let script = "while read -r line; do echo done; done";
+        // Each loop takes a few milliseconds.
+        let script =
+            "while read -r line; do i=0; while [ $i -lt 2000 ]; do i=$((i + 1)); done; echo done; done";
         let mut shell = Command::new("sh");
         let mut shell =
             shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

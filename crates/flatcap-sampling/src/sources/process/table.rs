@@ -35,6 +35,10 @@ const NEW_ACTIVE_MAX: usize = 256;
 /// Maximum number of processes that are read between two full passes because they have run. Reading
 /// this many takes 2 ms.
 const ACTIVE_MAX: usize = 256;
+/// CPU time since its last read from which a process is read between two full passes, in nanoseconds.
+// On an idle host, most processes only wake up for a timer. They would double the cost of a sample,
+// and their few microseconds explain nothing.
+const ACTIVE_NS_MIN: u64 = 100_000;
 /// User, control group and command line change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
 /// Interval between reads of a process's details if the kernel reports all changes of the requested
@@ -208,17 +212,17 @@ impl ProcessTable {
         Ok(())
     }
 
-    /// Makes those processes active that have run since their last read, or that were ready to run
-    /// or waited at that read. If there are too many, those that have run longest are chosen.
+    /// Makes those processes active that have run for [`ACTIVE_NS_MIN`] since their last read, or that
+    /// were ready to run or waited at that read. If there are too many, those that have run longest are chosen.
     fn choose_by_clock(&mut self) {
         let Self { order, slots, candidates, .. } = self;
         candidates.clear();
         for process in order.iter() {
             let Some(slot) = slots.get_mut(process.slot) else { continue };
-            // A process without a clock has ended, or was never read.
             let now = cpu_ns_of(process.pid).unwrap_or(ABSENT);
-            if now != slot.run_time || slot.is_active {
-                candidates.push((now.saturating_sub(slot.run_time), process.slot));
+            let ran_ns = ran_ns(slot.run_time, now);
+            if slot.is_active || ran_ns >= ACTIVE_NS_MIN {
+                candidates.push((ran_ns, process.slot));
             }
             slot.is_active = false;
         }
@@ -558,6 +562,17 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(ESRCH)
 }
 
+/// Returns the CPU time of a process between its last read and now. A process that has only one of
+/// the two values has ended, or was never read. It counts as one that has run for the longest time.
+fn ran_ns(last: u64, now: u64) -> u64 {
+    match (last, now) {
+        // A zombie has no clock.
+        (ABSENT, ABSENT) => 0,
+        (ABSENT, _) | (_, ABSENT) => u64::MAX,
+        _ => now.saturating_sub(last),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -619,6 +634,14 @@ mod tests {
         assert_eq!(read(&mut table, 6, PassScope::Active), (vec![5, 6, 7, 8, 9], 0));
         assert_eq!(read(&mut table, 7, PassScope::Active), (vec![5, 6, 9], 2));
         assert_eq!(read(&mut table, 8, PassScope::All), (vec![5, 6, 7, 8, 9], 0));
+    }
+
+    // Proves that a process that was never read or has ended is read, whatever its clock says.
+    #[test]
+    fn a_process_without_a_clock_is_read() {
+        assert_eq!((ran_ns(5, 12), ran_ns(12, 12)), (7, 0));
+        assert_eq!((ran_ns(ABSENT, 12), ran_ns(12, ABSENT)), (u64::MAX, u64::MAX));
+        assert_eq!(ran_ns(ABSENT, ABSENT), 0);
     }
 
     // Proves that a reused pid is shown with its new user at once, even if no file may be kept
