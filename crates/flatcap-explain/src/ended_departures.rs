@@ -9,7 +9,7 @@ use super::clock::RunClock;
 use super::departures::{Departure, FORGETS_AFTER_NS};
 use super::measure::ValueClass;
 use super::observation::SeriesInfo;
-use super::process_exits::{ENDED_CPU_MIN, ProcessEnd};
+use super::process_exits::ProcessEnd;
 use super::series::SeriesSet;
 use super::table_shape::EXITS_MAX;
 
@@ -56,7 +56,7 @@ impl EndedProcesses {
     /// are ignored.
     pub(super) fn add_series(&mut self, info: &SeriesInfo, usual: Option<Baseline>) {
         let (Some(element), Some(usual)) = (info.element, usual) else { return };
-        if info.measure.class != ValueClass::TimeShare || usual.level < ENDED_CPU_MIN {
+        if info.measure.class != ValueClass::TimeShare {
             return;
         }
         let is_full = self.usual.len() == EXITS_MAX;

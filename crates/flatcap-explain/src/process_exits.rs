@@ -16,12 +16,13 @@ const ORDERLY_SIGNALS: [u64; 4] = [1, 2, 13, 15];
 /// Signals by which the kernel or the process itself reports an error in the program: SIGILL,
 /// SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV and SIGSYS.
 const CRASH_SIGNALS: [u64; 7] = [4, 5, 6, 7, 8, 11, 31];
-/// The score of a crash, in addition to the score of the CPU time that is missing.
-// A crash is an event on its own, so this is the minimum score of an event.
-const CRASH_SCORE: f64 = 1.5;
+/// The score of a crash, and of the forced end of a process that had run for some time, in addition
+/// to the score of the CPU time that is missing.
+// Such an end is an event on its own, so this is the minimum score of an event.
+const FORCED_SCORE: f64 = 1.5;
 /// Minimum usual CPU time of a process that ended by itself, as a share of a core. The end of a
 /// process that used less is no evidence.
-pub(super) const ENDED_CPU_MIN: f64 = 0.01;
+const ENDED_CPU_MIN: f64 = 0.01;
 
 /// The end of a process, as the kernel reported it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +49,11 @@ impl ProcessEnd {
         let time = Measure { class: ValueClass::TimeShare, ..Measure::STATE };
         let worked = use_score(usual.unwrap_or_default(), &Baseline::NOTHING, time);
         match self.signal {
-            Some(signal) if CRASH_SIGNALS.contains(&signal) => Some(worked + CRASH_SCORE),
-            _ if !self.is_orderly() => Some(worked + CLEAR_SCORE),
+            Some(signal) if CRASH_SIGNALS.contains(&signal) => Some(worked + FORCED_SCORE),
+            // A limit of time may force short-lived processes to end.
+            _ if !self.is_orderly() => {
+                Some(worked + if usual.is_some() { FORCED_SCORE } else { CLEAR_SCORE })
+            }
             _ => Some(worked).filter(|_| usual.is_some_and(|usual| usual >= ENDED_CPU_MIN)),
         }
     }
@@ -126,7 +130,10 @@ mod tests {
         const SIGKILL: Option<u64> = Some(9);
         const SIGSEGV: Option<u64> = Some(11);
         const SIGTERM: Option<u64> = Some(15);
-        assert_eq!(score(SIGSEGV, None), Some(CRASH_SCORE));
+        assert_eq!(
+            (score(SIGSEGV, None), score(SIGKILL, Some(0.0))),
+            (Some(FORCED_SCORE), Some(FORCED_SCORE))
+        );
         assert_eq!(score(SIGKILL, None), Some(CLEAR_SCORE));
         assert!(score(SIGKILL, Some(0.4)) > score(SIGKILL, Some(0.1)));
         assert_eq!((score(None, None), score(SIGTERM, Some(0.001))), (None, None));

@@ -172,6 +172,9 @@ pub(super) fn answer(found: &Explanation) -> String {
     if let Some(suspect) = found.suspects.first() {
         let name = suspect_name(suspect, ANSWER_NAME_WIDTH);
         let did = suspect.what.split(", ").next().unwrap_or_default();
+        if let Some(ended) = suspect.ended.as_ref().filter(|ended| ended.signal.is_some()) {
+            return format!("{name} {}.", ending_text(ended));
+        }
         return match suspect.role {
             SuspectRole::UsedMore => format!("{name} used more than usual: {did}."),
             SuspectRole::Ended => format!("{name} {did}."),
