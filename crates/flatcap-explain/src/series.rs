@@ -17,7 +17,8 @@ use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 use super::process_exits::{ProcessEnd, ProcessExits};
 use super::table_shape::{
-    ForeignSources, NEW_AFTER_NS, ProcessFacts, RowReading, TableOrigin, TableShape, ended_below, ends_at,
+    EXITS_MAX, ForeignSources, NEW_AFTER_NS, ProcessFacts, RowReading, TableOrigin, TableShape, ended_below,
+    ends_at,
 };
 
 /// The process of which all threads of the kernel are children (kthreadd).
@@ -44,6 +45,8 @@ pub(super) struct SeriesSet {
     elements_by_pid: HashMap<u64, u32>,
     /// The elements of processes, by process id and start time.
     elements_by_start: HashMap<(u64, u64), u32>,
+    /// The processes in `elements_by_start` whose slots were removed, in order of the removal.
+    ended_starts: VecDeque<(u64, u64)>,
     exits: ProcessExits,
     /// Samples of lists from which only the parents are used. The offspring in these samples is not
     /// counted yet.
@@ -399,9 +402,10 @@ impl SeriesSet {
     /// Stores an element whose identity has a process id.
     fn add_process(&mut self, element: u32, parent: Option<u64>, born_ns: Option<u64>, names: &ElementNames) {
         let Some(pid) = pid_of(names, element) else { return };
-        self.processes.insert(element, ProcessFacts { pid, parent, born_ns });
+        let start = number_in(names, names.latest(element), "start");
+        self.processes.insert(element, ProcessFacts { pid, start, parent, born_ns });
         self.elements_by_pid.insert(pid, element);
-        if let Some(start) = number_in(names, names.latest(element), "start") {
+        if let Some(start) = start {
             self.elements_by_start.insert((pid, start), element);
         }
         if pid == self.recorder_pid && pid != 0 {
@@ -481,7 +485,13 @@ impl SeriesSet {
             if elements_by_pid.get(&facts.pid) == Some(&element) {
                 elements_by_pid.remove(&facts.pid);
             }
-            elements_by_start.retain(|_, own| *own != element);
+            // The end of a process may be examined later.
+            self.ended_starts.extend(facts.start.map(|start| (facts.pid, start)));
+            if self.ended_starts.len() > EXITS_MAX
+                && let Some(oldest) = self.ended_starts.pop_front()
+            {
+                elements_by_start.remove(&oldest);
+            }
         }
         let is_there: Vec<bool> = own.slots.iter().map(Option::is_some).collect();
         for slot in own.slots.iter_mut().flatten() {

@@ -39,6 +39,8 @@ pub(super) struct ForeignSources {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessFacts {
     pub(super) pid: u64,
+    /// The start time in the identity of the element.
+    pub(super) start: Option<u64>,
     pub(super) parent: Option<u64>,
     /// Time of its first sample, if it began during the recording.
     pub(super) born_ns: Option<u64>,
