@@ -510,7 +510,7 @@ impl Track {
         // Both levels must differ, so that a single block does not count.
         let nearer = if (median - first).abs() < (last - first).abs() { median } else { last };
         let least = info.measure.least_departure();
-        let is_use = info.element.is_some() && info.measure.class.is_use() && !info.measure.is_relative;
+        let is_use = info.measure.class.is_use() && !info.measure.is_relative;
         if count < GRADUAL_BLOCKS_MIN || !is_use || f64::from((nearer - first).abs()) <= least {
             return None;
         }

@@ -11,6 +11,9 @@ const OTHER_SOURCE_WEIGHT: f64 = 0.5;
 /// Maximum time between the best departure of an event and its other departures.
 // Effects follow their cause, and the kernel updates its averages every two seconds.
 const JOINED_NS: i64 = 2_200_000_000;
+/// Maximum time between gradual changes that form an event.
+// The begin of a gradual change is not exact.
+const GRADUAL_JOINED_NS: i64 = 20_000_000_000;
 /// A departure is strong if its score is at least this share of the best score. The earliest strong
 /// departure determines the time of the event.
 const STRONG_PART: f64 = 0.8;
@@ -38,14 +41,19 @@ pub(super) fn events(mut departures: Vec<Departure>, source_of: impl Fn(usize) -
     // the event.
     for at in by_score {
         let Some(best) = departures.get(at).filter(|_| is_joined.get(at) == Some(&false)) else { continue };
-        let first = departures.partition_point(|other| other.wall_ns < best.wall_ns - JOINED_NS);
-        let end = departures.partition_point(|other| other.wall_ns <= best.wall_ns + JOINED_NS);
-        let own: Vec<&Departure> = (first..end)
-            .filter(|other| is_joined.get(*other) == Some(&false))
-            .filter_map(|other| departures.get(other))
-            .collect();
+        let distance_ns = if best.is_early { GRADUAL_JOINED_NS } else { JOINED_NS };
+        let first = departures.partition_point(|other| other.wall_ns < best.wall_ns - distance_ns);
+        let end = departures.partition_point(|other| other.wall_ns <= best.wall_ns + distance_ns);
+        let mut own = Vec::new();
+        for (other, is_joined) in (first..end).zip(is_joined.get_mut(first..end).unwrap_or_default()) {
+            let Some(other) = departures.get(other).filter(|_| !*is_joined) else { continue };
+            let is_near = (other.wall_ns - best.wall_ns).abs() <= JOINED_NS;
+            if is_near || other.is_early {
+                own.push(other);
+                *is_joined = true;
+            }
+        }
         let event = event_of(best, &own, &source_of);
-        is_joined.get_mut(first..end).unwrap_or_default().fill(true);
         events.extend(Some(event).filter(|event| event.score >= EVENT_SCORE_MIN));
     }
     events.sort_by(|one, other| other.score.total_cmp(&one.score));
