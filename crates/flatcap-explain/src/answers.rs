@@ -10,6 +10,7 @@ use flatcap_format::segment::SourceSender;
 use serde::Serialize;
 
 use super::attribution::{SuspectKind, SuspectRole};
+use super::identities::SuspectIdentity;
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueUnit;
 use super::measurement::Measurement;
@@ -171,6 +172,12 @@ pub struct Suspect {
     pub name: String,
     /// The suspect's process id.
     pub pid: Option<u64>,
+    /// The start time of the process, as the source of processes records it.
+    #[serde(skip)]
+    pub(super) start: Option<u64>,
+    /// The names that people use for the suspect; absent if none is known.
+    #[serde(skip_serializing_if = "SuspectIdentity::is_empty")]
+    pub identity: SuspectIdentity,
     /// The suspect's role.
     pub role: SuspectRole,
     /// The score of the difference from what is usual.

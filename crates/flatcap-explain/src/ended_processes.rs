@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::answers::{ProcessEnding, Suspect};
 use super::attribution::{CLEAR_SCORE, SuspectKind, SuspectRole, name_of, sort_suspects};
 use super::baseline::Baseline;
+use super::identities::SuspectIdentity;
 use super::measure::{Measure, ValueClass};
 use super::process_exits::ProcessEnd;
 use super::reading::ReadResults;
@@ -79,6 +80,8 @@ pub(super) fn ended_processes(
             kind: SuspectKind::Process,
             name: name.unwrap_or_default(),
             pid: Some(end.pid),
+            start: end.start,
+            identity: SuspectIdentity::default(),
             role: SuspectRole::Ended,
             score: if is_orderly { worked } else { worked + CLEAR_SCORE },
             what: ending_text(&ending),

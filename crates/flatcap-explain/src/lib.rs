@@ -29,6 +29,8 @@ mod element_slot;
 mod ended_processes;
 mod events;
 mod fresh_values;
+mod group_names;
+mod identities;
 mod kernel_causes;
 mod layout;
 mod measure;
@@ -52,6 +54,7 @@ pub use answers::{
     FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, UnrankedFields, UnrankedReason,
 };
 pub use attribution::{SuspectKind, SuspectRole};
+pub use identities::SuspectIdentity;
 pub use kernel_causes::{
     BlockingProcess, FunctionTime, KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread,
     StackCauses, TaskCauses, UnrecordedCause, UnrecordedTime, WaitingProcess,

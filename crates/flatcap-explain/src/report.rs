@@ -19,11 +19,13 @@ use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS}
 use super::element_slot::BUSY;
 use super::ended_processes::{ended_processes, with_ends};
 use super::events::events;
+use super::identities::{SuspectIdentity, identify};
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueClass;
 use super::measured_samples::{Measured, WantedSeries, measure};
 use super::reading::{ExplainError, OWN_SOURCE, ReadResults, RecordingChoice, read};
 use super::recorder_work::{DepartureActor, explained};
+use super::series::start_in;
 use super::series_place::{SeriesPlace, ValueParts};
 use super::text::{answer, deeds};
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
@@ -171,6 +173,7 @@ pub fn explain(
     });
     let mut suspects = with_ends(suspects.collect(), ended_processes(&mono, &steps, &read));
     suspects.truncate(LISTED_MAX);
+    identify(&mut suspects, (choice, &read.recording), &(window.first_ns..window.end_ns()))?;
     let fields = described_groups(&groups, &read, &describe);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
     let without_baseline = if is_too_early { all_columns(&read) } else { steps.without_baseline(&read.set) };
@@ -286,7 +289,8 @@ fn described_suspect(
     // The best evidence comes first.
     let at_ns = evidence.first().map_or(first_wall_ns, |field| field.wall_ns);
     let names = read.results.elements();
-    let (name, pid) = name_of(kind, names, read.set.name_at(names, element, at_ns));
+    let element_name = read.set.name_at(names, element, at_ns);
+    let (name, pid) = name_of(kind, names, element_name);
     let is_known = !(evidence.is_empty() && children.is_empty());
     let what = deeds(&evidence, &children);
     let ended = None;
@@ -294,6 +298,8 @@ fn described_suspect(
         kind,
         name,
         pid,
+        start: start_in(names, element_name),
+        identity: SuspectIdentity::default(),
         role,
         score,
         what,

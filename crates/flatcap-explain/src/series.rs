@@ -539,6 +539,11 @@ pub(super) fn pid_in(names: &ElementNames, name: ElementName) -> Option<u64> {
     number_in(names, name, "pid")
 }
 
+/// Returns the start time in the identity of a process that has this name.
+pub(super) fn start_in(names: &ElementNames, name: ElementName) -> Option<u64> {
+    number_in(names, name, "start")
+}
+
 /// Returns a number in the identity of an element that has this name.
 fn number_in(names: &ElementNames, name: ElementName, field: &str) -> Option<u64> {
     names.identity(name).iter().find(|part| &*part.field == field)?.value.parse().ok()
