@@ -11,7 +11,9 @@
 //! - long strings that look random, such as tokens and keys
 
 use super::secret_names::{PROGRAM_RULES, RuleSecret, ends_with_name, first_name_end};
-use super::secret_shapes::{is_base64, is_like_password, is_random, is_strong_password, user_information};
+use super::secret_shapes::{
+    is_base64, is_like_password, is_mixed, is_random, is_strong_password, user_information,
+};
 use super::texts::TEXT_BYTES;
 
 /// The text that replaces a removed part.
@@ -40,22 +42,12 @@ const USER_SEPARATORS: &[u8] = b":%";
 const QUOTES: &[u8] = b"\"'`$(){}[]<>;|&,\\";
 /// Words between the name of a secret and the secret.
 const SCHEMES: &[&[u8]] = &[b"bearer", b"basic", b"token", b"digest", b"negotiate", b"apikey", b"is", b"to"];
-/// Words of commands that read a secret from a pipe.
-const PIPE_READERS: &[&[u8]] = &[
-    b"stdin",
-    b"sudo",
-    b"su ",
-    b"passw",
-    b"passphrase",
-    b"login",
-    b"crypt",
-    b"openssl",
-    b"gpg",
-    b"auth",
-    b"secret",
-];
-/// Options of all programs that may have an attached password.
-const ATTACHED_OPTIONS: &[u8] = b"pPwak";
+/// Begins of here-documents and here-strings in a script.
+const HERE: &[u8] = b"<<";
+/// Parts of URLs before a secret path.
+const HOOKS: &[&[u8]] = &[b"hooks.slack.com/", b"/webhooks/", b"/webhook/", b"api.telegram.org/bot"];
+/// Short options that often have a password.
+const PASSWORD_OPTIONS: &[u8] = b"pPwWak";
 
 /// What a word states about the next word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +61,8 @@ enum NextWord {
     User,
     /// It is the value of an unknown short option.
     Value,
+    /// It is the value of a short option that often has a password.
+    LikelyPassword,
 }
 
 /// How a word was written.
@@ -172,7 +166,9 @@ impl SecretFilter {
             self.text.push(argument);
             return Written::Whole;
         }
-        self.next = NextWord::Ordinary;
+        // What looks like a secret may be the name of another one.
+        let is_name = ends_with_name(bare) || (bare.starts_with(b"-") && first_name_end(bare).is_some());
+        self.next = if is_name { NextWord::Secret } else { NextWord::Ordinary };
         self.text.push(MARK);
         Written::Replaced
     }
@@ -202,12 +198,15 @@ impl SecretFilter {
                 self.text.push(MARK);
                 return Written::Replaced;
             }
+            if let Some(here) = word.windows(2).position(|part| part == HERE) {
+                return self.replaced(word.get(..here + 2).unwrap_or_default());
+            }
             let written = self.word(word, is_first);
             is_first = false;
             if written != Written::Whole {
                 return written;
             }
-            if word.windows(3).any(|part| part == b"<<<") || feeds_reader(word, rest) {
+            if feeds_pipe(word, rest) {
                 self.text.push(b" ");
                 self.text.push(MARK);
                 return Written::Replaced;
@@ -222,7 +221,9 @@ impl SecretFilter {
         let bare = trimmed(word);
         let written = if next == NextWord::User && !bare.starts_with(b"-") {
             self.user(word)
-        } else if next == NextWord::Value && is_like_password(bare) {
+        } else if (next == NextWord::Value && is_like_password(bare))
+            || (next == NextWord::LikelyPassword && is_mixed(bare))
+        {
             Some(self.replaced(b""))
         } else {
             None
@@ -289,10 +290,11 @@ impl SecretFilter {
         }
         let last = value.last().copied().unwrap_or_default();
         if value.is_empty() {
-            self.next = NextWord::Value;
+            let is_likely = PASSWORD_OPTIONS.contains(letter);
+            self.next = if is_likely { NextWord::LikelyPassword } else { NextWord::Value };
         } else if value.len() < 6 && value.iter().all(u8::is_ascii_alphabetic) && self.has_letter(last) {
             self.next = NextWord::Secret;
-        } else if ATTACHED_OPTIONS.contains(letter) && is_like_password(value) {
+        } else if PASSWORD_OPTIONS.contains(letter) && is_like_password(trimmed(value)) {
             self.text.push(head);
             self.text.push(MARK);
             return Some(Written::Replaced);
@@ -319,6 +321,12 @@ impl SecretFilter {
             // What follows may contain another URL.
             rest = rest.get(end..).unwrap_or_default();
         }
+        let hook_end = HOOKS.iter().find_map(|hook| {
+            rest.windows(hook.len()).position(|part| part == *hook).map(|at| at + hook.len())
+        });
+        if let Some(before) = hook_end.and_then(|end| rest.get(..end)) {
+            return self.replaced(before);
+        }
         self.named(rest, is_first && rest.len() == word.len()).unwrap_or_else(|| {
             self.plain(rest);
             Written::Whole
@@ -329,6 +337,13 @@ impl SecretFilter {
     fn named(&mut self, word: &[u8], is_first: bool) -> Option<Written> {
         let name_end = first_name_end(word)?;
         let (name, rest) = word.split_at_checked(name_end)?;
+        // Random letters may contain a name.
+        let run_end = rest.iter().position(|byte| !is_in_run(byte)).unwrap_or(rest.len()) + name_end;
+        let run_begin = name.iter().rposition(|byte| !is_in_run(byte)).map_or(0, |at| at + 1);
+        if is_random(word.get(run_begin..run_end)?) {
+            self.plain(word.get(..run_end)?);
+            return Some(self.value(word.get(run_end..)?, is_first));
+        }
         let bare = trimmed(word);
         let is_option = bare.starts_with(b"-");
         let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
@@ -338,7 +353,11 @@ impl SecretFilter {
             after = rest.iter().position(|byte| b"=:".contains(byte));
         }
         let Some(at) = after else {
-            let is_path = bare.contains(&b'/') || bare.starts_with(b"~") || bare.ends_with(b".key");
+            // `/password` may be an option, and `//host/:_authToken` a setting.
+            let is_path = bare.get(1..).is_some_and(|rest| rest.contains(&b'/'))
+                && !bare.iter().any(|byte| b":=".contains(byte))
+                || bare.starts_with(b"~")
+                || bare.ends_with(b".key");
             if !is_option && (is_path || is_first || !ends_with_name(bare)) {
                 return None;
             }
@@ -370,7 +389,7 @@ impl SecretFilter {
             self.text.push(MARK);
             return;
         }
-        let is_inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"+_-.~/".contains(byte);
+        let is_inside = |byte: &u8| is_in_run(byte) || *byte == b'/';
         let mut rest = part;
         while !rest.is_empty() && !self.text.is_full() {
             let length = rest.iter().position(|byte| !is_inside(byte)).unwrap_or(rest.len());
@@ -423,6 +442,11 @@ impl SecretFilter {
     }
 }
 
+/// Returns whether a character may be a part of a random string.
+fn is_in_run(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+_-.~".contains(byte)
+}
+
 /// Returns the value that is a part of an option: `-uVALUE` or `--user=VALUE`.
 fn attached_value<'w>(word: &'w [u8], option: &[u8]) -> Option<&'w [u8]> {
     let value = word.strip_prefix(option)?;
@@ -437,11 +461,8 @@ fn trimmed(word: &[u8]) -> &[u8] {
     word.get(begin..end).unwrap_or_default()
 }
 
-/// Returns whether a command prints its arguments to a program that reads a secret.
-fn feeds_reader(word: &[u8], rest: &[u8]) -> bool {
-    let Some(pipe) = rest.iter().position(|byte| *byte == b'|') else { return false };
+/// Returns whether a command prints its arguments to another program, which may read a secret.
+fn feeds_pipe(word: &[u8], rest: &[u8]) -> bool {
     let is_printing = [&b"echo"[..], b"printf", b"print"].iter().any(|name| trimmed(word).ends_with(name));
-    let after = rest.get(pipe..).unwrap_or_default();
-    let has = |part: &&[u8]| after.windows(part.len()).any(|found| found.eq_ignore_ascii_case(part));
-    is_printing && PIPE_READERS.iter().any(|part| has(&part))
+    is_printing && rest.contains(&b'|')
 }

@@ -87,6 +87,14 @@ pub(super) fn is_like_password(word: &[u8]) -> bool {
     !is_name && digit && (lower || upper) && (has_special || (lower && upper))
 }
 
+/// Returns whether a word has letters and digits, and is no path, address or setting.
+pub(super) fn is_mixed(word: &[u8]) -> bool {
+    (PASSWORD_BYTES_MIN..=PASSWORD_BYTES_MAX).contains(&word.len())
+        && word.iter().any(u8::is_ascii_alphabetic)
+        && word.iter().any(u8::is_ascii_digit)
+        && !word.iter().any(|byte| b"/=:.,".contains(byte))
+}
+
 /// Returns whether a word at any place has the characters of a strong password.
 pub(super) fn is_strong_password(word: &[u8]) -> bool {
     let has = |test: fn(&u8) -> bool| word.iter().any(test);
@@ -104,7 +112,10 @@ pub(super) fn user_information(word: &[u8]) -> Option<(usize, usize)> {
     if let Some(found) = schemes.find_map(|begin| in_url(word, begin, last_at)) {
         return Some(found);
     }
-    let begin = word.iter().take(last_at).position(|byte| *byte == b'=').map_or(0, |at| at + 1);
+    let begin = match word.iter().take(last_at).position(|byte| b"=:".contains(byte)) {
+        Some(at) if word.get(at) == Some(&b'=') => at + 1,
+        _ => 0,
+    };
     let user = word.get(begin..last_at)?;
     if word.windows(3).any(|part| part == b"://") {
         return None;
