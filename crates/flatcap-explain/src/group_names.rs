@@ -30,7 +30,7 @@ impl GroupNames {
             let parent = at.checked_sub(1).and_then(|before| parts.get(before));
             container_in(parts.get(at)?, parent.copied(), pod.is_some())
         });
-        // A unit around containers, such as that of the runtime, does not name them.
+        // The unit around containers belongs to the container runtime and does not name them.
         let unit = if container.is_some() || pod.is_some() { None } else { unit_in(&parts) };
         Self { unit, container, pod }
     }

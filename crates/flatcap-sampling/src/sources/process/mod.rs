@@ -396,8 +396,8 @@ impl ProcessSampler {
         incomplete
     }
 
-    /// Takes the names that were read since the last sample, and requests those of the selected
-    /// processes that are due.
+    /// Takes the names that were read since the last sample. Requests the names that are due, for
+    /// the selected processes.
     fn request_names(&mut self) {
         let Self { table, ranking, rows, names: Some(names), read_ns, .. } = self else { return };
         names.drain();

@@ -3,12 +3,12 @@
 //!
 //! These parts are replaced by `***`:
 //!
-//! - values of options and variables whose name says that they are secret (`--db-password x`,
-//!   `API_KEY=x`), and in a script everything after such a name
-//! - user information in URLs and in `user:password@host`
-//! - passwords that follow a user name (`-u name:password`, `-U name%password`)
-//! - values of the options with which known programs take a secret (`sshpass -p x`)
-//! - long strings that look random, such as tokens and keys
+//! - Values of options and variables that have the name of a secret (`--db-password x`,
+//!   `API_KEY=x`). In a script, everything after such a name.
+//! - User information in URLs and in `user:password@host`.
+//! - Passwords that follow a user name (`-u name:password`, `-U name%password`).
+//! - Values of the options with which known programs take a secret (`sshpass -p x`).
+//! - Long strings that look random, such as tokens and keys.
 
 use super::secret_names::{PROGRAM_RULES, RuleSecret, ends_with_name, first_name_end};
 use super::secret_shapes::{
@@ -49,7 +49,7 @@ const HOOKS: &[&[u8]] = &[b"hooks.slack.com/", b"/webhooks/", b"/webhook/", b"ap
 /// Short options that often have a password.
 const PASSWORD_OPTIONS: &[u8] = b"pPwWak";
 
-/// What a word states about the next word.
+/// The role of the next word, as the words before it state it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextWord {
     Ordinary,
@@ -65,7 +65,7 @@ enum NextWord {
     LikelyPassword,
 }
 
-/// How a word was written.
+/// The result of writing a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     Whole,
@@ -166,7 +166,7 @@ impl SecretFilter {
             self.text.push(argument);
             return Written::Whole;
         }
-        // What looks like a secret may be the name of another one.
+        // A word in the place of a secret may be the name of another secret.
         let is_name = ends_with_name(bare) || (bare.starts_with(b"-") && first_name_end(bare).is_some());
         self.next = if is_name { NextWord::Secret } else { NextWord::Ordinary };
         self.text.push(MARK);
@@ -252,6 +252,11 @@ impl SecretFilter {
     /// Writes a short option that has a secret, or a user name with a password. Returns `None` for
     /// other words.
     fn option(&mut self, word: &[u8], bare: &[u8]) -> Option<Written> {
+        if matches!(bare, b"/p" | b"/P") {
+            self.next = NextWord::SecretUnlessOption;
+            self.text.push(word);
+            return Some(Written::Whole);
+        }
         if let Some(rest) = bare.strip_prefix(b"/p:").or_else(|| bare.strip_prefix(b"/P:"))
             && first_name_end(rest).is_none()
         {
@@ -318,7 +323,7 @@ impl SecretFilter {
                 break;
             }
             self.replaced(before);
-            // What follows may contain another URL.
+            // The rest may contain another URL.
             rest = rest.get(end..).unwrap_or_default();
         }
         let hook_end = HOOKS.iter().find_map(|hook| {
@@ -414,7 +419,7 @@ impl SecretFilter {
     /// Returns whether all that follows is secret.
     fn applies_rule(&mut self, bare: &[u8]) -> bool {
         // `kubectl create secret` and similar commands take secrets in any argument.
-        if matches!(bare, b"secret" | b"secrets") {
+        if matches!(bare, b"secret" | b"secrets" | b"user-secrets") {
             return true;
         }
         let begin = bare.iter().rposition(|byte| b"/;|&(\"'`=".contains(byte)).map_or(0, |at| at + 1);

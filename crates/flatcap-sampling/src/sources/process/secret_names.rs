@@ -33,6 +33,9 @@ const ANYWHERE: &[&[u8]] = &[
     b"connection_string",
     b"jwt",
     b"sonar.login",
+    b"session-id",
+    b"session_id",
+    b"identified",
 ];
 /// Names of secrets that are also the begin of other words. They count at the end of a word, such
 /// as in `access_key` or `accessKeyId`, and not in `keyboard`.
@@ -128,6 +131,13 @@ pub(super) const PROGRAM_RULES: &[ProgramRule] = &[
     options(b"crackmapexec", b"pH"),
     options(b"evil-winrm", b"pH"),
     options(b"az", b"p"),
+    options(b"http", b"a"),
+    options(b"https", b"a"),
+    options(b"xh", b"a"),
+    options(b"steghide", b"p"),
+    options(b"mcrypt", b"k"),
+    options(b"ccrypt", b"K"),
+    options(b"ldappasswd", b"sa"),
     options(b"ipa*", b"pawW"),
     options(b"ssserver", b"k"),
     options(b"sslocal", b"k"),
@@ -160,6 +170,10 @@ pub(super) const PROGRAM_RULES: &[ProgramRule] = &[
     rest(b"mc", b"alias"),
     rest(b"mc", b"config"),
     rest(b"mcli", b"alias"),
+    rest(b"radtest", b""),
+    rest(b"pulumi", b"--secret"),
+    rest(b"ansible-vault", b"encrypt_string"),
+    rest(b"ipmitool", b"password"),
     rest(b"b2", b"authorize-account"),
     rest(b"samba-tool", b"user"),
     rest(b"smbclient", b""),
@@ -216,8 +230,12 @@ pub(super) fn ends_with_name(word: &[u8]) -> bool {
 
 /// Returns the end of the name of a secret that begins at `at`.
 fn name_end(word: &[u8], at: usize) -> Option<usize> {
-    let is_at =
-        |name: &&&[u8]| word.get(at..at + name.len()).is_some_and(|part| part.eq_ignore_ascii_case(name));
+    let first = word.get(at)?.to_ascii_lowercase();
+    // Most names differ in the first byte, so it is compared before the others.
+    let is_at = |name: &&&[u8]| {
+        name.first() == Some(&first)
+            && word.get(at..at + name.len()).is_some_and(|part| part.eq_ignore_ascii_case(name))
+    };
     let begins_word = at
         .checked_sub(1)
         .and_then(|before| word.get(before))

@@ -127,18 +127,38 @@ pub(super) fn user_information(word: &[u8]) -> Option<(usize, usize)> {
 /// Returns the user information of the URL whose scheme ends at `begin`.
 fn in_url(word: &[u8], begin: usize, last_at: usize) -> Option<(usize, usize)> {
     let rest = word.get(begin..)?;
-    let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
+    // User information should have no such characters, but some programs do not escape passwords.
+    let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
     let authority = rest.get(..end)?;
     if let Some(at) = authority.iter().rposition(|byte| *byte == b'@') {
         return Some((begin, begin + at));
     }
-    // A password may contain a slash, although it should be escaped. What follows the colon then is
-    // no port.
-    let after_colon =
-        authority.iter().position(|byte| *byte == b':').and_then(|at| authority.get(at + 1..))?;
-    let is_port = after_colon.first().is_some_and(u8::is_ascii_digit)
-        && after_colon.iter().all(|byte| byte.is_ascii_digit() || b"\"'])},;".contains(byte));
-    (!is_port && last_at > begin).then_some((begin, last_at))
+    let user = word.get(begin..last_at)?;
+    let is_password = match authority.iter().position(|byte| *byte == b':') {
+        // The text after the colon is a port, or the begin of a password with a slash.
+        Some(colon) => !is_port(authority.get(colon + 1..)?),
+        // A path may contain an `@` before a name or a version, and a query before a host.
+        None => {
+            let after = word.get(last_at + 1..)?;
+            let is_host = !is_version(after) && after.iter().any(|byte| b".:/".contains(byte));
+            is_host && !user.ends_with(b"/") && !user.contains(&b'?')
+        }
+    };
+    is_password.then_some((begin, last_at))
+}
+
+fn is_port(text: &[u8]) -> bool {
+    text.first().is_some_and(u8::is_ascii_digit)
+        && text.iter().all(|byte| byte.is_ascii_digit() || b"\"'])},;".contains(byte))
+}
+
+/// Returns whether this is the version of an image, an action or a package.
+fn is_version(text: &[u8]) -> bool {
+    match text {
+        [b'v', next, ..] => next.is_ascii_digit(),
+        [first, ..] => first.is_ascii_digit() || text.starts_with(b"sha256:"),
+        [] => true,
+    }
 }
 
 /// Returns whether this is `user/password` before the name of a database. The names of images and
@@ -147,12 +167,7 @@ fn is_oracle_login(user: &[u8], after: &[u8]) -> bool {
     let mut parts = user.split(|byte| *byte == b'/');
     let (Some(name), Some(password), None) = (parts.next(), parts.next(), parts.next()) else { return false };
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_$#\"".contains(byte);
-    let is_version = match after {
-        [b'v', next, ..] => next.is_ascii_digit(),
-        [first, ..] => first.is_ascii_digit() || after.starts_with(b"sha256:"),
-        [] => true,
-    };
-    !name.is_empty() && name.iter().all(is_name) && !password.is_empty() && !is_version
+    !name.is_empty() && name.iter().all(is_name) && !password.is_empty() && !is_version(after)
 }
 
 fn is_token(text: &[u8]) -> bool {
@@ -304,6 +319,8 @@ mod tests {
             assert_eq!(found, Some(user), "{word}");
         }
         for word in [
+            "git+https://github.com/a/b.git@v1.0",
+            "https://github.com/a/b@main",
             "git@github.com:a/b",
             "https://h/@user/x",
             "http://h:80/?mail=a@b.c",

@@ -49,7 +49,7 @@ pub(super) struct ProcessSlot {
     pub(super) wait_time: u64,
     /// The control group, if processes are selected by it.
     pub(super) texts: Option<Box<ProcessTexts>>,
-    /// When the names for people are due.
+    /// State of the names for people, and the time at which they are due.
     pub(super) names: NameState,
 }
 
