@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::rig::{Process, Rig};
+use crate::rig::{Process, Rig, finish};
 
 /// Begin of each planted secret. It occurs nowhere else.
 const PLANTED: &str = "Zq7Xw";
@@ -150,12 +151,13 @@ fn secrets_are_in_no_file() {
     let (_sleepers, secrets) = planted();
     let rig = Rig::new();
     let lines = command_lines(&rig, "");
+    let own: Vec<&String> = lines.iter().filter(|line| line.contains("read -r line")).collect();
+    assert!(own.len() >= secrets.len() * 9 / 10, "{} of {}", own.len(), secrets.len());
+    let found: Vec<&String> = lines.iter().filter(|line| line.contains(PLANTED)).collect();
+    assert_eq!(found, Vec::<&String>::new());
     for folder in rig.folders() {
         assert_eq!(files_with_secrets(folder), Vec::<String>::new());
     }
-    let own: Vec<&String> = lines.iter().filter(|line| line.contains("read -r line")).collect();
-    assert!(own.len() >= secrets.len() * 9 / 10, "{} of {}", own.len(), secrets.len());
-    assert_eq!(lines.iter().find(|line| line.contains(PLANTED)), None);
     for readable in
         ["--password *** ", "docker login -u x -p *** h", "https://***@github.com/a/b.git", "curl -u bob:***"]
     {
@@ -172,20 +174,15 @@ fn secrets_are_in_no_file() {
 #[test]
 fn explain_names_the_command_line() {
     let rig = Rig::new();
-    let mut busy: Option<Process> = None;
-    let mut ticks = 0;
-    rig.record_until(&["--source", "process"], "a busy process", || {
-        ticks = rig.source("process").map_or(0, |source| source["recorded"].as_u64().unwrap_or_default());
-        if ticks >= 60 && busy.is_none() {
-            let mut command = Command::new("/bin/sh");
-            command.args(["-c", "while :; do :; done", "shardd", "--shard", "3", "--password", "hunter2"]);
-            busy = Some(Process(Some(command.spawn().unwrap())));
-        }
-        ticks >= 85
-    });
-    let pid = busy.as_ref().and_then(|process| process.0.as_ref()).map(Child::id).unwrap();
+    let recorder = rig.start(&["record", "--source", "process", "--for", "9s", "--quiet"]);
+    std::thread::sleep(Duration::from_secs(7));
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "while :; do :; done", "shardd", "--shard", "3", "--password", "hunter2"]);
+    let busy = Process(Some(command.spawn().unwrap()));
+    let pid = busy.0.as_ref().map(Child::id).unwrap();
+    assert_eq!(finish(recorder).status, Some(0));
     drop(busy);
-    let arguments = ["explain", "flatcap-data", "--at=-1s", "--window", "500ms", "--before", "4s"];
+    let arguments = ["explain", "flatcap-data", "--at=-1s", "--window", "500ms", "--limit", "200"];
     let found = rig.call(&[&arguments[..], &["--json"]].concat()).json();
     let suspects = found["suspects"].as_array().unwrap();
     let own = suspects.iter().find(|suspect| suspect["pid"] == pid).unwrap_or_else(|| panic!("{found}"));

@@ -42,8 +42,8 @@ const USER_SEPARATORS: &[u8] = b":%";
 const QUOTES: &[u8] = b"\"'`$(){}[]<>;|&,\\";
 /// Words between the name of a secret and the secret.
 const SCHEMES: &[&[u8]] = &[b"bearer", b"basic", b"token", b"digest", b"negotiate", b"apikey", b"is", b"to"];
-/// Begins of here-documents and here-strings in a script.
-const HERE: &[u8] = b"<<";
+/// Begins of texts that may be secrets: here-documents, here-strings and keys in PEM form.
+const TEXT_BEGINS: &[&[u8]] = &[b"<<", b"-----BEGIN"];
 /// Parts of URLs before a secret path.
 const HOOKS: &[&[u8]] = &[b"hooks.slack.com/", b"/webhooks/", b"/webhook/", b"api.telegram.org/bot"];
 /// Short options that often have a password.
@@ -198,8 +198,11 @@ impl SecretFilter {
                 self.text.push(MARK);
                 return Written::Replaced;
             }
-            if let Some(here) = word.windows(2).position(|part| part == HERE) {
-                return self.replaced(word.get(..here + 2).unwrap_or_default());
+            let end_of = |begin: &&[u8]| {
+                word.windows(begin.len()).position(|part| part == *begin).map(|at| at + begin.len())
+            };
+            if let Some(end) = TEXT_BEGINS.iter().find_map(end_of) {
+                return self.replaced(word.get(..end).unwrap_or_default());
             }
             let written = self.word(word, is_first);
             is_first = false;

@@ -332,4 +332,6 @@ pub(super) const FORMS: &[&str] = &[
     "ldappasswd|-s|{}",
     "ipmitool|user|set|password|2|{}",
     "wg|set|wg0|private-key|{}",
+    "app|-----BEGIN PRIVATE KEY-----\n{}",
+    "app|key: -----BEGIN CERTIFICATE-----\n{}",
 ];
