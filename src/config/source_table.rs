@@ -217,8 +217,8 @@ keys! {
     by: ExpectedValue::keyword::<ProcessRank>(), Reload, |source| Some(&mut source.process.as_mut()?.by);
 
     /// Form in which command lines are recorded, at the begin of a process and once a minute. With
-    /// scrubbed, parts that may be passwords, tokens or keys are replaced by ***. With full, they are
-    /// recorded.
+    /// scrubbed, parts that may be passwords, tokens or keys are replaced by ***. With full, they
+    /// are recorded.
     command_lines: ExpectedValue::keyword::<CommandLines>(), Reload, |source| Some(&mut source.process.as_mut()?.command_lines);
 
     /// Whether the path of each process's control group is recorded, at the begin of a process and

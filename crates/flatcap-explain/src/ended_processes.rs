@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use super::answers::{ProcessEnding, Suspect};
+use super::answers::{ProcessEnding, Suspect, SuspectIdentity};
 use super::attribution::{CLEAR_SCORE, SuspectKind, SuspectRole, name_of, sort_suspects};
 use super::baseline::Baseline;
-use super::identities::SuspectIdentity;
 use super::measure::{Measure, ValueClass};
 use super::process_exits::ProcessEnd;
 use super::reading::ReadResults;

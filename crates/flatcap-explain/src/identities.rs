@@ -1,6 +1,6 @@
-//! The names that people use for a suspect: command line, systemd unit, container, pod and user. The
-//! source of processes records them only from time to time, so they are read from the minute before
-//! the window.
+//! The names that people use for a suspect: command line, systemd unit, container, pod and user.
+//! The source of processes records them only from time to time, so they are read from the minute
+//! before the window.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,9 +10,8 @@ use flatcap_format::schema::FieldValue;
 use flatcap_query::{
     ColumnBatch, Query, QueryError, QueryItem, RecordedSource, Recording, TableInfo, exact_path, source_path,
 };
-use serde::Serialize;
 
-use super::answers::Suspect;
+use super::answers::{Suspect, SuspectIdentity};
 use super::attribution::SuspectKind;
 use super::group_names::GroupNames;
 use super::reading::RecordingChoice;
@@ -27,40 +26,10 @@ const NAMES_BEFORE_NS: u64 = 65_000_000_000;
 const USERS_BEFORE_NS: u64 = 3_000_000_000;
 /// Time after the window that is read. The name of a process follows its first sample.
 const AFTER_NS: u64 = 2_000_000_000;
+/// The fields with the users of processes.
+const USER_FIELDS: [&str; 3] = ["processes[*].pid", "processes[*].start", "processes[*].user"];
 /// The lists with names.
 const NAME_LISTS: [&str; 3] = ["command_lines", "groups", "users"];
-
-/// The names that people use for a suspect. Each is absent if it is not known.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct SuspectIdentity {
-    /// The begin of the command line, as it was recorded: usually without secrets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command_line: Option<String>,
-    /// The systemd unit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit: Option<String>,
-    /// The id or name of the container.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// The id of the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
-    /// The name of the user; the number if the host has no name for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-}
-
-impl SuspectIdentity {
-    /// Returns whether nothing is known.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    fn of_group(path: &str) -> Self {
-        let GroupNames { unit, container, pod } = GroupNames::of(path);
-        Self { unit, container, pod, ..Self::default() }
-    }
-}
 
 /// A process: its id and its start time.
 type ProcessKey = (u64, u64);
@@ -89,7 +58,7 @@ pub(super) fn identify(
     }
     for suspect in suspects {
         suspect.identity = match (suspect.kind, process_key(suspect)) {
-            (SuspectKind::Cgroup, _) => SuspectIdentity::of_group(&suspect.name),
+            (SuspectKind::Cgroup, _) => identity_of_group(&suspect.name),
             (_, Some(key)) => names.identity(key),
             _ => SuspectIdentity::default(),
         };
@@ -115,13 +84,13 @@ impl RecordedNames {
         let lists: Vec<&str> = NAME_LISTS.into_iter().filter(has).collect();
         let names_begin = window.end.saturating_sub_unsigned(NAMES_BEFORE_NS);
         let users_begin = window.start.saturating_sub_unsigned(USERS_BEFORE_NS);
-        let mut reads: Vec<(String, Vec<&str>, i64)> = vec![(String::new(), lists.clone(), names_begin)];
+        let mut reads = vec![(lists.clone(), &lists[..], names_begin)];
         // Older recordings have no names of users.
         if lists.contains(&"users") {
-            reads.push((".user".to_owned(), vec!["processes"], users_begin));
+            reads.push((USER_FIELDS.to_vec(), &["processes"], users_begin));
         }
-        for (field, lists, begin_ns) in reads.into_iter().filter(|(_, lists, _)| !lists.is_empty()) {
-            let fields = lists.iter().map(|list| exact_path(&source.name, &format!("{list}{field}")));
+        for (fields, lists, begin_ns) in reads.into_iter().filter(|(fields, ..)| !fields.is_empty()) {
+            let fields = fields.iter().map(|field| exact_path(&source.name, field));
             let query = Query {
                 fields: fields.filter_map(|path| path.parse().ok()).collect(),
                 filter: ReplayFilter {
@@ -194,7 +163,7 @@ impl RecordedNames {
     }
 
     fn identity(&self, key: ProcessKey) -> SuspectIdentity {
-        let group = self.groups.get(&key).map(|path| SuspectIdentity::of_group(path));
+        let group = self.groups.get(&key).map(|path| identity_of_group(path));
         let user = self.user_numbers.get(&key).filter(|_| !self.user_names.is_empty());
         SuspectIdentity {
             command_line: self.command_lines.get(&key).cloned(),
@@ -211,4 +180,10 @@ fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V, is_later: bool) {
     } else {
         map.insert(key, value);
     }
+}
+
+/// Returns the names in the path of a control group.
+fn identity_of_group(path: &str) -> SuspectIdentity {
+    let GroupNames { unit, container, pod } = GroupNames::of(path);
+    SuspectIdentity { unit, container, pod, ..SuspectIdentity::default() }
 }

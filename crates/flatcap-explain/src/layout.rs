@@ -375,10 +375,9 @@ mod tests {
     use super::*;
     use crate::answers::{
         ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, FieldGroup, FieldName, MarkerText,
-        Offspring,
+        Offspring, SuspectIdentity,
     };
     use crate::attribution::SuspectKind;
-    use crate::identities::SuspectIdentity;
     use crate::kernel_causes::KernelCauses;
     use crate::measure::ValueUnit;
     use crate::text::tests::departure;

@@ -51,10 +51,10 @@ mod window_samples;
 
 pub use answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
-    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, UnrankedFields, UnrankedReason,
+    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, SuspectIdentity, UnrankedFields,
+    UnrankedReason,
 };
 pub use attribution::{SuspectKind, SuspectRole};
-pub use identities::SuspectIdentity;
 pub use kernel_causes::{
     BlockingProcess, FunctionTime, KernelCauses, LoggedLine, LoggedLines, RunningProcess, SleepingThread,
     StackCauses, TaskCauses, UnrecordedCause, UnrecordedTime, WaitingProcess,

@@ -9,7 +9,7 @@ use flatcap_query::TableInfo;
 
 use super::answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
-    FieldName, MarkerText, Offspring, Spikes, Suspect, UnrankedFields, UnrankedReason,
+    FieldName, MarkerText, Offspring, Spikes, Suspect, SuspectIdentity, UnrankedFields, UnrankedReason,
 };
 use super::attribution::{
     AttributedElement, FALLEN_PART, FOR_OTHERS_PART, SuspectKind, SuspectRole, attribute, name_of,
@@ -19,7 +19,7 @@ use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS}
 use super::element_slot::BUSY;
 use super::ended_processes::{ended_processes, with_ends};
 use super::events::events;
-use super::identities::{SuspectIdentity, identify};
+use super::identities::identify;
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueClass;
 use super::measured_samples::{Measured, WantedSeries, measure};

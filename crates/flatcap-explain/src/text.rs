@@ -12,10 +12,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::answers::{
-    ChildrenUse, Explanation, FieldDeparture, ProcessEnding, Suspect, UnrankedFields, UnrankedReason,
+    ChildrenUse, Explanation, FieldDeparture, ProcessEnding, Suspect, SuspectIdentity, UnrankedFields,
+    UnrankedReason,
 };
 use super::attribution::{SuspectKind, SuspectRole};
-use super::identities::SuspectIdentity;
 use super::measure::ValueUnit;
 
 /// Maximum number of departures in the text about a suspect.
@@ -256,8 +256,8 @@ fn container_text(container: &str) -> String {
     format!("container {}", escaped(container).chars().take(chars).collect::<String>())
 }
 
-/// Returns a line with the names that people use for a process, such as `shardd --shard 3 · unit
-/// shardd@3.service · user www-data`. The command line is shortened first. Returns `None` if the
+/// Returns a line with the names that people use for a process: the command line, `unit
+/// shardd@3.service`, `user www-data`. The command line is shortened first. Returns `None` if the
 /// names are not known, or if they only repeat the name of the suspect.
 pub(super) fn identity_line(suspect: &Suspect, width: usize) -> Option<String> {
     let SuspectIdentity { command_line, unit, container, pod, user } = &suspect.identity;

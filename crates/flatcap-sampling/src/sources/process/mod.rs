@@ -130,7 +130,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         ));
     }
     let filter = ProcessFilter::new(context.selection(), config, context.host)
-        .map_err(|error| Unavailable { file: filter::PASSWD, error, hint: "" })?;
+        .map_err(|error| Unavailable { file: names::PASSWD, error, hint: "" })?;
     let reserved = table.reserved();
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let mut sampler = ProcessSampler {

@@ -1,9 +1,10 @@
-//! Reads the names by which people know a process: its command line, its control group and its user.
+//! Reads the names by which people know a process: its command line, its control group and its
+//! user.
 //!
-//! Reading a command line waits for the lock of the process's memory, and reading a group for a lock
-//! of all groups. Both locks may be held for long while a host has a problem. Therefore a separate
-//! thread reads the names, and a sample contains the names that the thread has read by then. Names
-//! seldom change, so they are read only from time to time.
+//! Reading a command line waits for the lock of the process's memory, and reading a group for a
+//! lock of all groups. Both locks may be held for long while a host has a problem. Therefore a
+//! separate thread reads the names, and a sample contains the names that the thread has read by
+//! then. Names seldom change, so they are read only from time to time.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use flatcap_os::thread;
 use flatcap_os::wake_event::WakeEvent;
 use flatcap_schemas::host::{CommandLine, ProcessCounters, ProcessGroup, UserName};
 
-use super::filter::PASSWD;
 use super::group_naming::GroupNaming;
 use super::secret_filter::scrubbed;
 use super::stat::{self, NAME_BYTES};
@@ -24,6 +24,8 @@ use super::texts::{TEXT_BYTES, with_path};
 use crate::CommandLines;
 use crate::sources::text::{self, ABSENT};
 
+/// The file with the names of users.
+pub(super) const PASSWD: &str = "etc/passwd";
 /// Maximum number of processes whose names are read for one sample.
 pub(super) const READS_MAX: usize = 256;
 /// Maximum number of names that wait for a sample. A process has two names, and the thread may be

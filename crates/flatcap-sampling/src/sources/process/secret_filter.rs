@@ -18,8 +18,8 @@ use super::texts::TEXT_BYTES;
 
 /// The text that replaces a removed part.
 const MARK: &[u8] = b"***";
-/// Size of the filtered text. It is larger than the recorded text, so that the recorded text can end
-/// between two characters.
+/// Size of the filtered text. It is larger than the recorded text, so that the recorded text can
+/// end between two characters.
 const FILTERED_BYTES: usize = TEXT_BYTES + 8;
 /// Options whose value may be a user name and a password.
 const USER_OPTIONS: &[&[u8]] = &[
@@ -94,9 +94,9 @@ struct SecretFilter {
 
 const _: () = assert!(PROGRAM_RULES.len() <= 128);
 
-/// Returns the begin of a command line without secrets, and with spaces between the arguments, which
-/// end with zero bytes. `is_cut` states whether the command line continues after `line`. The work
-/// ends as soon as the text is full.
+/// Returns the begin of a command line without secrets, and with spaces between the arguments,
+/// which end with zero bytes. `is_cut` states whether the command line continues after `line`. The
+/// work ends as soon as the text is full.
 pub(super) fn scrubbed(line: &[u8], is_cut: bool) -> FilteredText {
     let text = FilteredText { bytes: [0; FILTERED_BYTES], length: 0 };
     let mut filter = SecretFilter { text, next: NextWord::Ordinary, letters: 0, programs: 0 };

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::secret_filter::scrubbed;
 
-/// Returns a filtered command line. Blanks separate the arguments, and `_` within an argument stands
-/// for a blank if the word begins with a tilde.
+/// Returns a filtered command line. Blanks separate the arguments, and `_` within an argument
+/// stands for a blank if the word begins with a tilde.
 fn scrub(words: &str) -> String {
     let argument = |word: &str| match word.strip_prefix('~') {
         Some(script) => script.replace('_', " "),

@@ -77,8 +77,8 @@ const fn rest(program: &'static [u8], after: &'static [u8]) -> ProgramRule {
     ProgramRule { program, after, secret: RuleSecret::Rest }
 }
 
-/// The rules. A program that starts another program, such as `sudo`, needs no rule, because the name
-/// of a program may be any argument.
+/// The rules. A program that starts another program, such as `sudo`, needs no rule, because the
+/// name of a program may be any argument.
 pub(super) const PROGRAM_RULES: &[ProgramRule] = &[
     options(b"sshpass", b"p"),
     options(b"mysql*", b"p"),

@@ -1,5 +1,5 @@
-//! The shapes of secrets: strings that look random, such as tokens and keys, and user information in
-//! URLs.
+//! The shapes of secrets: strings that look random, such as tokens and keys, and user information
+//! in URLs.
 
 /// Minimum length of a string of letters and digits that may be random.
 const RANDOM_BYTES_MIN: usize = 16;
