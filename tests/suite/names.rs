@@ -161,7 +161,7 @@ fn secrets_are_in_no_file() {
     for readable in
         ["--password *** ", "docker login -u x -p *** h", "https://***@github.com/a/b.git", "curl -u bob:***"]
     {
-        assert!(lines.iter().any(|line| (line.to_string() + " ").contains(readable)), "{readable}");
+        assert!(lines.iter().any(|line| (line.clone() + " ").contains(readable)), "{readable}");
     }
     let rig = Rig::new();
     assert!(command_lines(&rig, "command_lines = \"full\"").iter().any(|line| line.contains(PLANTED)));

@@ -300,7 +300,7 @@ impl ProcessSampler {
         }
         let order = table.order().to_vec();
         let is_unknown = |slot: usize| {
-            let texts = table.slot(slot).and_then(|slot| slot.texts.as_deref());
+            let texts = table.slot(slot).and_then(|slot| slot.texts.as_ref());
             texts.is_some_and(|texts| texts.is_group_unknown)
         };
         let unknown = order.iter().filter(|process| is_unknown(process.slot)).count();
@@ -399,11 +399,11 @@ impl ProcessSampler {
     /// Takes the names that were read since the last sample. Requests the names that are due, for
     /// the selected processes.
     fn request_names(&mut self) {
-        let Self { table, ranking, rows, names: Some(names), read_ns, .. } = self else { return };
+        let Self { table, ranking, rows, names: Some(names), read_ns, scope, .. } = self else { return };
         names.drain();
         for rank in ranking.iter() {
             if let (Some(slot), Some(row)) = (table.slot_mut(rank.slot), rows.get(rank.row)) {
-                names.request(row, &mut slot.names, *read_ns);
+                names.request(row, &mut slot.names, (*read_ns, *scope == PassScope::All));
             }
         }
         names.begin_reads();

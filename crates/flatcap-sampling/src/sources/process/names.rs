@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_queue::ArrayQueue;
+use flatcap_os::clock::monotonic_ns;
 use flatcap_os::directory_handle::DirectoryHandle;
 use flatcap_os::host::HostRoot;
 use flatcap_os::thread;
@@ -42,6 +43,9 @@ const SECOND_READ_NS: u64 = 2_000_000_000;
 /// Minimum time between two reads of a process that changes its name. Some programs change their
 /// names all the time.
 const CHANGE_INTERVAL_NS: u64 = 1_000_000_000;
+/// Age of a request up to which the start time of the process is not checked. The kernel assigns
+/// all other pids before it assigns the same one again, which takes longer.
+const UNCHECKED_NS: u64 = 200_000_000;
 /// The reads of processes that began at the same time are spread over this many steps of a second.
 const SPREAD: u64 = 16;
 /// Maximum number of known users.
@@ -66,7 +70,7 @@ pub(super) struct NameState {
 /// The names to read.
 #[derive(Debug)]
 enum NameRequest {
-    Process { pid: u32, start: u64 },
+    Process { pid: u32, start: u64, requested_ns: u64 },
     User(u64),
 }
 
@@ -130,6 +134,11 @@ impl NameState {
         }
     }
 
+    /// Returns whether the names are due only because some time has passed.
+    fn is_repeated(&self) -> bool {
+        self.is_known && self.due_ns > self.read_ns.saturating_add(CHANGE_INTERVAL_NS)
+    }
+
     fn set_read(&mut self, pid: u64, now_ns: u64) {
         let interval_ns =
             if self.is_known { INTERVAL_NS - pid % SPREAD * 1_000_000_000 } else { SECOND_READ_NS };
@@ -189,16 +198,29 @@ impl NameReader {
 
     /// Requests the names of a recorded process if they are due. If too many other names are
     /// requested, the names are requested at the next sample.
-    pub(super) fn request(&mut self, row: &ProcessCounters, state: &mut NameState, now_ns: u64) {
+    pub(super) fn request(
+        &mut self,
+        row: &ProcessCounters,
+        state: &mut NameState,
+        (now_ns, is_full_pass): (u64, bool),
+    ) {
         // Kernel threads and processes that have ended have no memory, and no command line.
         if row.virtual_size() == 0 {
             return;
         }
-        if now_ns < state.due_ns || !self.has_space() {
+        // Names that are only repeated wait for the next full pass, so that the thread reads many
+        // of them at a time. Waking the thread costs as much as reading a name.
+        let is_due = now_ns >= state.due_ns && (is_full_pass || !state.is_repeated());
+        if !is_due || !self.has_space() {
             return;
         }
         let Ok(pid) = u32::try_from(row.pid()) else { return };
-        if self.shared.requests.push(NameRequest::Process { pid, start: row.start() }).is_ok() {
+        if self
+            .shared
+            .requests
+            .push(NameRequest::Process { pid, start: row.start(), requested_ns: now_ns })
+            .is_ok()
+        {
             state.set_read(row.pid(), now_ns);
             self.request_user(row.user(), now_ns);
         }
@@ -259,8 +281,9 @@ impl Shared {
                 }
                 match request {
                     // A process that has ended has no names.
-                    NameRequest::Process { pid, start } => {
-                        let _ended = files.read_process(pid, start, |name| self.add(name));
+                    NameRequest::Process { pid, start, requested_ns } => {
+                        let is_old = monotonic_ns().saturating_sub(requested_ns) > UNCHECKED_NS;
+                        let _ended = files.read_process(pid, start, is_old, |name| self.add(name));
                     }
                     NameRequest::User(number) => files.user(number).into_iter().for_each(|user| {
                         self.add(ReadName::User(user));
@@ -280,19 +303,34 @@ impl Shared {
 }
 
 impl NameFiles {
-    /// Reads the names of a process. The start time is read last, so that the names belong to the
-    /// process even if the kernel reuses its pid.
-    fn read_process(&mut self, pid: u32, start: u64, mut add: impl FnMut(ReadName)) -> io::Result<()> {
-        let stat = with_path(pid, "/stat", |path| self.proc.open_file(path))?;
+    /// Reads the names of a process. If `is_checked`, reads its start time, too. The start time is
+    /// read last, so that the names belong to the process even if the kernel reuses its pid.
+    fn read_process(
+        &mut self,
+        pid: u32,
+        start: u64,
+        is_checked: bool,
+        mut add: impl FnMut(ReadName),
+    ) -> io::Result<()> {
+        let open = || with_path(pid, "/stat", |path| self.proc.open_file(path));
+        let stat_file = if is_checked { Some(open()?) } else { None };
         let command_line =
             if self.command_lines == CommandLines::Off { None } else { self.command_line(pid, start) };
         let group = self.group(pid, start);
-        let mut content = [0; STAT_BYTES_MAX];
-        let length = stat.read(&mut content)?;
-        let (found, _) = stat::stat(content.get(..length).unwrap_or_default(), pid);
-        if found.is_some_and(|found| found.start == start) {
-            command_line.into_iter().for_each(|line| add(ReadName::CommandLine(line)));
-            group.into_iter().for_each(|group| add(ReadName::Group(group)));
+        let mut is_same = true;
+        if let Some(stat_file) = stat_file {
+            let mut content = [0; STAT_BYTES_MAX];
+            let length = stat_file.read(&mut content)?;
+            let (found, _) = stat::stat(content.get(..length).unwrap_or_default(), pid);
+            is_same = found.is_some_and(|found| found.start == start);
+        }
+        if is_same {
+            if let Some(command_line) = command_line {
+                add(ReadName::CommandLine(command_line));
+            }
+            if let Some(group) = group {
+                add(ReadName::Group(group));
+            }
         }
         Ok(())
     }
@@ -388,7 +426,7 @@ mod tests {
             String::from_utf8(bytes.into_iter().take_while(|byte| *byte != 0).collect()).unwrap()
         };
         files
-            .read_process(7, start, |name| match name {
+            .read_process(7, start, true, |name| match name {
                 ReadName::CommandLine(own) => line = Some((own.length(), text(own.text().iter().collect()))),
                 ReadName::Group(own) => group = Some(text(own.path().iter().collect())),
                 ReadName::User(_) => panic!("no user is read"),

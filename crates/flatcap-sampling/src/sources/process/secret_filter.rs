@@ -346,8 +346,8 @@ impl SecretFilter {
         let name_end = first_name_end(word)?;
         let (name, rest) = word.split_at_checked(name_end)?;
         // Random letters may contain a name.
-        let run_end = rest.iter().position(|byte| !is_in_run(byte)).unwrap_or(rest.len()) + name_end;
-        let run_begin = name.iter().rposition(|byte| !is_in_run(byte)).map_or(0, |at| at + 1);
+        let run_end = rest.iter().position(|byte| !is_in_run(*byte)).unwrap_or(rest.len()) + name_end;
+        let run_begin = name.iter().rposition(|byte| !is_in_run(*byte)).map_or(0, |at| at + 1);
         if is_random(word.get(run_begin..run_end)?) {
             self.plain(word.get(..run_end)?);
             return Some(self.value(word.get(run_end..)?, is_first));
@@ -397,7 +397,7 @@ impl SecretFilter {
             self.text.push(MARK);
             return;
         }
-        let is_inside = |byte: &u8| is_in_run(byte) || *byte == b'/';
+        let is_inside = |byte: &u8| is_in_run(*byte) || *byte == b'/';
         let mut rest = part;
         while !rest.is_empty() && !self.text.is_full() {
             let length = rest.iter().position(|byte| !is_inside(byte)).unwrap_or(rest.len());
@@ -441,7 +441,9 @@ impl SecretFilter {
             match rule.secret {
                 RuleSecret::Rest => is_rest |= applies,
                 RuleSecret::Options(letters) if applies => {
-                    letters.iter().for_each(|letter| self.letters |= 1 << (letter - b'A'));
+                    for letter in letters {
+                        self.letters |= 1 << (letter - b'A');
+                    }
                 }
                 RuleSecret::Options(_) => {}
             }
@@ -451,8 +453,8 @@ impl SecretFilter {
 }
 
 /// Returns whether a character may be a part of a random string.
-fn is_in_run(byte: &u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"+_-.~".contains(byte)
+fn is_in_run(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+_-.~".contains(&byte)
 }
 
 /// Returns the value that is a part of an option: `-uVALUE` or `--user=VALUE`.

@@ -245,7 +245,7 @@ fn name_end(word: &[u8], at: usize) -> Option<usize> {
     let ends_word = |end: usize| {
         let is_upper = word.get(at..end).is_some_and(|name| name.iter().all(u8::is_ascii_uppercase));
         let next = word.get(end);
-        next.is_none_or(|byte| !byte.is_ascii_lowercase() && !(is_upper && byte.is_ascii_uppercase()))
+        next.is_none_or(|byte| !(byte.is_ascii_lowercase() || is_upper && byte.is_ascii_uppercase()))
     };
     let anywhere = ANYWHERE.iter().find(is_at);
     let at_end = || AT_END.iter().filter(is_at).find(|name| ends_word(at + name.len()));

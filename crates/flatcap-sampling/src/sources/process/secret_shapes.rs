@@ -134,15 +134,14 @@ fn in_url(word: &[u8], begin: usize, last_at: usize) -> Option<(usize, usize)> {
         return Some((begin, begin + at));
     }
     let user = word.get(begin..last_at)?;
-    let is_password = match authority.iter().position(|byte| *byte == b':') {
+    let is_password = if let Some(colon) = authority.iter().position(|byte| *byte == b':') {
         // The text after the colon is a port, or the begin of a password with a slash.
-        Some(colon) => !is_port(authority.get(colon + 1..)?),
+        !is_port(authority.get(colon + 1..)?)
+    } else {
         // A path may contain an `@` before a name or a version, and a query before a host.
-        None => {
-            let after = word.get(last_at + 1..)?;
-            let is_host = !is_version(after) && after.iter().any(|byte| b".:/".contains(byte));
-            is_host && !user.ends_with(b"/") && !user.contains(&b'?')
-        }
+        let after = word.get(last_at + 1..)?;
+        let is_host = !is_version(after) && after.iter().any(|byte| b".:/".contains(byte));
+        is_host && !user.ends_with(b"/") && !user.contains(&b'?')
     };
     is_password.then_some((begin, last_at))
 }
@@ -223,9 +222,9 @@ fn irregular_pairs(piece: &[u8]) -> usize {
     for pair in piece.windows(2) {
         let [one, next] = pair else { continue };
         let (letter, next_letter) = (one.is_ascii_alphabetic(), next.is_ascii_alphabetic());
-        if (letter && next.is_ascii_digit()) || (one.is_ascii_digit() && next_letter) {
-            pairs += 1;
-        } else if has_lower && one.is_ascii_uppercase() && next.is_ascii_uppercase() {
+        let is_mixed = (letter && next.is_ascii_digit()) || (one.is_ascii_digit() && next_letter);
+        let are_capitals = has_lower && one.is_ascii_uppercase() && next.is_ascii_uppercase();
+        if is_mixed || are_capitals {
             pairs += 1;
         } else if one.is_ascii_lowercase() && next.is_ascii_uppercase() {
             humps += 1;

@@ -48,7 +48,7 @@ pub(super) struct ProcessSlot {
     pub(super) run_time: u64,
     pub(super) wait_time: u64,
     /// The control group, if processes are selected by it.
-    pub(super) texts: Option<Box<ProcessTexts>>,
+    pub(super) texts: Option<ProcessTexts>,
     /// State of the names for people, and the time at which they are due.
     pub(super) names: NameState,
 }

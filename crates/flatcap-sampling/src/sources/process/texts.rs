@@ -36,12 +36,12 @@ pub(super) struct ProcessTexts {
 
 impl ProcessTexts {
     /// Creates the strings before the first read.
-    pub(super) fn empty() -> Box<Self> {
-        Box::new(Self {
+    pub(super) fn empty() -> Self {
+        Self {
             group: Vec::with_capacity(TEXT_BYTES),
             is_group_unknown: false,
             next_group: Vec::with_capacity(TEXT_BYTES),
-        })
+        }
     }
 
     /// Reads the requested strings. Returns whether the group has changed. Allocates if a string is
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    fn read(cgroup: &str) -> (Box<ProcessTexts>, bool) {
+    fn read(cgroup: &str) -> (ProcessTexts, bool) {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("7")).unwrap();
         fs::write(folder.path().join("7/cgroup"), format!("0::{cgroup}\n")).unwrap();
