@@ -150,7 +150,8 @@ fn groups_have_the_names_of_the_host() {
         let lists = rows.iter().filter_map(|row| row["data"]["groups"].as_array());
         let groups: Vec<_> = lists.flatten().collect();
         let path = groups.iter().find(|group| group["pid"] == pid).map(|group| &group["path"]);
-        assert_eq!(path.unwrap().as_str().unwrap(), format!("/{name}/host.service"), "{called:?}");
+        let path = path.unwrap_or_else(|| panic!("{pid} {keys} {groups:?} {called:?}"));
+        assert_eq!(path.as_str().unwrap(), format!("/{name}/host.service"), "{called:?}");
         assert!(groups.iter().all(|group| !group["path"].as_str().unwrap().starts_with("/..")), "{groups:?}");
         assert!(!keys.contains("cgroups") || groups.iter().all(|group| group["pid"] == pid), "{groups:?}");
         fs::remove_dir_all(rig.data()).unwrap();

@@ -79,7 +79,7 @@ keywords! {
 }
 
 keywords! {
-    /// How the command lines of processes are recorded.
+    /// The form in which command lines of processes are recorded.
     pub enum CommandLines {
         /// Command lines as they are, with all secrets that they contain.
         Full = "full",

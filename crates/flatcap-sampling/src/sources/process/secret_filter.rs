@@ -4,7 +4,7 @@
 //! These parts are replaced by `***`:
 //!
 //! - Values of options and variables that have the name of a secret (`--db-password x`,
-//!   `API_KEY=x`). In a script, everything after such a name.
+//!   `API_KEY=x`). In a script, all text after such a name.
 //! - User information in URLs and in `user:password@host`.
 //! - Passwords that follow a user name (`-u name:password`, `-U name%password`).
 //! - Values of the options with which known programs take a secret (`sshpass -p x`).
@@ -42,7 +42,7 @@ const USER_SEPARATORS: &[u8] = b":%";
 const QUOTES: &[u8] = b"\"'`$(){}[]<>;|&,\\";
 /// Words between the name of a secret and the secret.
 const SCHEMES: &[&[u8]] = &[b"bearer", b"basic", b"token", b"digest", b"negotiate", b"apikey", b"is", b"to"];
-/// Begins of texts that may be secrets: here-documents, here-strings and keys in PEM form.
+/// Strings after which all may be secret: begins of here-documents, here-strings and PEM keys.
 const TEXT_BEGINS: &[&[u8]] = &[b"<<", b"-----BEGIN"];
 /// Parts of URLs before a secret path.
 const HOOKS: &[&[u8]] = &[b"hooks.slack.com/", b"/webhooks/", b"/webhook/", b"api.telegram.org/bot"];
