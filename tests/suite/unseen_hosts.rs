@@ -139,7 +139,7 @@ fn groups_have_the_names_of_the_host() {
         );
         let mut command = Command::new("sh");
         command.args(["-c", &script, "sh"]).arg(env!("CARGO_BIN_EXE_flatcap"));
-        command.args(["record", "--config", config.to_str().unwrap(), "--source", "process", "--for", "1s"]);
+        command.args(["record", "--config", config.to_str().unwrap(), "--source", "process", "--for", "2s"]);
         command.current_dir(rig.path("")).stdin(Stdio::null());
         without_settings(&mut command);
         command.env("RUNTIME_DIRECTORY", rig.folders()[1]).env("FLATCAP_COMPRESS__ENABLED", "false");

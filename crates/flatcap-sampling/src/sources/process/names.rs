@@ -34,9 +34,9 @@ pub(super) const READS_MAX: usize = 256;
 pub(super) const NAMES_MAX: usize = 2 * READS_MAX + 4;
 /// Time after which the names of a process are read again. With the interval of full passes, it is
 /// less than the 60 s that the schema states.
-const INTERVAL_NS: u64 = 55_000_000_000;
+const INTERVAL_NS: u64 = 57_000_000_000;
 /// The same for the name of a user. It is shorter, because users are read together with processes.
-const USER_INTERVAL_NS: u64 = 50_000_000_000;
+const USER_INTERVAL_NS: u64 = 55_000_000_000;
 /// Time after which the names of a new process are read a second time. A service manager moves a
 /// process to its group, and a shell starts a program, shortly after the begin of the process.
 const SECOND_READ_NS: u64 = 2_000_000_000;
@@ -62,7 +62,8 @@ const STAT_BYTES_MAX: usize = 2048;
 pub(super) struct NameState {
     due_ns: u64,
     read_ns: u64,
-    is_known: bool,
+    /// Number of reads; at most 2, because later reads are the same.
+    reads: u8,
     /// The name that the kernel had for the process at the last sample.
     name: [u8; NAME_BYTES],
 }
@@ -118,7 +119,7 @@ struct NameFiles {
 }
 
 impl NameState {
-    pub(super) const NEW: Self = Self { due_ns: 0, read_ns: 0, is_known: false, name: [0; NAME_BYTES] };
+    pub(super) const NEW: Self = Self { due_ns: 0, read_ns: 0, reads: 0, name: [0; NAME_BYTES] };
 
     /// Makes the names due, because the process may have changed them.
     pub(super) fn set_changed(&mut self) {
@@ -136,13 +137,17 @@ impl NameState {
 
     /// Returns whether the names are due only because some time has passed.
     fn is_repeated(&self) -> bool {
-        self.is_known && self.due_ns > self.read_ns.saturating_add(CHANGE_INTERVAL_NS)
+        self.reads > 0 && self.due_ns > self.read_ns.saturating_add(CHANGE_INTERVAL_NS)
     }
 
     fn set_read(&mut self, pid: u64, now_ns: u64) {
-        let interval_ns =
-            if self.is_known { INTERVAL_NS - pid % SPREAD * 1_000_000_000 } else { SECOND_READ_NS };
-        *self = Self { due_ns: now_ns + interval_ns, read_ns: now_ns, is_known: true, name: self.name };
+        let interval_ns = match self.reads {
+            0 => SECOND_READ_NS,
+            1 => INTERVAL_NS - pid % SPREAD * 1_000_000_000,
+            _ => INTERVAL_NS,
+        };
+        let reads = self.reads.saturating_add(1).min(2);
+        *self = Self { due_ns: now_ns + interval_ns, read_ns: now_ns, reads, name: self.name };
     }
 }
 
@@ -481,12 +486,14 @@ mod tests {
         state.set_name(&one);
         assert_eq!(state.due_ns, 12 * SECOND);
         state.set_read(5, 12 * SECOND);
-        assert_eq!(state.due_ns, 62 * SECOND);
+        assert_eq!(state.due_ns, 64 * SECOND);
+        state.set_read(5, 64 * SECOND);
+        assert_eq!(state.due_ns, 121 * SECOND);
         state.set_name(&other);
-        assert_eq!(state.due_ns, 13 * SECOND);
-        state.set_read(5, 20 * SECOND);
+        assert_eq!(state.due_ns, 65 * SECOND);
+        state.set_read(5, 70 * SECOND);
         state.set_changed();
-        assert_eq!(state.due_ns, 21 * SECOND);
+        assert_eq!(state.due_ns, 71 * SECOND);
     }
 
     // Proves that users have the names of the host's file, and that invalid lines are skipped.
