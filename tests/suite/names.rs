@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
-use serde_json::Value;
+use flatcap_schemas::host;
 
-use crate::rig::{Process, Rig, finish};
+use crate::explaining;
+use crate::rig::Rig;
 
 /// Begin of each planted secret. It occurs nowhere else.
 const PLANTED: &str = "Zq7Xw";
@@ -170,29 +170,66 @@ fn secrets_are_in_no_file() {
     assert_eq!(command_lines(&rig, "command_lines = \"off\""), Vec::<String>::new());
 }
 
-// Proves that `explain` shows the command line and the user of a process, without secrets.
+fn text<const N: usize>(text: &str) -> [u8; N] {
+    std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
+}
+
+/// Returns the payload of a sample in which one process computes. One early sample has its names,
+/// and a later one has them after the window.
+fn sample_with_names(sample: u64) -> Vec<u8> {
+    let payload = explaining::payload(&explaining::computing(sample), sample);
+    let found = flatbuffers::root::<host::Process<'_>>(&payload).unwrap();
+    let mut processes: Vec<host::ProcessCounters> = found.processes().iter().copied().collect();
+    processes.iter_mut().for_each(|process| process.set_user(1000));
+    let (pid, start) = (812, 812);
+    let (line, path, user) = match sample {
+        10 => ("/bin/billing --shard 3\u{1b} --token ***", "/system.slice/billing@3.service", "bob"),
+        250 => ("later", "/later.service", "later"),
+        _ => ("", "", ""),
+    };
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let has_names = !line.is_empty();
+    let lines: Vec<_> =
+        has_names.then(|| host::CommandLine::new(pid, start, 1, &text(line))).into_iter().collect();
+    let groups: Vec<_> = lines.iter().map(|_| host::ProcessGroup::new(pid, start, &text(path))).collect();
+    let users: Vec<_> = lines.iter().map(|_| host::UserName::new(1000, &text(user))).collect();
+    let arguments = host::ProcessArgs {
+        count: processes.len() as u64,
+        processes: Some(builder.create_vector(&processes)),
+        exits: Some(builder.create_vector::<host::ProcessExit>(&[])),
+        command_lines: Some(builder.create_vector(&lines)),
+        groups: Some(builder.create_vector(&groups)),
+        users: Some(builder.create_vector(&users)),
+        ..host::ProcessArgs::default()
+    };
+    let root = host::Process::create(&mut builder, &arguments);
+    builder.finish_minimal(root);
+    let mut bytes = builder.finished_data().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+// Proves that `explain` shows the names that were recorded long before the window, and no later
+// ones. Control characters are escaped.
 #[test]
-fn explain_names_the_command_line() {
+fn explain_shows_the_names_of_a_process() {
     let rig = Rig::new();
-    let recorder = rig.start(&["record", "--source", "process", "--for", "9s", "--quiet"]);
-    std::thread::sleep(Duration::from_secs(7));
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", "while :; do :; done", "shardd", "--shard", "3", "--password", "hunter2"]);
-    let busy = Process(Some(command.spawn().unwrap()));
-    let pid = busy.0.as_ref().map(Child::id).unwrap();
-    assert_eq!(finish(recorder).status, Some(0));
-    drop(busy);
-    let arguments = ["explain", "flatcap-data", "--at=-1s", "--window", "500ms", "--limit", "200"];
-    let found = rig.call(&[&arguments[..], &["--json"]].concat()).json();
-    let suspects = found["suspects"].as_array().unwrap();
-    let own = suspects.iter().find(|suspect| suspect["pid"] == pid).unwrap_or_else(|| panic!("{found}"));
-    let expected = "/bin/sh -c while :; do :; done shardd --shard 3 --password ***";
-    assert_eq!(own["identity"]["command_line"], expected, "{own}");
-    let user = Command::new("id").arg("-un").output().unwrap();
-    let user = String::from_utf8(user.stdout).unwrap();
-    assert_eq!(own["identity"]["user"], Value::from(user.trim()), "{own}");
-    let text = rig.call(&arguments).text();
-    let line =
-        text.lines().find(|line| line.starts_with("  /bin/sh -c while")).unwrap_or_else(|| panic!("{text}"));
-    assert!(line.ends_with(&format!("user {}", user.trim())) && line.chars().count() <= 80, "{line}");
+    fs::create_dir_all(rig.data()).unwrap();
+    let sources = vec![explaining::process_source(0, "process")];
+    explaining::write_samples(&rig.data(), ("db1", 1), sources, |sample| vec![sample_with_names(sample)]);
+    let spikes = rig.call(&["spikes", "flatcap-data", "--json"]).json();
+    assert_eq!(spikes.as_array().unwrap().len(), 1, "names are no departures: {spikes}");
+    let found = rig.call(&["explain", "flatcap-data", "--json"]).json();
+    let expected = serde_json::json!({
+        "command_line": "/bin/billing --shard 3\u{1b} --token ***",
+        "unit": "billing@3.service",
+        "user": "bob",
+    });
+    assert_eq!(
+        (&found["suspects"][0]["name"], &found["suspects"][0]["identity"]),
+        (&"billing".into(), &expected)
+    );
+    let text = rig.call(&["explain", "flatcap-data"]).text();
+    let line = "  /bin/billing --shard 3\\u{1b} --token *** \u{b7} unit billing@3.service \u{b7} user bob";
+    assert!(text.lines().any(|own| own == line), "{text}");
 }
