@@ -180,7 +180,9 @@ fn sample_with_names(sample: u64) -> Vec<u8> {
     let payload = explaining::payload(&explaining::computing(sample), sample);
     let found = flatbuffers::root::<host::Process<'_>>(&payload).unwrap();
     let mut processes: Vec<host::ProcessCounters> = found.processes().iter().copied().collect();
-    processes.iter_mut().for_each(|process| process.set_user(1000));
+    for process in &mut processes {
+        process.set_user(1000);
+    }
     let (pid, start) = (812, 812);
     let (line, path, user) = match sample {
         10 => ("/bin/billing --shard 3\u{1b} --token ***", "/system.slice/billing@3.service", "bob"),
