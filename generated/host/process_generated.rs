@@ -1462,7 +1462,8 @@ impl<'a> ProcessEvents {
 
 }
 
-/// The command line of one process.
+/// The command line of one process. Unless the recorder is configured to record whole command
+/// lines, it replaces parts that may be secrets by `***`.
 // struct CommandLine, aligned to 8
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq)]
@@ -1596,7 +1597,7 @@ impl<'a> CommandLine {
     }
   }
 
-  /// Length of the whole command line. `text` omits what does not fit. Absent above 2 MiB.
+  /// Length of the whole command line, including the parts that `text` omits. Absent above 64 KiB.
   pub fn length(&self) -> u64 {
     let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
     // Safety:
@@ -1777,8 +1778,7 @@ impl<'a> ProcessGroup {
 
   /// Path of the process's control group in the unified hierarchy (version 2), ended by a zero
   /// byte. A path longer than 255 bytes is cut to its last 255 bytes and then does not begin with a
-  /// slash. Empty if the process is in no group, or if the recorder cannot name the group. In the
-  /// second case, the sample is marked as incomplete.
+  /// slash. Empty if the process is in no group, or if the recorder cannot name the group.
   pub fn path(&'a self) -> ::flatbuffers::Array<'a, u8, 256> {
     // Safety:
     // Created from a valid Table for this object
@@ -1792,6 +1792,123 @@ impl<'a> ProcessGroup {
     // Created from a valid Table for this object
     // Which contains a valid array in this slot
     unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 16, items) };
+  }
+
+}
+
+/// The name of one user.
+// struct UserName, aligned to 8
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq)]
+pub struct UserName(pub [u8; 40]);
+impl Default for UserName { 
+  fn default() -> Self { 
+    Self([0; 40])
+  }
+}
+impl ::core::fmt::Debug for UserName {
+  fn fmt(&self, f: &mut ::core::fmt::Formatter) -> ::core::fmt::Result {
+    f.debug_struct("UserName")
+      .field("number", &self.number())
+      .field("name", &self.name())
+      .finish()
+  }
+}
+
+impl ::flatbuffers::SimpleToVerifyInSlice for UserName {}
+impl<'a> ::flatbuffers::Follow<'a> for UserName {
+  type Inner = &'a UserName;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { <&'a UserName>::follow(buf, loc) }
+  }
+}
+impl<'a> ::flatbuffers::Follow<'a> for &'a UserName {
+  type Inner = &'a UserName;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    unsafe { ::flatbuffers::follow_cast_ref::<UserName>(buf, loc) }
+  }
+}
+impl<'b> ::flatbuffers::Push for UserName {
+    type Output = UserName;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        let src = unsafe { ::core::slice::from_raw_parts(self as *const UserName as *const u8, <Self as ::flatbuffers::Push>::size()) };
+        dst.copy_from_slice(src);
+    }
+    #[inline]
+    fn alignment() -> ::flatbuffers::PushAlignment {
+        ::flatbuffers::PushAlignment::new(8)
+    }
+}
+
+impl<'a> ::flatbuffers::Verifiable for UserName {
+  #[inline]
+  fn run_verifier(
+    v: &mut ::flatbuffers::Verifier, pos: usize
+  ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
+    v.in_buffer::<Self>(pos)
+  }
+}
+
+impl<'a> UserName {
+  #[allow(clippy::too_many_arguments)]
+  pub fn new(
+    number: u64,
+    name: &[u8; 32],
+  ) -> Self {
+    let mut s = Self([0; 40]);
+    s.set_number(number);
+    s.set_name(name);
+    s
+  }
+
+  /// The user's number, as in `processes`.
+  pub fn number(&self) -> u64 {
+    let mut mem = ::core::mem::MaybeUninit::<<u64 as ::flatbuffers::EndianScalar>::Scalar>::uninit();
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    ::flatbuffers::EndianScalar::from_little_endian(unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        self.0[0..].as_ptr(),
+        mem.as_mut_ptr() as *mut u8,
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+      mem.assume_init()
+    })
+  }
+
+  pub fn set_number(&mut self, x: u64) {
+    let x_le = ::flatbuffers::EndianScalar::to_little_endian(x);
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid value in this slot
+    unsafe {
+      ::core::ptr::copy_nonoverlapping(
+        &x_le as *const _ as *const u8,
+        self.0[0..].as_mut_ptr(),
+        ::core::mem::size_of::<<u64 as ::flatbuffers::EndianScalar>::Scalar>(),
+      );
+    }
+  }
+
+  /// Name of the user in the host's /etc/passwd, ended by a zero byte. Users of other databases
+  /// have no entry, and neither have users with a name of more than 31 bytes.
+  pub fn name(&'a self) -> ::flatbuffers::Array<'a, u8, 32> {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid array in this slot
+    use ::flatbuffers::Follow;
+    unsafe { ::flatbuffers::Array::follow(&self.0, 8) }
+  }
+
+  pub fn set_name(&mut self, items: &[u8; 32]) {
+    // Safety:
+    // Created from a valid Table for this object
+    // Which contains a valid array in this slot
+    unsafe { ::flatbuffers::emplace_scalar_array(&mut self.0, 8, items) };
   }
 
 }
@@ -1821,6 +1938,7 @@ impl<'a> Process<'a> {
   pub const VT_SKIPPED: ::flatbuffers::VOffsetT = 16;
   pub const VT_DENIED: ::flatbuffers::VOffsetT = 18;
   pub const VT_EXECS: ::flatbuffers::VOffsetT = 20;
+  pub const VT_USERS: ::flatbuffers::VOffsetT = 22;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -1835,6 +1953,7 @@ impl<'a> Process<'a> {
     builder.add_denied(args.denied);
     builder.add_skipped(args.skipped);
     builder.add_count(args.count);
+    if let Some(x) = args.users { builder.add_users(x); }
     if let Some(x) = args.execs { builder.add_execs(x); }
     if let Some(x) = args.groups { builder.add_groups(x); }
     if let Some(x) = args.command_lines { builder.add_command_lines(x); }
@@ -1880,7 +1999,9 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessExit>>>(Process::VT_EXITS, None).unwrap()}
   }
-  /// One entry per recorded process if command lines are configured. An entry is at most 1 s old.
+  /// Command lines, if they are configured. A recorded process has an entry soon after its first
+  /// sample, after it has executed a program or changed its name, and at least once in 60 s.
+  /// Kernel threads have none.
   #[inline]
   pub fn command_lines(&self) -> ::flatbuffers::Vector<'a, CommandLine> {
     // Safety:
@@ -1888,7 +2009,8 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, CommandLine>>>(Process::VT_COMMAND_LINES, None).unwrap()}
   }
-  /// One entry per recorded process if control groups are configured. An entry is at most 1 s old.
+  /// Control groups, if they are configured. A recorded process has an entry soon after its first
+  /// sample, after it has executed a program or changed its name, and at least once in 60 s.
   #[inline]
   pub fn groups(&self) -> ::flatbuffers::Vector<'a, ProcessGroup> {
     // Safety:
@@ -1925,6 +2047,15 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessExec>>>(Process::VT_EXECS, None)}
   }
+  /// Names of the users of recorded processes. A user has an entry soon after the first sample with
+  /// one of its processes, and at least once in 60 s.
+  #[inline]
+  pub fn users(&self) -> Option<::flatbuffers::Vector<'a, UserName>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, UserName>>>(Process::VT_USERS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Process<'_> {
@@ -1942,6 +2073,7 @@ impl ::flatbuffers::Verifiable for Process<'_> {
      .visit_field::<u64>("skipped", Self::VT_SKIPPED, false)?
      .visit_field::<u64>("denied", Self::VT_DENIED, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ProcessExec>>>("execs", Self::VT_EXECS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, UserName>>>("users", Self::VT_USERS, false)?
      .finish();
     Ok(())
   }
@@ -1956,6 +2088,7 @@ pub struct ProcessArgs<'a> {
     pub skipped: u64,
     pub denied: u64,
     pub execs: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ProcessExec>>>,
+    pub users: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, UserName>>>,
 }
 impl<'a> Default for ProcessArgs<'a> {
   #[inline]
@@ -1970,6 +2103,7 @@ impl<'a> Default for ProcessArgs<'a> {
       skipped: 0,
       denied: 0,
       execs: None,
+      users: None,
     }
   }
 }
@@ -2016,6 +2150,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ProcessBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Process::VT_EXECS, execs);
   }
   #[inline]
+  pub fn add_users(&mut self, users: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , UserName>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(Process::VT_USERS, users);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ProcessBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ProcessBuilder {
@@ -2046,6 +2184,7 @@ impl ::core::fmt::Debug for Process<'_> {
       ds.field("skipped", &self.skipped());
       ds.field("denied", &self.denied());
       ds.field("execs", &self.execs());
+      ds.field("users", &self.users());
       ds.finish()
   }
 }

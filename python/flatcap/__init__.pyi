@@ -263,9 +263,10 @@ class Explanation(Report):
     baseline: Report
     # The answer as a sentence.
     answer: str
-    # Processes, control groups, disks and interfaces: kind, name, pid, role, score, what, evidence
-    # (as fields), children (field, count, sum, unit, parts), ended (wall_ns, exit_code, signal,
-    # usual_cpu_percent), first_wall_ns. The role is used_more, ended, used_less or waited.
+    # Processes, control groups, disks and interfaces: kind, name, pid, identity (command_line, unit,
+    # container, pod, user), role, score, what, evidence (as fields), children (field, count, sum,
+    # unit, parts), ended (wall_ns, exit_code, signal, usual_cpu_percent), first_wall_ns. The role is
+    # used_more, ended, used_less or waited. identity and its keys are absent if they are not known.
     suspects: list[Report]
     # Departures as those of Spikes, with first_wall_ns and together.
     fields: list[Report]

@@ -38,7 +38,8 @@ use flatcap_text::time_printer::TimePrinter;
 /// usual level, and is the sum over its kinds of use.
 /// `(+5)` says that five further fields moved together with the one that is named. `state R` is the
 /// share of time in a state, named by the letters of ps: R runs or waits for a CPU, D waits for a
-/// device.
+/// device. The line below a process has its command line, systemd unit, container, pod and user, as
+/// far as they were recorded. Secrets in a command line are replaced by ***.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Segment files, or directories of segments [default: ./flatcap-data, else /var/lib/flatcap].

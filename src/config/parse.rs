@@ -356,7 +356,8 @@ mod tests {
         let text = "[source.load]\nenabled = false\nperiod = \"11ms\"\nrequired = true\nbudget = \"12%\"\n\
             [source.disk]\ninclude = [\"a\"]\nexclude = [\"b\"]\n\
             [source.synthetic]\nenabled = true\nshape = \"wide\"\nfields = 0x10\npayload = \"3KiB\"\nseed = 12\n\
-            [source.process]\nusers = [\"u\"]\ncgroups = [\"c\"]\ntop = 13\nby = \"io\"\ncommand_lines = true\n\
+            [source.process]\nusers = [\"u\"]\ncgroups = [\"c\"]\ntop = 13\nby = \"io\"\ncommand_lines = \"full\"\n\
+            cgroup_paths = false\n\
             [source.cgroup]\ndepth = 14\n\
             [source.perf]\nevents = [\"page-faults\"]\nprocesses = [\"p\"]\n\
             [source.sched]\nwakeups = false\nring = \"1MiB\"\nmode = \"armed\"\n\
@@ -373,7 +374,8 @@ mod tests {
         assert_eq!((source("synthetic").enabled, source("synthetic").synthetic), (true, Some(wide)));
         let process = source("process").process.as_ref().unwrap();
         assert_eq!((process.users[0].as_str(), process.cgroups[0].as_str(), process.top), ("u", "c", 13));
-        assert_eq!((process.by.as_str(), process.command_lines, process.cgroup_paths), ("io", true, false));
+        assert_eq!((process.by.as_str(), process.command_lines.as_str()), ("io", "full"));
+        assert!(!process.cgroup_paths);
         assert_eq!(source("cgroup").cgroup.unwrap().depth, 14);
         let perf = source("perf").perf.as_ref().unwrap();
         assert_eq!((perf.events[0].as_str(), perf.processes.join(" ")), ("page-faults", "p".to_owned()));

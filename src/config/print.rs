@@ -89,9 +89,9 @@ mod tests {
     use flatcap_recorder::{MinFree, SyncPolicy};
     use flatcap_sampling::sources::{CATALOG, find};
     use flatcap_sampling::{
-        CgroupConfig, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent, ProcessConfig,
-        ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
-        TextSource, Timing, ValueFormat,
+        CgroupConfig, CommandLines, CommandSpec, Expression, OwnKeys, Pattern, PerfConfig, PerfEvent,
+        ProcessConfig, ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout,
+        TextOrigin, TextSource, Timing, ValueFormat,
     };
     use flatcap_slab::OnFull;
     use flatcap_stream::ChecksumKind;
@@ -216,7 +216,7 @@ mod tests {
             duration("source.process", "full_interval"),
             [0..=16_384_u32, 0..=16_384_u32],
             prop::sample::select(ProcessRank::ALL),
-            any::<bool>(),
+            prop::sample::select(CommandLines::ALL),
             any::<bool>(),
         )
             .prop_map(

@@ -104,12 +104,9 @@ impl SourceConfig {
 
     /// Returns the group that reads this source. Each group has its own thread.
     pub fn group(&self) -> GroupName {
-        // Reading a command line takes the lock of the process's memory, which may be held for
-        // long.
-        let takes_locks = self.process.as_ref().is_some_and(|process| process.command_lines);
         // This is checked before the period, because a fast source that blocks would stop all other
         // sources of its thread.
-        if self.spec.may_block || takes_locks {
+        if self.spec.may_block {
             GroupName::Blocking
         } else if self.period <= GROUP_FAST_PERIOD_MAX {
             GroupName::Fast

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use flatcap_os::keyword::Keyword as _;
 use flatcap_sampling::{
-    BatchMode, CgroupConfig, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig, ProcessRank,
-    ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin, TextSource,
-    ValueFormat,
+    BatchMode, CgroupConfig, CommandLines, CommandSpec, OwnKeys, PerfConfig, PerfEvent, ProcessConfig,
+    ProcessRank, ProfileConfig, SchedConfig, SourceSpec, SyntheticConfig, SyntheticLayout, TextOrigin,
+    TextSource, ValueFormat,
 };
 use flatcap_text::quantity::CpuShare;
 
@@ -84,8 +84,9 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
         synthetic: (spec.keys == OwnKeys::Synthetic)
             .then_some(SyntheticConfig { shape: SyntheticLayout::Point, seed: 0 }),
         // All processes are recorded, because a recording without the process in question is
-        // useless. The rank is CPU time, because operators ask about it first. Command lines are
-        // not recorded, because a command line may contain a password.
+        // useless. The rank is CPU time, because operators ask about it first. Command lines and
+        // groups are recorded, because `explain` names processes by them. A command line may
+        // contain a password, which is removed.
         process: (spec.keys == OwnKeys::Process).then(|| ProcessConfig {
             users: Vec::new(),
             cgroups: Vec::new(),
@@ -97,8 +98,8 @@ pub(super) fn by_default(spec: &'static SourceSpec) -> SourceConfig {
             busiest: 20,
             top: 0,
             by: ProcessRank::Cpu,
-            command_lines: false,
-            cgroup_paths: false,
+            command_lines: CommandLines::Scrubbed,
+            cgroup_paths: true,
         }),
         // This depth includes slices, services, and the groups that a service manager or container
         // runtime creates below them.
@@ -215,11 +216,13 @@ keys! {
     /// previous sample.
     by: ExpectedValue::keyword::<ProcessRank>(), Reload, |source| Some(&mut source.process.as_mut()?.by);
 
-    /// Whether command lines are recorded, which may hold passwords. If true, the source belongs to
-    /// group.blocking, since reading a command line waits for the lock of the process's memory.
-    command_lines: Flag, Reload, |source| Some(&mut source.process.as_mut()?.command_lines);
+    /// Form in which command lines are recorded, at the begin of a process and once a minute. With
+    /// scrubbed, parts that may be passwords, tokens or keys are replaced by ***. With full, they
+    /// are recorded.
+    command_lines: ExpectedValue::keyword::<CommandLines>(), Reload, |source| Some(&mut source.process.as_mut()?.command_lines);
 
-    /// Whether the path of each process's control group is recorded.
+    /// Whether the path of each process's control group is recorded, at the begin of a process and
+    /// once a minute.
     cgroup_paths: Flag, Reload, |source| Some(&mut source.process.as_mut()?.cgroup_paths);
 }
 

@@ -59,6 +59,7 @@ mod lobster;
 mod lobster_generator;
 mod measured_values;
 mod metrics;
+mod names;
 mod overload;
 mod page;
 mod payload_verifier;

@@ -72,6 +72,8 @@ export interface Suspect {
   kind: string;
   name: string;
   pid: number | null;
+  /** The names that people use for it; each is absent if it is not known. */
+  identity?: { command_line?: string; unit?: string; container?: string; pod?: string; user?: string };
   score: number;
   /** What it did, as text. */
   what: string;

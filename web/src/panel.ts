@@ -231,8 +231,14 @@ export class Panel {
   private suspect(suspect: Suspect, lead: Lead): HTMLElement {
     const process = suspect.pid;
     const pid = process === null ? "" : ` [${process}]`;
-    const who = this.add(`${suspect.kind} ${shown(suspect.name)}${pid} `, "who");
+    const names = suspect.identity ?? {};
+    const title = suspect.kind === "cgroup" ? (names.unit ?? suspect.name) : suspect.name;
+    const who = this.add(`${suspect.kind} ${shown(title)}${pid} `, "who");
     if (process !== null && lead.toProcess !== null) who.append(button("on CPUs", "Let it stand out on the CPUs", () => lead.toProcess?.(process)));
+    const kinds = ["unit", "container", "pod", "user"] as const;
+    const known = kinds.flatMap((kind) => (names[kind] === undefined ? [] : [`${kind} ${names[kind]}`]));
+    const all = [...(names.command_line === undefined ? [] : [names.command_line]), ...known];
+    if (process !== null && all.length > 0) this.add(shown(all.join(" \u00b7 ")), "quiet");
     return who;
   }
 

@@ -62,7 +62,7 @@ fn main() {
     let cases = [
         ("all processes", ""),
         ("the first 20 by CPU time", "top = 20"),
-        ("with command lines and groups", "command_lines = true\ncgroup_paths = true"),
+        ("without command lines and groups", "command_lines = \"off\"\ncgroup_paths = false"),
         ("one name among a thousand others", "include = [\"sources_process*\"]"),
     ];
     let mut samplers: Vec<_> = cases.iter().map(|(_, keys)| sampler(keys)).collect();

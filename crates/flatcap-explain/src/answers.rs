@@ -180,6 +180,12 @@ pub struct Suspect {
     pub name: String,
     /// The suspect's process id.
     pub pid: Option<u64>,
+    /// The start time of the process, as the source of processes records it.
+    #[serde(skip)]
+    pub(super) start: Option<u64>,
+    /// The names that people use for the suspect; absent if none is known.
+    #[serde(skip_serializing_if = "SuspectIdentity::is_empty")]
+    pub identity: SuspectIdentity,
     /// The suspect's role.
     pub role: SuspectRole,
     /// The score of the difference from what is usual.
@@ -195,6 +201,33 @@ pub struct Suspect {
     pub ended: Option<ProcessEnding>,
     /// Wall time of the first sample in which any of the suspect's values differed.
     pub first_wall_ns: i64,
+}
+
+/// The names that people use for a suspect. Each is absent if it is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SuspectIdentity {
+    /// The begin of the command line, as it was recorded: usually without secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_line: Option<String>,
+    /// The systemd unit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// The id or name of the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The id of the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The name of the user; the number if the host has no name for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+impl SuspectIdentity {
+    /// Returns whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The end of a process.

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::baseline::Baseline;
 use super::measure::{Measure, ValueClass};
-use super::score::use_score;
+use super::score::{CLEAR_SCORE, EFFECT_PART, use_score};
 use super::series::{KERNEL_PARENT, SeriesSet, pid_in};
 use super::table_shape::ProcessFacts;
 use super::window::WindowValue;
@@ -17,10 +17,6 @@ use super::window::WindowValue;
 const LISTED_SCORE_MIN: f64 = 0.25;
 /// Minimum score of a field that is evidence of use.
 const EVIDENCE_SCORE_MIN: f64 = 0.05;
-/// Score from which an element clearly used more than usual.
-pub(super) const CLEAR_SCORE: f64 = 0.75;
-/// The weight of an element that waited, used less, or ended by itself.
-pub(super) const EFFECT_PART: f64 = 0.4;
 /// An element used less if its use fell to at most this share of its usual level.
 pub(super) const FALLEN_PART: f64 = 0.5;
 /// The weight of threads that work on behalf of other processes. These are the kernel's threads and

@@ -11,21 +11,14 @@ use flatcap_query::ColumnBatch;
 
 use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
 use super::clock::RunClock;
+use super::departure::{Departure, FORGETS_AFTER_NS, STEP_NS, WINDOW_STEPS, departure_at};
 use super::ended_departures::EndedProcesses;
-use super::measure::{Measure, ValueClass};
+use super::measure::ValueClass;
 use super::observation::{Observation, Observer, SeriesInfo};
-use super::process_exits::ProcessEnd;
 use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
 
-/// The distance between the starts of successive windows, in nanoseconds.
-// A shorter distance would only find the increments of counters in `USER_HZ`, which are 10 ms.
-pub(super) const STEP_NS: u64 = 100_000_000;
-/// Number of steps in a window.
-// This is 300 ms, the length that `explain` analyzes.
-const WINDOW_STEPS: usize = 3;
-pub(super) const WINDOW_NS: u64 = STEP_NS * WINDOW_STEPS as u64;
 const BLOCK_STEPS: usize = 20;
 const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
 /// Maximum number of blocks of a baseline. Together they cover one minute.
@@ -45,38 +38,8 @@ const GRADUAL_PART: f64 = 0.8;
 const GRADUAL_STEP: f64 = 1.05;
 /// Time after which a gradual change of a series is another one, in nanoseconds.
 const GRADUAL_NS: u64 = BLOCK_NS * BLOCKS_MAX as u64;
-/// Time after which the series of a missing element end, in nanoseconds.
-pub(super) const FORGETS_AFTER_NS: u64 = 10_000_000_000;
 /// Maximum number of departures that are kept. Above this number, the weaker half is dropped.
 const DEPARTURES_MAX: usize = 1 << 16;
-
-/// The largest departure of a series in a block.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Departure {
-    pub(super) table: usize,
-    pub(super) column: usize,
-    pub(super) element: Option<u32>,
-    pub(super) state: Option<Box<str>>,
-    pub(super) class: ValueClass,
-    /// Wall time of the departure. It is the middle of the window, unless a finer source gives a
-    /// more exact time.
-    pub(super) wall_ns: i64,
-    /// The middle of the window in which the value was observed. A finer source may change
-    /// `wall_ns`, but not this time.
-    pub(super) observed_ns: i64,
-    /// The time at which the element began, if it is new.
-    pub(super) born_wall_ns: Option<i64>,
-    pub(super) measure: Measure,
-    /// The period of the source. The time of the departure is only known to this accuracy.
-    pub(super) period_ns: u64,
-    pub(super) value: f64,
-    pub(super) usual: Baseline,
-    pub(super) score: f64,
-    /// Whether the value differs only from the earliest blocks of the baseline.
-    pub(super) is_early: bool,
-    /// The end of the process, if the departure is its end.
-    pub(super) ended: Option<ProcessEnd>,
-}
 
 /// Finds the departures of all series of a recording.
 #[derive(Debug, Default)]
@@ -487,31 +450,43 @@ impl Track {
             BlockStats::of(observed)
         };
         self.resting_blocks = 0;
-        let gradual =
-            stats.filter(|_| !has_departed).and_then(|stats| self.gradual_change(info, stats.median));
-        match gradual {
-            Some((_, _, score)) if score <= self.gradual_score * GRADUAL_STEP => {}
-            Some(change) => {
-                self.gradual_score = change.2;
-                let last_step = (block + 1) * BLOCK_STEPS as u64 - 1;
-                let (at_ns, departure) = departure_at(last_step, info, change);
-                found.push((at_ns, Departure { is_early: true, ..departure }));
-            }
-            None => self.gradual_score = 0.0,
-        }
+        let median = stats.filter(|_| !has_departed).map(|stats| stats.median);
+        found.extend(self.next_gradual(info, block, median));
         self.keep_block(stats);
+    }
+
+    /// Returns the departure of a gradual change in a block with this median, if its score has
+    /// risen. The median is `None` if the block has another departure or no value.
+    fn next_gradual(
+        &mut self,
+        info: &SeriesInfo,
+        block: u64,
+        median: Option<f32>,
+    ) -> Option<(u64, Departure)> {
+        let change = median.and_then(|median| self.gradual_change(info, median));
+        let Some((value, usual, score)) = change else {
+            self.gradual_score = 0.0;
+            return None;
+        };
+        if score <= self.gradual_score * GRADUAL_STEP {
+            return None;
+        }
+        self.gradual_score = score;
+        let last_step = (block + 1) * BLOCK_STEPS as u64 - 1;
+        let (at_ns, departure) = departure_at(last_step, info, (value, usual, score));
+        Some((at_ns, Departure { is_early: true, ..departure }))
     }
 
     /// Compares the level of the current block with the first third of the blocks before. Returns
     /// the level, the baseline and the score if the series changed gradually.
     fn gradual_change(&self, info: &SeriesInfo, median: f32) -> Option<(f64, Baseline, f64)> {
         let count = self.before.len();
-        let (first, last) = (self.before.front()?.median, self.before.back()?.median);
+        let (oldest, newest) = (self.before.front()?.median, self.before.back()?.median);
         // Both levels must differ, so that a single block does not count.
-        let nearer = if (median - first).abs() < (last - first).abs() { median } else { last };
+        let nearer = if (median - oldest).abs() < (newest - oldest).abs() { median } else { newest };
         let least = info.measure.least_departure();
         let is_use = info.measure.class.is_use() && !info.measure.is_relative;
-        if count < GRADUAL_BLOCKS_MIN || !is_use || f64::from((nearer - first).abs()) <= least {
+        if count < GRADUAL_BLOCKS_MIN || !is_use || f64::from((nearer - oldest).abs()) <= least {
             return None;
         }
         let usual = Baseline::of(&self.before.range(..count / 3))?;
@@ -613,35 +588,6 @@ impl Track {
     }
 }
 
-/// Returns a departure in the window that ends with a step, and the middle of this window.
-fn departure_at(
-    step: u64,
-    info: &SeriesInfo,
-    (value, usual, score): (f64, Baseline, f64),
-) -> (u64, Departure) {
-    // The window reaches two steps back from the step at which it ends.
-    let middle_ns = (step * STEP_NS + STEP_NS).saturating_sub(STEP_NS * WINDOW_STEPS as u64 / 2);
-    let departure = Departure {
-        table: info.table,
-        column: info.column,
-        element: info.element,
-        state: info.state.clone(),
-        class: info.measure.class,
-        wall_ns: 0,
-        observed_ns: 0,
-        // This time is monotonic until `keep` converts it.
-        born_wall_ns: info.born_ns.filter(|_| info.is_newcomer).map(u64::cast_signed),
-        measure: info.measure,
-        period_ns: 0,
-        value,
-        usual,
-        score,
-        is_early: false,
-        ended: None,
-    };
-    (middle_ns, departure)
-}
-
 fn extremes(values: &[f32]) -> Option<(f32, f32)> {
     let first = *values.first()?;
     Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
@@ -650,6 +596,7 @@ fn extremes(values: &[f32]) -> Option<(f32, f32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Measure;
 
     const CPU: Measure = Measure { class: ValueClass::TimeShare, is_counter: true, ..Measure::STATE };
 

@@ -1,6 +1,8 @@
 //! The rows of a batch, grouped by element. All rows of an element are observed together, column by
 //! column, so that a column and its series stay in the cache.
 
+use std::ops::Range;
+
 use flatcap_query::ColumnBatch;
 
 use super::element_row::ElementRow;
@@ -70,4 +72,10 @@ impl ElementRows {
         rows.clear();
         self.spare.push(rows);
     }
+}
+
+/// Returns the rows of a sample. `first` is the first of these rows.
+pub(super) fn rows_of(batch: &ColumnBatch, sample: usize, first: usize) -> Range<usize> {
+    let end = (first..batch.rows()).find(|row| batch.sample(*row) != sample);
+    first..end.unwrap_or(batch.rows())
 }

@@ -3,13 +3,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::attribution::EFFECT_PART;
 use super::baseline::Baseline;
 use super::clock::RunClock;
-use super::departures::{Departure, FORGETS_AFTER_NS};
+use super::departure::{Departure, FORGETS_AFTER_NS};
 use super::measure::ValueClass;
 use super::observation::SeriesInfo;
 use super::process_exits::ProcessEnd;
+use super::score::EFFECT_PART;
 use super::series::SeriesSet;
 use super::table_shape::EXITS_MAX;
 
@@ -79,12 +79,12 @@ impl EndedProcesses {
     ) {
         let own = self.ends.iter().filter(|(_, wall_ns)| since_ns.is_none_or(|since| *wall_ns >= since));
         let found: Vec<Departure> = own.filter_map(|end| self.departure(end, set)).collect();
-        let mut ends_ns: HashMap<u32, i64> = HashMap::new();
+        let mut end_times: HashMap<u32, i64> = HashMap::new();
         for (end, wall_ns) in &self.ends {
-            ends_ns.extend(set.element_of_end(end).map(|element| (element, *wall_ns)));
+            end_times.extend(set.element_of_end(end).map(|element| (element, *wall_ns)));
         }
         departures.retain(|departure| {
-            let end_ns = departure.element.and_then(|element| ends_ns.get(&element));
+            let end_ns = departure.element.and_then(|element| end_times.get(&element));
             let is_fall = departure.class == ValueClass::TimeShare && departure.value < departure.usual.level;
             !end_ns.is_some_and(|end_ns| is_fall && departure.wall_ns.abs_diff(*end_ns) <= FORGETS_AFTER_NS)
         });

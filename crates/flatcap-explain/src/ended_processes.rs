@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::answers::{ProcessEnding, Suspect};
+use super::answers::{ProcessEnding, Suspect, SuspectIdentity};
 use super::attribution::{SuspectKind, SuspectRole, name_of, sort_suspects};
 use super::measure::ValueClass;
 use super::process_exits::ProcessEnd;
@@ -64,6 +64,8 @@ pub(super) fn ended_processes(
             kind: SuspectKind::Process,
             name: name.unwrap_or_default(),
             pid: Some(end.pid),
+            start: end.start,
+            identity: SuspectIdentity::default(),
             role: SuspectRole::Ended,
             score,
             what: ending_text(&ending),

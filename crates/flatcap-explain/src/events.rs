@@ -1,6 +1,6 @@
 //! Joins departures at the same time into an event.
 
-use super::departures::{Departure, WINDOW_NS};
+use super::departure::{Departure, WINDOW_NS};
 
 /// Minimum score of an event. An event below this score is not reported.
 // On idle hosts, the rarest changes of five thousand fields reach this score about once in twenty
@@ -102,7 +102,7 @@ fn finer_moment(coarse: &Departure, departures: &[&Departure]) -> Option<i64> {
 mod tests {
     use super::*;
     use crate::baseline::Baseline;
-    use crate::departures::STEP_NS;
+    use crate::departure::STEP_NS;
     use crate::measure::{Measure, ValueClass};
 
     fn departure(table: usize, wall_ns: i64, score: f64) -> Departure {

@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use super::answers::{Explanation, FieldDeparture, Spikes, Suspect, UnrankedFields, UnrankedReason};
 use super::attribution::SuspectRole;
 use super::text::{
-    EVIDENCE_SHOWN, ending_text, fitting_name, measured, new_children, nothing_departed, senders, short_name,
-    suspect_name, time_text, usual_range, value_text, what,
+    EVIDENCE_SHOWN, ending_text, fitting_name, identity_line, measured, new_children, nothing_departed,
+    senders, short_name, suspect_name, time_text, usual_range, value_text, what,
 };
 
 /// Width of lines that are not shortened, in columns.
@@ -194,6 +194,7 @@ impl TextLayout<'_> {
                 lines.push(line.trim_end().to_owned());
             }
             self.push_children(suspect, &name, lines);
+            lines.extend(identity_line(suspect, self.width.min(WIDTH)));
         }
     }
 
@@ -205,6 +206,10 @@ impl TextLayout<'_> {
             let Some(ended) = &suspect.ended else { continue };
             let line = format!("{} {name} {}", self.seconds(ended.wall_ns), ending_text(ended));
             lines.push(self.fitting(&line));
+            // Other suspects that ended have their names below what they used.
+            if suspect.role == SuspectRole::Ended {
+                lines.extend(identity_line(suspect, self.width.min(WIDTH)));
+            }
         }
     }
 
@@ -236,6 +241,7 @@ impl TextLayout<'_> {
                 self.onset(departure)
             );
             lines.push(line.trim_end().to_owned());
+            lines.extend(identity_line(suspect, self.width.min(WIDTH)));
         }
     }
 
@@ -374,7 +380,7 @@ mod tests {
     use super::*;
     use crate::answers::{
         ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, FieldGroup, FieldName, MarkerText,
-        Offspring,
+        Offspring, SuspectIdentity,
     };
     use crate::attribution::SuspectKind;
     use crate::kernel_causes::KernelCauses;
@@ -402,6 +408,8 @@ mod tests {
             parts: vec![long.clone()],
         };
         let user = Suspect {
+            start: None,
+            identity: SuspectIdentity::default(),
             kind: SuspectKind::Process,
             name: "a-process-with-a-long-name".to_owned(),
             pid: Some(31337),

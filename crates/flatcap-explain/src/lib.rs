@@ -22,6 +22,7 @@ mod baseline;
 mod causes;
 mod causes_layout;
 mod clock;
+mod departure;
 mod departures;
 mod element_row;
 mod element_rows;
@@ -30,6 +31,8 @@ mod ended_departures;
 mod ended_processes;
 mod events;
 mod fresh_values;
+mod group_names;
+mod identities;
 mod kernel_causes;
 mod layout;
 mod measure;
@@ -50,7 +53,8 @@ mod window_samples;
 
 pub use answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
-    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, UnrankedFields, UnrankedReason,
+    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, SuspectIdentity, UnrankedFields,
+    UnrankedReason,
 };
 pub use attribution::{SuspectKind, SuspectRole};
 pub use kernel_causes::{

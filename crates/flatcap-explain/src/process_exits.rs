@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use super::attribution::CLEAR_SCORE;
 use super::baseline::Baseline;
 use super::measure::{Measure, ValueClass};
-use super::score::use_score;
+use super::score::{CLEAR_SCORE, use_score};
 use super::table_shape::EXITS_MAX;
 
 /// Signals that end a process in an orderly way: SIGHUP, SIGINT, SIGPIPE and SIGTERM. Any other
@@ -120,6 +119,10 @@ mod tests {
 
     use super::*;
 
+    const SIGKILL: Option<u64> = Some(9);
+    const SIGSEGV: Option<u64> = Some(11);
+    const SIGTERM: Option<u64> = Some(15);
+
     // Proves that a crash is an event on its own, and that the end of an idle process is none. A
     // killed process scores by its usual CPU time.
     #[test]
@@ -127,9 +130,6 @@ mod tests {
         let score = |signal, usual| {
             ProcessEnd { pid: 7, start: None, mono_ns: 0, exit_code: None, signal }.score(usual)
         };
-        const SIGKILL: Option<u64> = Some(9);
-        const SIGSEGV: Option<u64> = Some(11);
-        const SIGTERM: Option<u64> = Some(15);
         assert_eq!(
             (score(SIGSEGV, None), score(SIGKILL, Some(0.0))),
             (Some(FORCED_SCORE), Some(FORCED_SCORE))

@@ -2,7 +2,7 @@
 //! compress it, and the host's counters include this work.
 
 use super::attribution::SuspectKind;
-use super::departures::Departure;
+use super::departure::Departure;
 use super::events::SAME_TIME_NS;
 use super::measure::ValueClass;
 
@@ -66,7 +66,7 @@ fn near<'s, 'd>(sorted: &'s [&'d Departure], departure: &Departure) -> &'s [&'d 
 mod tests {
     use super::*;
     use crate::baseline::Baseline;
-    use crate::departures::STEP_NS;
+    use crate::departure::STEP_NS;
     use crate::measure::Measure;
 
     const HOST: DepartureActor = DepartureActor { kind: None, is_recorder: false };

@@ -9,21 +9,25 @@ use flatcap_query::TableInfo;
 
 use super::answers::{
     ChildrenUse, ClockStep, ExplainedBaseline, ExplainedWindow, Explanation, FieldDeparture, FieldGroup,
-    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, UnrankedFields, UnrankedReason,
+    FieldName, MarkerText, Offspring, ProcessEnding, Spikes, Suspect, SuspectIdentity, UnrankedFields,
+    UnrankedReason,
 };
 use super::attribution::{
     AttributedElement, FALLEN_PART, FOR_OTHERS_PART, SuspectKind, SuspectRole, attribute, name_of,
     sort_suspects,
 };
-use super::departures::{Departure, DepartureFinder, FORGETS_AFTER_NS, WINDOW_NS};
+use super::departure::{Departure, FORGETS_AFTER_NS, WINDOW_NS};
+use super::departures::DepartureFinder;
 use super::element_slot::BUSY;
 use super::ended_processes::{ended_processes, with_ends};
 use super::events::{Event, events};
+use super::identities::identify;
 use super::kernel_causes::KernelCauses;
 use super::measure::ValueClass;
 use super::measured_samples::{Measured, WantedSeries, measure};
 use super::reading::{ExplainError, OWN_SOURCE, ReadResults, RecordingChoice, read};
 use super::recorder_work::{DepartureActor, explained};
+use super::series::start_in;
 use super::series_place::{SeriesPlace, ValueParts};
 use super::text::{answer, deeds};
 use super::window::{AFTER_NS, ComparedWindow, WindowSteps, WindowValue};
@@ -176,6 +180,7 @@ pub fn explain(
     });
     let mut suspects = with_ends(suspects.collect(), ended_processes(&mono, &steps, &read));
     suspects.truncate(LISTED_MAX);
+    identify(&mut suspects, (choice, &read.recording), &(window.first_ns..window.end_ns()))?;
     let fields = described_groups(&groups, &read, &describe);
     let late = read.lateness.iter().filter(|(at, _)| (mono.start..mono.end + AFTER_NS).contains(at));
     let without_baseline = if is_too_early { all_columns(&read) } else { steps.without_baseline(&read.set) };
@@ -291,7 +296,8 @@ fn described_suspect(
     // The best evidence comes first.
     let at_ns = evidence.first().map_or(first_wall_ns, |field| field.wall_ns);
     let names = read.results.elements();
-    let (name, pid) = name_of(kind, names, read.set.name_at(names, element, at_ns));
+    let element_name = read.set.name_at(names, element, at_ns);
+    let (name, pid) = name_of(kind, names, element_name);
     let is_known = !(evidence.is_empty() && children.is_empty());
     let what = deeds(&evidence, &children);
     let ended = None;
@@ -299,6 +305,8 @@ fn described_suspect(
         kind,
         name,
         pid,
+        start: start_in(names, element_name),
+        identity: SuspectIdentity::default(),
         role,
         score,
         what,

@@ -37,6 +37,11 @@ const DOUBT_BLOCKS: f64 = 4.0;
 // but could also hide a change.
 const RELATIVE_EXPONENT: f64 = 0.5;
 
+/// Score from which an element clearly used more than usual.
+pub(super) const CLEAR_SCORE: f64 = 0.75;
+/// The weight of an element that waited, used less, or ended by itself.
+pub(super) const EFFECT_PART: f64 = 0.4;
+
 /// Returns the score of a value, which says how unusual the value is. The score is 0 if the value's
 /// departure from the level is at most the usual departure. For larger departures, the score rises
 /// with the ratio of the departure to the usual departure. See "Ranking" in the README of this

@@ -11,7 +11,7 @@ use std::ops::Range;
 use flatcap_query::{ColumnBatch, ElementName, ElementNames, NO_ELEMENT, TableInfo};
 
 use super::element_row::{ElementRow, INTERVAL_MAX_NS, seconds};
-use super::element_rows::ElementRows;
+use super::element_rows::{ElementRows, rows_of};
 use super::element_slot::ElementSlot;
 use super::measure::Measure;
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
@@ -507,12 +507,6 @@ impl SeriesSet {
     }
 }
 
-/// Returns the rows of a sample. `first` is the first of these rows.
-fn rows_of(batch: &ColumnBatch, sample: usize, first: usize) -> Range<usize> {
-    let end = (first..batch.rows()).find(|row| batch.sample(*row) != sample);
-    first..end.unwrap_or(batch.rows())
-}
-
 impl TableSeries {
     fn new(info: &TableInfo, foreign: &ForeignSources) -> Self {
         Self {
@@ -547,6 +541,11 @@ fn pid_of(names: &ElementNames, element: u32) -> Option<u64> {
 /// Returns the process id in the identity of an element that has this name.
 pub(super) fn pid_in(names: &ElementNames, name: ElementName) -> Option<u64> {
     number_in(names, name, "pid")
+}
+
+/// Returns the start time in the identity of a process that has this name.
+pub(super) fn start_in(names: &ElementNames, name: ElementName) -> Option<u64> {
+    number_in(names, name, "start")
 }
 
 /// Returns a number in the identity of an element that has this name.

@@ -10,7 +10,7 @@ use flatcap_query::quoted_value;
 use super::answers::{FieldDeparture, FieldName, ProcessEnding};
 use super::attribution::label_of;
 use super::baseline::Baseline;
-use super::departures::Departure;
+use super::departure::Departure;
 use super::measure::{Measure, ValueClass};
 use super::measured_samples::{Measured, WantedSeries, read_field};
 use super::observation::SeriesInfo;

@@ -1,6 +1,8 @@
 //! Formats values with their unit, and the names of departures, for people. Numbers have three
 //! significant digits, and lines have 80 columns.
 
+use std::borrow::Cow;
+
 use flatcap_format::schema::{
     shortened, shortened_element, significant, significant_size, visible_text as escaped,
 };
@@ -10,7 +12,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::answers::{
-    ChildrenUse, Explanation, FieldDeparture, ProcessEnding, Suspect, UnrankedFields, UnrankedReason,
+    ChildrenUse, Explanation, FieldDeparture, ProcessEnding, Suspect, SuspectIdentity, UnrankedFields,
+    UnrankedReason,
 };
 use super::attribution::{SuspectKind, SuspectRole};
 use super::measure::ValueUnit;
@@ -21,6 +24,14 @@ pub(super) const EVIDENCE_SHOWN: usize = 3;
 const DURATION_UNITS: &[Unit] = SECOND_UNITS.split_at(1).1;
 /// Maximum width of the name of an element or a field in the answer.
 const ANSWER_NAME_WIDTH: usize = 40;
+/// Number of blanks before the names of a suspect.
+const IDENTITY_INDENT: usize = 2;
+/// Separator of the names of a suspect.
+const IDENTITY_SEPARATOR: &str = " \u{b7} ";
+/// Minimum width of a shortened command line.
+const COMMAND_LINE_WIDTH_MIN: usize = 20;
+/// Number of characters of a container's id in the text, as container tools print it.
+const CONTAINER_ID_CHARS: usize = 12;
 /// Minimum width of a shortened element name. A shorter part of the name cannot be recognized.
 const ELEMENT_WIDTH_MIN: usize = 5;
 
@@ -237,11 +248,56 @@ pub(super) fn suspect_name(suspect: &Suspect, width: usize) -> String {
             let pid = suspect.pid.map(|pid| format!("[{pid}]")).unwrap_or_default();
             return shortened_element(&format!("{name}{pid}"), width);
         }
-        SuspectKind::Cgroup => "cgroup",
+        SuspectKind::Cgroup => {
+            let group = group_name(suspect).map_or(name.clone(), Cow::Owned);
+            return shortened(&format!("cgroup {group}"), width);
+        }
         SuspectKind::Disk => "disk",
         SuspectKind::Interface => "interface",
     };
     shortened(&format!("{kind} {name}"), width)
+}
+
+/// Returns the name of a control group that has a unit or a container.
+fn group_name(suspect: &Suspect) -> Option<String> {
+    let SuspectIdentity { unit, container, .. } = &suspect.identity;
+    unit.as_ref().map(|unit| escaped(unit).into_owned()).or_else(|| container.as_deref().map(container_text))
+}
+
+/// Returns the name of a container. An id is shortened.
+fn container_text(container: &str) -> String {
+    let is_id = container.chars().all(|character| character.is_ascii_hexdigit());
+    let chars = if is_id { CONTAINER_ID_CHARS } else { usize::MAX };
+    format!("container {}", escaped(container).chars().take(chars).collect::<String>())
+}
+
+/// Returns a line with the names that people use for a process: the command line, `unit
+/// shardd@3.service`, `user www-data`. The command line is shortened first. Returns `None` if the
+/// names are not known, or if they only repeat the name of the suspect.
+pub(super) fn identity_line(suspect: &Suspect, width: usize) -> Option<String> {
+    let SuspectIdentity { command_line, unit, container, pod, user } = &suspect.identity;
+    let named =
+        |kind: &str, name: &Option<String>| name.as_ref().map(|name| format!("{kind} {}", escaped(name)));
+    let container = container.as_deref().map(container_text);
+    let others: Vec<String> = [named("unit", unit), container, named("pod", pod), named("user", user)]
+        .into_iter()
+        .flatten()
+        .collect();
+    let others = others.join(IDENTITY_SEPARATOR);
+    let line = command_line.as_ref().filter(|line| !others.is_empty() || **line != suspect.name);
+    if suspect.kind != SuspectKind::Process || (line.is_none() && others.is_empty()) {
+        return None;
+    }
+    let text = match line.map(|line| escaped(line)) {
+        None => others,
+        Some(line) if others.is_empty() => line.into_owned(),
+        Some(line) => {
+            let taken = IDENTITY_INDENT + (others.chars().count() + IDENTITY_SEPARATOR.chars().count());
+            let place = width.saturating_sub(taken).max(COMMAND_LINE_WIDTH_MIN);
+            format!("{}{IDENTITY_SEPARATOR}{others}", shortened(&line, place))
+        }
+    };
+    Some(format!("{:IDENTITY_INDENT$}{}", "", shortened(&text, width.saturating_sub(IDENTITY_INDENT))))
 }
 
 /// Returns a text that says that no field departed, with the number of ranked fields.
@@ -335,6 +391,49 @@ pub(super) mod tests {
         let name = "disk.total.user".to_owned();
         let total = FieldDeparture { element: None, field: "total.user".to_owned(), name, ..device };
         assert_eq!(short_name(&total, 12), "disk.tota...");
+    }
+
+    // Proves that the names of a suspect are one line that fits, and that the command line is
+    // shortened before the other names. A control group has the name of its unit or container.
+    #[test]
+    fn suspects_have_the_names_that_people_use() {
+        let some = |text: &str| Some(text.to_owned());
+        let mut suspect = Suspect {
+            kind: SuspectKind::Process,
+            name: "shardd".to_owned(),
+            pid: Some(7),
+            start: Some(1),
+            identity: SuspectIdentity::default(),
+            role: SuspectRole::UsedMore,
+            score: 1.0,
+            what: String::new(),
+            evidence: Vec::new(),
+            children: Vec::new(),
+            ended: None,
+            first_wall_ns: 0,
+        };
+        assert_eq!(identity_line(&suspect, 80), None);
+        suspect.identity.command_line = some("shardd");
+        assert_eq!(identity_line(&suspect, 80), None);
+        suspect.identity.command_line = some("shardd --shard 3\u{1b}");
+        assert_eq!(identity_line(&suspect, 80), some("  shardd --shard 3\\u{1b}"));
+        suspect.identity.unit = some("shardd@3.service");
+        suspect.identity.user = some("www-data");
+        let whole = "  shardd --shard 3\\u{1b} \u{b7} unit shardd@3.service \u{b7} user www-data";
+        assert_eq!(identity_line(&suspect, 80), some(whole));
+        suspect.identity.command_line = some(&"x".repeat(200));
+        let line = identity_line(&suspect, 80).unwrap();
+        assert_eq!(line.chars().count(), 80);
+        assert!(line.ends_with("x... \u{b7} unit shardd@3.service \u{b7} user www-data"), "{line}");
+        assert_eq!(identity_line(&suspect, 30).unwrap().chars().count(), 30);
+        suspect.kind = SuspectKind::Cgroup;
+        suspect.name = "/system.slice/shardd@3.service".to_owned();
+        assert_eq!(suspect_name(&suspect, 80), "cgroup shardd@3.service");
+        suspect.identity =
+            SuspectIdentity { container: some("0123456789abcdef"), ..SuspectIdentity::default() };
+        assert_eq!(suspect_name(&suspect, 80), "cgroup container 0123456789ab");
+        suspect.identity = SuspectIdentity::default();
+        assert_eq!(suspect_name(&suspect, 80), "cgroup /system.slice/shardd@3.service");
     }
 
     // Proves that a printed time has its UTC offset, in winter and summer, and Z in UTC.

@@ -27,8 +27,8 @@ const STEPS_MAX: usize = 4 << 20;
 /// Number of steps that are reserved for new elements.
 // The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
-/// Number of blocks of the early baseline, which precedes the baseline. Each block is as long as the
-/// guard time and the window together.
+/// Number of blocks of the early baseline, which precedes the baseline. Each block is as long as
+/// the guard time and the window together.
 // With the default window and baseline, both baselines together take almost a minute.
 const EARLY_BLOCKS: usize = 20;
 /// The weight of a departure from the early baseline that is none from the baseline.

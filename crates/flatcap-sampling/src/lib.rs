@@ -41,8 +41,8 @@ pub use perf_event::{PROCESSES_MAX, PerfConfig, PerfEvent};
 pub use sampler::{FixedSampler, OpenedSampler, ReadError, Sampler};
 pub use schedule::{Due, Schedule};
 pub use source_settings::{
-    BatchMode, CgroupConfig, OwnSettings, ProcessConfig, ProcessRank, ProfileConfig, SchedConfig,
-    SourceSettings, SyntheticConfig, SyntheticLayout,
+    BatchMode, CgroupConfig, CommandLines, OwnSettings, ProcessConfig, ProcessRank, ProfileConfig,
+    SchedConfig, SourceSettings, SyntheticConfig, SyntheticLayout,
 };
 pub use source_spec::{OpenContext, OpenSource, OwnKeys, SourceOpener, SourceSpec, Unavailable};
 pub use text_source::{

@@ -78,6 +78,18 @@ keywords! {
     }
 }
 
+keywords! {
+    /// The form in which command lines of processes are recorded.
+    pub enum CommandLines {
+        /// Command lines as they are, with all secrets that they contain.
+        Full = "full",
+        /// Command lines in which parts that may be secrets are replaced.
+        Scrubbed = "scrubbed",
+        /// No command lines.
+        Off = "off",
+    }
+}
+
 /// Settings of the `process` source, in addition to `include` and `exclude` for process names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessConfig {
@@ -96,8 +108,8 @@ pub struct ProcessConfig {
     pub top: u32,
     /// The value by which `top` ranks the processes.
     pub by: ProcessRank,
-    /// Whether command lines are recorded. Command lines may contain secrets.
-    pub command_lines: bool,
+    /// Whether command lines are recorded, and whether secrets in them are.
+    pub command_lines: CommandLines,
     /// Whether the paths of control groups are recorded.
     pub cgroup_paths: bool,
 }

@@ -9,9 +9,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::sources::CATALOG;
 use crate::{
-    CgroupConfig, CommandSpec, Expression, OwnKeys, OwnSettings, Pattern, PerfConfig, PerfEvent,
-    ProcessConfig, ProcessRank, ProfileConfig, SchedConfig, SourceSettings, SourceSpec, SyntheticConfig,
-    SyntheticLayout, TextOrigin, TextSource, ThreadSettings, Timing, ValueFormat,
+    CgroupConfig, CommandLines, CommandSpec, Expression, OwnKeys, OwnSettings, Pattern, PerfConfig,
+    PerfEvent, ProcessConfig, ProcessRank, ProfileConfig, SchedConfig, SourceSettings, SourceSpec,
+    SyntheticConfig, SyntheticLayout, TextOrigin, TextSource, ThreadSettings, Timing, ValueFormat,
 };
 
 /// The name of the tested instance of a source that has instances.
@@ -97,7 +97,7 @@ impl OwnedSettings {
                 busiest: 20,
                 top: 0,
                 by: ProcessRank::Cpu,
-                command_lines: false,
+                command_lines: CommandLines::Off,
                 cgroup_paths: false,
             }),
             OwnKeys::Cgroup => Self::Cgroup(CgroupConfig { depth: 8 }),
@@ -123,7 +123,7 @@ impl OwnedSettings {
             (Self::Process(process), "busiest") => process.busiest = number(value),
             (Self::Process(process), "top") => process.top = number(value),
             (Self::Process(process), "by") => process.by = keyword(value),
-            (Self::Process(process), "command_lines") => process.command_lines = value.as_bool().unwrap(),
+            (Self::Process(process), "command_lines") => process.command_lines = keyword(value),
             (Self::Process(process), "cgroup_paths") => process.cgroup_paths = value.as_bool().unwrap(),
             (Self::Cgroup(cgroup), "depth") => cgroup.depth = number(value),
             (Self::Perf(perf), "events") => {

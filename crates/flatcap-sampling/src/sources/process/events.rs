@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn table(host: &tempfile::TempDir) -> ProcessTable {
-        let details = super::super::texts::RequestedTexts { groups: None, command_lines: false };
+        let details = super::super::texts::RequestedTexts { groups: None };
         let mut table = ProcessTable::open(&HostRoot::new(host.path()), details, true).unwrap();
         table.read(1, PassScope::All, true).unwrap();
         for index in 0..table.order().len() {

@@ -4,13 +4,12 @@ use std::io::{self, ErrorKind};
 
 use flatcap_os::host::HostRoot;
 
+use super::names::PASSWD;
 use super::slot::ProcessSlot;
 use super::stat::NAME_BYTES;
 use crate::sources::text;
 use crate::{NameFilter, Pattern, ProcessConfig};
 
-/// The file with the names of users.
-pub(super) const PASSWD: &str = "etc/passwd";
 /// Maximum number of users whose names are read from the file.
 const USERS_MAX: usize = 1 << 16;
 

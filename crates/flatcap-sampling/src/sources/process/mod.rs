@@ -7,12 +7,20 @@
 //! clock of a process, which costs 0.4 us, shows whether the process has run. Without such clocks,
 //! the busiest processes of the last full pass are active. A sample contains the number of
 //! processes that it skips.
+//!
+//! Command lines, control groups and users change seldom, so only some samples have them (`names`).
 
 mod activity;
 mod events;
 mod exec_names;
 mod filter;
 mod group_naming;
+mod names;
+mod secret_filter;
+#[cfg(test)]
+mod secret_filter_tests;
+mod secret_names;
+mod secret_shapes;
 mod slot;
 mod stat;
 mod table;
@@ -26,7 +34,7 @@ use flatbuffers::FlatBufferBuilder;
 use flatcap_os::clock::monotonic_ns;
 use flatcap_os::host::page_bytes;
 use flatcap_schemas::host::{
-    CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExec, ProcessExit, ProcessGroup,
+    CommandLine, Process, ProcessArgs, ProcessCounters, ProcessExec, ProcessExit, ProcessGroup, UserName,
 };
 
 use self::activity::{ProcessActivity, busiest};
@@ -34,23 +42,27 @@ use self::events::{EXITS_MAX, ProcessMonitor};
 use self::exec_names::EXECS_MAX;
 use self::filter::ProcessFilter;
 use self::group_naming::GroupNaming;
+use self::names::{NAMES_MAX, NameReader, NewNames};
 use self::slot::ProcessSlot;
 use self::stat::Stat;
 use self::table::{PassScope, ProcessTable};
 use self::texts::RequestedTexts;
-use super::text::{self, ABSENT};
+use super::text::ABSENT;
 use super::{OpenContext, OwnKeys, SourceOpener, SourceSpec, Unavailable};
-use crate::{Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler, odd_text};
+use crate::{
+    CommandLines, Incomplete, OpenedSampler, OwnSettings, ProcessRank, ReadError, Sampler, odd_text,
+};
 
 const DIRECTORY: &str = "proc";
-/// Maximum number of processes in one sample. With all their strings, these processes fit into a
+/// Maximum number of processes in one sample. With all names, these processes fit into a
 /// frame of the default `frame_max`. On a host with more processes, only those with the lowest pids
 /// are recorded. The setting `top` makes a better selection.
 const RECORDED_MAX: usize = 16_384;
 /// Space in a frame for everything except the processes, in bytes.
 const FRAME_EXTRA_BYTES: usize = 64 << 10;
 const _: () = assert!(
-    RECORDED_MAX * (size_of::<ProcessCounters>() + size_of::<CommandLine>() + size_of::<ProcessGroup>())
+    RECORDED_MAX * size_of::<ProcessCounters>()
+        + NAMES_MAX * (size_of::<CommandLine>() + size_of::<ProcessGroup>() + size_of::<UserName>())
         + EXITS_MAX * size_of::<ProcessExit>()
         + EXECS_MAX * size_of::<ProcessExec>()
         + FRAME_EXTRA_BYTES
@@ -99,10 +111,15 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
     let OwnSettings::Process(config) = context.settings.own else {
         return Err(unavailable(ErrorKind::InvalidInput.into(), ""));
     };
-    let details = RequestedTexts {
-        groups: (config.cgroup_paths || !config.cgroups.is_empty()).then(|| GroupNaming::of(context.host)),
-        command_lines: config.command_lines,
+    let details =
+        RequestedTexts { groups: (!config.cgroups.is_empty()).then(|| GroupNaming::of(context.host)) };
+    let groups = match &details.groups {
+        _ if !config.cgroup_paths => None,
+        None => Some(GroupNaming::of(context.host)),
+        known => known.clone(),
     };
+    let has_names = groups.is_some() || config.command_lines != CommandLines::Off;
+    let names = has_names.then(|| NameReader::start(context.host, config.command_lines, groups));
     let events = ProcessMonitor::subscribe(context.host);
     let table = ProcessTable::open(context.host, details, events.is_some())
         .map_err(|error| unavailable(error, ""))?;
@@ -113,7 +130,7 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         ));
     }
     let filter = ProcessFilter::new(context.selection(), config, context.host)
-        .map_err(|error| Unavailable { file: filter::PASSWD, error, hint: "" })?;
+        .map_err(|error| Unavailable { file: names::PASSWD, error, hint: "" })?;
     let reserved = table.reserved();
     let nanoseconds = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let mut sampler = ProcessSampler {
@@ -129,16 +146,14 @@ fn open(context: &OpenContext<'_>) -> Result<OpenedSampler, Unavailable> {
         filter,
         top: usize::try_from(config.top).unwrap_or(0),
         by: config.by,
-        shows_groups: config.cgroup_paths,
-        shows_command_lines: config.command_lines,
+        names: names.transpose().map_err(|error| unavailable(error, ""))?,
+        read_ns: 0,
         page_bytes: page_bytes(),
         denied: 0,
         rows: Vec::with_capacity(reserved),
         ranking: Vec::with_capacity(reserved),
         activities: Vec::with_capacity(reserved),
         chosen: Vec::with_capacity(if config.top > 0 { reserved } else { 0 }),
-        command_lines: Vec::new(),
-        groups: Vec::new(),
     };
     sampler.log_denied().map_err(|error| unavailable(error, ""))?;
     sampler.log_hidden();
@@ -157,8 +172,8 @@ struct ProcessSampler {
     filter: ProcessFilter,
     top: usize, // 0 means all
     by: ProcessRank,
-    shows_groups: bool,
-    shows_command_lines: bool,
+    names: Option<NameReader>,
+    read_ns: u64, // time of the last read
     page_bytes: u64,
     denied: u64, // number of rows without I/O, which the kernel refuses
     // The following vectors are reused at each sample.
@@ -166,8 +181,6 @@ struct ProcessSampler {
     ranking: Vec<Rank>,               // one per row
     activities: Vec<ProcessActivity>, // one per row in a full pass
     chosen: Vec<ProcessCounters>,
-    command_lines: Vec<CommandLine>,
-    groups: Vec<ProcessGroup>,
 }
 
 /// A row's process, and the value by which the row is ranked.
@@ -181,6 +194,7 @@ struct Rank {
 impl Sampler for ProcessSampler {
     fn read(&mut self) -> Result<(), ReadError> {
         let now_ns = monotonic_ns();
+        self.read_ns = now_ns;
         // Listing /proc takes a third of the time of all reads, and is not needed if the kernel
         // reports each fork.
         let has_all_events = self.events.as_mut().is_some_and(|events| events.drain(&mut self.table));
@@ -203,15 +217,18 @@ impl Sampler for ProcessSampler {
             self.choose_active();
         }
         incomplete |= self.choose();
-        self.fill_texts();
+        self.request_names();
         let is_all = self.ranking.len() == self.rows.len();
         let processes = builder.create_vector(if is_all { &self.rows } else { &self.chosen });
         let exits = self.events.as_ref().map(ProcessMonitor::exits).unwrap_or_default();
         let exits = builder.create_vector(exits);
         let execs = self.events.as_ref().map(ProcessMonitor::execs).unwrap_or_default();
         let execs = builder.create_vector(execs);
-        let command_lines = builder.create_vector(&self.command_lines);
-        let groups = builder.create_vector(&self.groups);
+        let names = self.names.as_ref().map(|names| &names.new);
+        let command_lines =
+            builder.create_vector(names.map_or(&[][..], |names: &NewNames| &names.command_lines));
+        let groups = builder.create_vector(names.map_or(&[][..], |names| &names.groups));
+        let users = builder.create_vector(names.map_or(&[][..], |names| &names.users));
         let events = self.events.as_ref().map(ProcessMonitor::counters);
         let root = Process::create(
             builder,
@@ -225,6 +242,7 @@ impl Sampler for ProcessSampler {
                 skipped: self.table.skipped() as u64,
                 denied: self.denied,
                 execs: Some(execs),
+                users: Some(users),
             },
         );
         builder.finish_minimal(root);
@@ -282,7 +300,7 @@ impl ProcessSampler {
         }
         let order = table.order().to_vec();
         let is_unknown = |slot: usize| {
-            let texts = table.slot(slot).and_then(|slot| slot.texts.as_deref());
+            let texts = table.slot(slot).and_then(|slot| slot.texts.as_ref());
             texts.is_some_and(|texts| texts.is_group_unknown)
         };
         let unknown = order.iter().filter(|process| is_unknown(process.slot)).count();
@@ -324,6 +342,7 @@ impl ProcessSampler {
                 // A process that waits does not run, but its state and its times of waiting change.
                 slot.is_active = is_ready_or_blocked(&stat);
             }
+            slot.names.set_name(&stat.name);
             let is_group_unknown = slot.texts.as_ref().is_some_and(|texts| texts.is_group_unknown);
             incomplete |= Incomplete::MISSING.unless(!is_group_unknown);
             slot.is_wanted = filter.wants(slot, &stat.name);
@@ -377,26 +396,17 @@ impl ProcessSampler {
         incomplete
     }
 
-    /// Fills the command lines and groups of the selected processes.
-    fn fill_texts(&mut self) {
-        let Self { table, ranking, rows, command_lines, groups, .. } = self;
-        command_lines.clear();
-        groups.clear();
-        if !self.shows_command_lines && !self.shows_groups {
-            return;
-        }
+    /// Takes the names that were read since the last sample. Requests the names that are due, for
+    /// the selected processes.
+    fn request_names(&mut self) {
+        let Self { table, ranking, rows, names: Some(names), read_ns, scope, .. } = self else { return };
+        names.drain();
         for rank in ranking.iter() {
-            let texts = table.slot(rank.slot).and_then(|slot| slot.texts.as_deref());
-            let (Some(texts), Some(row)) = (texts, rows.get(rank.row)) else { continue };
-            let (pid, start) = (row.pid(), row.start());
-            if self.shows_command_lines {
-                let (length, text) = (texts.command_line_length, &texts.command_line);
-                command_lines.push(CommandLine::new(pid, start, length, text));
-            }
-            if self.shows_groups {
-                groups.push(ProcessGroup::new(pid, start, &text::suffix(&texts.group)));
+            if let (Some(slot), Some(row)) = (table.slot_mut(rank.slot), rows.get(rank.row)) {
+                names.request(row, &mut slot.names, (*read_ns, *scope == PassScope::All));
             }
         }
+        names.begin_reads();
     }
 }
 
@@ -551,14 +561,37 @@ mod tests {
         assert_eq!((large.read_by_calls(), large.written_by_calls(), large.read_calls()), (1, 2, 3));
         assert_eq!((large.write_calls(), large.read_from_storage()), (4, 70));
         assert_eq!((large.written_to_storage(), large.cancelled_writes()), (0, 7));
+    }
 
-        let keys = "command_lines = true\ncgroup_paths = true\ninclude = [\"large\"]";
-        let (payload, _) = sample_under(&SPEC, keys, folder.path());
-        let found = payload_of(&payload);
-        let (line, group) = (found.command_lines().get(0), found.groups().get(0));
-        assert_eq!((line.pid(), line.start(), line.length()), (100, 60, 23));
-        assert_eq!(text(line.text()), "/bin/large --password x");
-        assert_eq!((group.pid(), text(group.path())), (100, "/large.slice/x".to_owned()));
+    // Proves that the names of recorded processes and their users follow soon after the first
+    // sample with the process, and are not repeated in each sample.
+    #[test]
+    fn names_are_recorded_from_time_to_time() {
+        let folder = tree();
+        let user = std::os::unix::fs::MetadataExt::uid(&fs::metadata(folder.path()).unwrap());
+        fs::create_dir(folder.path().join("etc")).unwrap();
+        fs::write(folder.path().join("etc/passwd"), format!("own:x:{user}:0::/:\n")).unwrap();
+        let mut sampler = open_sampler(
+            &SPEC,
+            "command_lines = \"scrubbed\"\ncgroup_paths = true\ninclude = [\"large\"]\nfull_interval = \"1ms\"",
+            folder.path(),
+        )
+        .unwrap();
+        let (mut lines, mut groups, mut users) = (Vec::new(), Vec::new(), Vec::new());
+        let begin = monotonic_ns();
+        while users.is_empty() || monotonic_ns() < begin + 200_000_000 {
+            let (payload, _) = next(&mut *sampler);
+            let found = payload_of(&payload);
+            lines.extend(
+                found.command_lines().iter().map(|line| (line.pid(), line.start(), text(line.text()))),
+            );
+            groups.extend(found.groups().iter().map(|group| (group.pid(), text(group.path()))));
+            users.extend(found.users().unwrap().iter().map(|user| (user.number(), text(user.name()))));
+            wait_ns(1_000_000);
+        }
+        assert_eq!(lines, [(100, 60, "/bin/large --password ***".to_owned())]);
+        assert_eq!(groups, [(100, "/large.slice/x".to_owned())]);
+        assert_eq!(users, [(user.into(), "own".to_owned())]);
     }
 
     // Proves that name, user, group and rank select processes, and that ranks use the change

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 
 use flatcap_os::directory_handle::{DirectoryHandle, FileHandle};
 
+use super::names::NameState;
 use super::stat::{self, NAME_BYTES};
 use super::texts::{ProcessTexts, RequestedTexts, with_path};
 use crate::sources::text::ABSENT;
@@ -46,8 +47,10 @@ pub(super) struct ProcessSlot {
     /// processor. Both times are in nanoseconds, as of the last read.
     pub(super) run_time: u64,
     pub(super) wait_time: u64,
-    /// Group and command line, if requested.
-    pub(super) texts: Option<Box<ProcessTexts>>,
+    /// The control group, if processes are selected by it.
+    pub(super) texts: Option<ProcessTexts>,
+    /// State of the names for people, and the time at which they are due.
+    pub(super) names: NameState,
 }
 
 /// The open files of a process.
@@ -114,6 +117,7 @@ impl ProcessSlot {
             run_time: ABSENT,
             wait_time: ABSENT,
             texts: None,
+            names: NameState::NEW,
         }
     }
 
@@ -129,7 +133,7 @@ impl ProcessSlot {
 }
 
 impl ProcessSlot {
-    /// Reads user, control group and command line, if they are requested.
+    /// Reads the user, and the control group if it is requested.
     pub(super) fn read_details(
         &mut self,
         proc: &DirectoryHandle,
@@ -139,7 +143,7 @@ impl ProcessSlot {
     ) -> io::Result<()> {
         self.user = with_path(pid, "", |path| proc.ownership_of(path))?.user.into();
         self.is_io_denied = false;
-        if details.groups.is_some() || details.command_lines {
+        if details.groups.is_some() {
             let texts = self.texts.get_or_insert_with(ProcessTexts::empty);
             if texts.read(proc, pid, buffer, details)? {
                 self.decided_for = None;

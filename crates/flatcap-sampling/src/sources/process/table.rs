@@ -35,11 +35,12 @@ const NEW_ACTIVE_MAX: usize = 256;
 /// Maximum number of processes that are read between two full passes because they have run. Reading
 /// this many takes 2 ms.
 const ACTIVE_MAX: usize = 256;
-/// CPU time since its last read from which a process is read between two full passes, in nanoseconds.
+/// CPU time since its last read from which a process is read between two full passes, in
+/// nanoseconds.
 // On an idle host, most processes only wake up for a timer. They would double the cost of a sample,
 // and their few microseconds explain nothing.
 const ACTIVE_NS_MIN: u64 = 100_000;
-/// User, control group and command line change rarely and are read again after about this time.
+/// User and control group change rarely and are read again after about this time.
 const DETAIL_INTERVAL_NS: u64 = 1_000_000_000;
 /// Interval between reads of a process's details if the kernel reports all changes of the requested
 /// details.
@@ -125,7 +126,7 @@ struct DepartedProcess {
 impl ProcessTable {
     /// Opens the table. `has_events` states whether the kernel reports changes.
     pub(super) fn open(host: &HostRoot, details: RequestedTexts, has_events: bool) -> io::Result<Self> {
-        let has_events = has_events && details.groups.is_none() && !details.command_lines;
+        let has_events = has_events && details.groups.is_none();
         let mut table = Self {
             listing: host.directory("proc")?,
             proc: DirectoryHandle::open(&host.path("proc"))?,
@@ -212,8 +213,9 @@ impl ProcessTable {
         Ok(())
     }
 
-    /// Makes those processes active that have run for [`ACTIVE_NS_MIN`] since their last read, or that
-    /// were ready to run or waited at that read. If there are too many, those that have run longest are chosen.
+    /// Makes those processes active that have run for [`ACTIVE_NS_MIN`] since their last read, or
+    /// that were ready to run or waited at that read. If there are too many, those that have run
+    /// longest are chosen.
     fn choose_by_clock(&mut self) {
         let Self { order, slots, candidates, .. } = self;
         candidates.clear();
@@ -293,6 +295,11 @@ impl ProcessTable {
         self.slots.get(index)
     }
 
+    /// Returns the state of a process, for changes.
+    pub(super) fn slot_mut(&mut self, index: usize) -> Option<&mut ProcessSlot> {
+        self.slots.get_mut(index)
+    }
+
     /// Handles a new process, as reported by the kernel.
     pub(super) fn forked(&mut self, pid: u32) {
         if self.forked_pids.len() < FORKS_MAX {
@@ -346,6 +353,7 @@ impl ProcessTable {
     pub(super) fn changed(&mut self, pid: u32) {
         if let Some(slot) = self.slot_of(pid) {
             slot.detail_due_ns = DUE_IN_ANY_PASS;
+            slot.names.set_changed();
         }
     }
 
@@ -359,6 +367,7 @@ impl ProcessTable {
                     slot.exit = ExitState::Uncertain;
                 }
                 slot.detail_due_ns = DUE_IN_ANY_PASS;
+                slot.names.set_changed();
             }
         }
     }
@@ -580,7 +589,7 @@ mod tests {
 
     use super::*;
 
-    const DETAILS: RequestedTexts = RequestedTexts { groups: None, command_lines: false };
+    const DETAILS: RequestedTexts = RequestedTexts { groups: None };
 
     fn process(root: &Path, pid: u32) {
         let folder = root.join(format!("proc/{pid}"));

@@ -1,5 +1,5 @@
-//! Strings of a process that are read only on request, which are its control group and its command
-//! line.
+//! The control group of a process, which is read with each sample only if processes are selected by
+//! their groups.
 
 use std::ffi::CStr;
 use std::io::{self, ErrorKind, Write};
@@ -8,12 +8,11 @@ use flatcap_os::directory_handle::DirectoryHandle;
 
 use super::group_naming::GroupNaming;
 use super::stat;
-use crate::sources::text::ABSENT;
 
-/// Size of the buffer for the first read of `cmdline` and `cgroup`. Most contents are shorter.
+/// Size of the buffer for the first read of `cgroup`. Most contents are shorter.
 pub(super) const DETAIL_BYTES: usize = 4096;
-/// Maximum number of bytes that are read from such a file. With the usual stack limit, no command
-/// line is longer.
+/// Maximum number of bytes that are read from the file. The kernel writes less than a page per
+/// hierarchy.
 const DETAIL_BYTES_MAX: usize = 2 << 20;
 /// Maximum length of a string of a process in a sample, including its terminating zero byte.
 pub(super) const TEXT_BYTES: usize = 256;
@@ -22,7 +21,6 @@ pub(super) const TEXT_BYTES: usize = 256;
 #[derive(Debug, Clone)]
 pub(super) struct RequestedTexts {
     pub(super) groups: Option<GroupNaming>,
-    pub(super) command_lines: bool,
 }
 
 /// The strings of a process.
@@ -33,23 +31,17 @@ pub(super) struct ProcessTexts {
     pub(super) group: Vec<u8>,
     /// Whether the process has a group that the recorder cannot name.
     pub(super) is_group_unknown: bool,
-    pub(super) command_line: [u8; TEXT_BYTES],
-    /// Length of the whole command line. The length is absent if the command line is longer than
-    /// `DETAIL_BYTES_MAX`.
-    pub(super) command_line_length: u64,
     next_group: Vec<u8>, // reused
 }
 
 impl ProcessTexts {
     /// Creates the strings before the first read.
-    pub(super) fn empty() -> Box<Self> {
-        Box::new(Self {
+    pub(super) fn empty() -> Self {
+        Self {
             group: Vec::with_capacity(TEXT_BYTES),
             is_group_unknown: false,
-            command_line: [0; TEXT_BYTES],
-            command_line_length: ABSENT,
             next_group: Vec::with_capacity(TEXT_BYTES),
-        })
+        }
     }
 
     /// Reads the requested strings. Returns whether the group has changed. Allocates if a string is
@@ -73,15 +65,6 @@ impl ProcessTexts {
             has_moved = self.next_group != self.group;
             self.is_group_unknown = !is_known;
             std::mem::swap(&mut self.group, &mut self.next_group);
-        }
-        if details.command_lines {
-            let length = Self::read_file(proc, pid, "/cmdline", buffer)?;
-            let words = buffer.get_mut(..length).unwrap_or_default();
-            let end = words.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
-            let words = words.get_mut(..end).unwrap_or_default();
-            words.iter_mut().take(TEXT_BYTES).filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
-            self.command_line = stat::text_prefix(words);
-            self.command_line_length = if length < DETAIL_BYTES_MAX { end as u64 } else { ABSENT };
         }
         Ok(has_moved)
     }
@@ -129,46 +112,37 @@ mod tests {
 
     use super::*;
 
-    fn read(cgroup: &str, command_line: &[u8]) -> (Box<ProcessTexts>, usize) {
+    fn read(cgroup: &str) -> (ProcessTexts, bool) {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("7")).unwrap();
         fs::write(folder.path().join("7/cgroup"), format!("0::{cgroup}\n")).unwrap();
-        fs::write(folder.path().join("7/cmdline"), command_line).unwrap();
         let proc = DirectoryHandle::open(folder.path()).unwrap();
-        let requested = RequestedTexts { groups: Some(GroupNaming::AsShown), command_lines: true };
+        let requested = RequestedTexts { groups: Some(GroupNaming::AsShown) };
         let mut texts = ProcessTexts::empty();
         let mut buffer = vec![0; DETAIL_BYTES];
-        assert!(texts.read(&proc, 7, &mut buffer, &requested).unwrap());
+        let has_moved = texts.read(&proc, 7, &mut buffer, &requested).unwrap();
         assert!(!texts.read(&proc, 7, &mut buffer, &requested).unwrap(), "it has not moved");
-        (texts, buffer.len())
+        (texts, has_moved)
     }
 
-    // Proves that long paths and command lines are read completely, and that the length of a
-    // command line beyond the limit is absent.
+    // Proves that long paths are read completely.
     #[test]
     fn long_texts_are_whole() {
         let path = format!("/docker.slice{}", "/pod".repeat(1500));
-        let (texts, _) = read(&path, &[&[b'x'; 7000][..], b"\0y\0\0"].concat());
-        assert_eq!((texts.group.as_slice(), texts.is_group_unknown), (path.as_bytes(), false));
-        assert_eq!(texts.command_line_length, 7002);
-        assert_eq!(texts.command_line[..255], [b'x'; 255]);
-        let (texts, buffer) = read("/", &vec![b'x'; DETAIL_BYTES_MAX + 1]);
-        assert_eq!((texts.command_line_length, buffer), (ABSENT, DETAIL_BYTES_MAX));
+        let (texts, has_moved) = read(&path);
+        assert_eq!(
+            (texts.group.as_slice(), texts.is_group_unknown, has_moved),
+            (path.as_bytes(), false, true)
+        );
     }
 
     // Proves that the path of a group outside of the visible tree is unknown and not the path of
     // another group.
     #[test]
     fn a_group_outside_is_unknown() {
-        let (texts, _) = read("/a.slice", b"x\0");
+        let (texts, _) = read("/a.slice");
         assert_eq!(texts.group, b"/a.slice");
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("7")).unwrap();
-        fs::write(folder.path().join("7/cgroup"), "0::/../host.service\n").unwrap();
-        let proc = DirectoryHandle::open(folder.path()).unwrap();
-        let requested = RequestedTexts { groups: Some(GroupNaming::AsShown), command_lines: false };
-        let mut texts = ProcessTexts::empty();
-        assert!(!texts.read(&proc, 7, &mut vec![0; DETAIL_BYTES], &requested).unwrap());
-        assert_eq!((texts.group.as_slice(), texts.is_group_unknown), (&b""[..], true));
+        let (texts, has_moved) = read("/../host.service");
+        assert_eq!((texts.group.as_slice(), texts.is_group_unknown, has_moved), (&b""[..], true, false));
     }
 }
