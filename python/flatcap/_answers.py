@@ -7,7 +7,9 @@ _ABSENT = {
     **dict.fromkeys(["source_id", "field_unit", "measured", "state", "records"]),
     **dict.fromkeys(["ended", "exit_code", "signal", "usual_cpu_percent"]),
     **dict.fromkeys(["tasks", "waits", "sleeps", "stacks", "log"]),
+    **dict.fromkeys(["command_line", "unit", "container", "pod", "user"]),
     "pushed_by": (),
+    "is_early": False,
     "is_since_start": False,
     "is_limited": False,
 }

@@ -126,13 +126,26 @@ fn partial(sample: u64) -> (Vec<Activity>, Vec<u64>) {
 /// A process that used a core is killed, and a later one gets its pid.
 fn killed(sample: u64) -> (Vec<Activity>, Vec<u64>) {
     let mut processes = usual(sample);
-    let tracker = process(819, "tracker", sample.min(INCIDENT.start) * 10);
+    let resident_size = 2 << 30;
+    let tracker = Activity { resident_size, ..process(819, "tracker", sample.min(INCIDENT.start) * 10) };
     if sample < INCIDENT.start {
         processes.push(tracker);
     } else if sample == INCIDENT.start {
         processes.push(Activity { state: KILLED, ..tracker });
     } else if sample > INCIDENT.start + 5 {
         processes.push(Activity { start: 9000, ..process(819, "other", 0) });
+    }
+    (processes, Vec::new())
+}
+
+/// A process that began before the baseline takes a core, and a new process takes another one.
+fn crowded(sample: u64) -> (Vec<Activity>, Vec<u64>) {
+    let mut processes = usual(sample);
+    if sample >= 40 {
+        processes.push(Activity { start: 400, ..process(822, "builder", (sample - 40) * 10) });
+    }
+    if INCIDENT.contains(&sample) {
+        processes.push(Activity { start: 2000, ..process(823, "intruder", progress(sample) * 10) });
     }
     (processes, Vec::new())
 }
@@ -398,6 +411,7 @@ fn a_killed_process_is_named() {
     assert_in_incident(&spikes[0]);
     assert_eq!(spikes[0]["element"], "tracker[819]");
     assert_eq!(spikes[0]["ended"]["signal"], 9, "{spikes}");
+    assert_eq!(spikes.as_array().unwrap().len(), 1, "its memory is no event of its own: {spikes}");
     let screen = rig.call(&["spikes", "flatcap-data"]).text();
     assert!(screen.contains("tracker[819] was ended by signal 9"), "{screen}");
     let first = &explained["suspects"][0];
@@ -422,6 +436,16 @@ fn a_lasting_change_is_named() {
     assert!(screen.contains("user_time 100 % (earlier 0 %)"), "{screen}");
     let spikes = rig.call(&["spikes", "flatcap-data", "--json"]).json();
     assert_eq!(spikes.as_array().unwrap().len(), 1, "the change is one event: {spikes}");
+}
+
+// Proves that a new process is named, although a process that began before the baseline uses as
+// much.
+#[test]
+fn a_new_process_is_named_beside_a_busy_one() {
+    let rig = recorded(crowded);
+    let at = wall_ns(u64::midpoint(INCIDENT.start, INCIDENT.end)).to_string();
+    let explained = rig.call(&["explain", "flatcap-data", "--at", &at, "--json"]).json();
+    assert_eq!(explained["suspects"][0]["pid"], 823, "{explained}");
 }
 
 // Proves that a process that uses more and more is named, although no moment differs much from the

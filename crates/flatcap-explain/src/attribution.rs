@@ -11,7 +11,7 @@ use super::measure::{Measure, ValueClass};
 use super::score::{CLEAR_SCORE, EFFECT_PART, use_score};
 use super::series::{KERNEL_PARENT, SeriesSet, pid_in};
 use super::table_shape::ProcessFacts;
-use super::window::WindowValue;
+use super::window::{WindowSteps, WindowValue};
 
 /// Minimum score of an element that used more than usual, waited, or used less.
 const LISTED_SCORE_MIN: f64 = 0.25;
@@ -179,6 +179,7 @@ impl ElementDepartures {
 /// has one role.
 pub(super) fn attribute(
     departures: &[WindowValue],
+    steps: &WindowSteps,
     set: &SeriesSet,
     tables: &[TableInfo],
     names: &ElementNames,
@@ -202,7 +203,7 @@ pub(super) fn attribute(
         let own = by_element.entry(element).or_insert_with(|| ElementDepartures::new(kind));
         own.add(info.measure.class, info.state.as_deref(), departure);
     }
-    credit_parents(&mut by_element, set);
+    credit_parents(&mut by_element, steps, set);
     let found = by_element.into_iter().filter_map(|(element, own)| {
         user(element, &own, set)
             .or_else(|| affected(element, SuspectRole::Waited, (own.kind, &own.waited), set))
@@ -252,13 +253,13 @@ fn best_first(evidence: &Evidence) -> Vec<WindowValue> {
 
 /// Adds the departures of new processes to their parents. A parent may do nothing except start
 /// children.
-fn credit_parents(by_element: &mut BTreeMap<u32, ElementDepartures>, set: &SeriesSet) {
+fn credit_parents(by_element: &mut BTreeMap<u32, ElementDepartures>, steps: &WindowSteps, set: &SeriesSet) {
     let mut credits: Vec<(u32, ValueClass, WindowValue)> = Vec::new();
     for (element, own) in by_element.iter() {
         let parent = set.processes.get(element).and_then(|facts| {
             // A child that existed before the window is a separate suspect.
-            facts.born_ns?;
-            set.element_of(facts.parent?)
+            let is_new = steps.began_in_baseline(facts.born_ns);
+            set.element_of(facts.parent.filter(|_| is_new)?)
         });
         if let Some(parent) = parent.filter(|parent| parent != element) {
             credits

@@ -110,6 +110,12 @@ impl Baseline {
     }
 }
 
+/// Returns the smallest and the largest value, or `None` if there are no values.
+pub(super) fn extremes(values: &[f32]) -> Option<(f32, f32)> {
+    let first = *values.first()?;
+    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
+}
+
 /// Returns the lower median. Changes the order of the values.
 fn middle(values: &mut [f32]) -> Option<f32> {
     if values.is_empty() {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use flatcap_query::ColumnBatch;
 
-use super::baseline::{BLOCKS_MIN, Baseline, BlockStats};
+use super::baseline::{BLOCKS_MIN, Baseline, BlockStats, extremes};
 use super::clock::RunClock;
 use super::departure::{Departure, FORGETS_AFTER_NS, STEP_NS, WINDOW_STEPS, departure_at};
 use super::ended_departures::EndedProcesses;
@@ -18,6 +18,7 @@ use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;
 use super::score::departure_score;
 use super::series::SeriesSet;
+use super::source_period::SourcePeriod;
 
 const BLOCK_STEPS: usize = 20;
 const BLOCK_NS: u64 = STEP_NS * BLOCK_STEPS as u64;
@@ -74,27 +75,10 @@ struct Track {
     before: VecDeque<BlockStats>,
     /// The score of the current gradual change, or 0.
     gradual_score: f64,
+    /// The last block with a sudden departure.
+    departed_block: Option<u64>,
     /// Number of most recent blocks in which the series was at rest without interruption.
     resting_blocks: usize,
-}
-
-/// The period of a source, derived from its samples.
-#[derive(Debug, Clone, Copy, Default)]
-struct SourcePeriod {
-    last_ns: Option<u64>,
-    /// The shortest time between two successive samples of the last batch. Other samples may be
-    /// further apart because of losses.
-    period_ns: u64,
-}
-
-impl SourcePeriod {
-    /// Updates the period from the samples of a batch.
-    fn add(&mut self, mono_ns: &[u64]) {
-        let times = self.last_ns.iter().chain(mono_ns);
-        let least = times.clone().zip(times.skip(1)).map(|(one, next)| next.saturating_sub(*one)).min();
-        self.period_ns = least.unwrap_or(self.period_ns);
-        self.last_ns = mono_ns.last().copied().or(self.last_ns);
-    }
 }
 
 /// The time range of an observation, divided into parts at the ends of steps. If the next
@@ -254,7 +238,7 @@ impl DepartureFinder {
         for (series, track) in self.tracks.iter_mut().enumerate() {
             if let Some(info) = set.info(series) {
                 track.finish_block(info, &mut self.newcomers, &mut self.found);
-                self.ended.add_series(info, track.own_baseline());
+                self.ended.add_series(info, track.active_baseline());
             }
         }
         self.keep(clock);
@@ -276,11 +260,20 @@ impl DepartureFinder {
                 // A change that goes on is one departure.
                 let key = (departure.table, departure.column, departure.element);
                 let wall_ns = departure.wall_ns;
+                let is_weaker = |earlier: &Departure| {
+                    earlier.wall_ns.abs_diff(wall_ns) <= GRADUAL_NS && earlier.score > departure.score
+                };
+                if self.gradual.get(&key).is_some_and(is_weaker) {
+                    continue;
+                }
                 let earlier = self.gradual.insert(key, departure);
                 let is_other = |earlier: &Departure| earlier.wall_ns.abs_diff(wall_ns) > GRADUAL_NS;
                 self.departures.extend(earlier.filter(is_other));
             } else {
                 self.departures.push(departure);
+            }
+            if self.gradual.len() > DEPARTURES_MAX {
+                self.departures.extend(self.gradual.drain().map(|(_, departure)| departure));
             }
         }
         // Dropping half of the departures at a time makes sorting rare.
@@ -315,7 +308,7 @@ impl Observer for DepartureFinder {
     fn end(&mut self, series: usize, info: &SeriesInfo) {
         if let Some(track) = self.tracks.get_mut(series) {
             track.finish_block(info, &mut self.newcomers, &mut self.found);
-            self.ended.add_series(info, track.own_baseline());
+            self.ended.add_series(info, track.active_baseline());
             *track = Track::default();
         }
     }
@@ -419,7 +412,6 @@ impl Track {
         }
         let observed = observed.get_mut(..count).unwrap_or_default();
         let Some((min, max)) = extremes(observed) else { return };
-        let mut has_departed = false;
         if self.may_depart(info, min, max)
             && let Some(usual) = self.usual(info, block, newcomers)
         {
@@ -436,7 +428,7 @@ impl Track {
             if let Some((at, value, score)) = peak {
                 let at_step = block * BLOCK_STEPS as u64 + at as u64;
                 found.push(departure_at(at_step, info, (value, usual, score)));
-                has_departed = true;
+                self.departed_block = Some(block);
             }
         }
         // After its first blocks, an element has its own baseline and is no longer compared with
@@ -450,13 +442,18 @@ impl Track {
             BlockStats::of(observed)
         };
         self.resting_blocks = 0;
-        let median = stats.filter(|_| !has_departed).map(|stats| stats.median);
+        let median = stats.filter(|_| !self.departed_lately(block)).map(|stats| stats.median);
         found.extend(self.next_gradual(info, block, median));
         self.keep_block(stats);
     }
 
+    /// Returns whether a sudden departure is so recent that the level after it may seem gradual.
+    fn departed_lately(&self, block: u64) -> bool {
+        self.departed_block.is_some_and(|departed| block.saturating_sub(departed) <= BLOCKS_MAX as u64)
+    }
+
     /// Returns the departure of a gradual change in a block with this median, if its score has
-    /// risen. The median is `None` if the block has another departure or no value.
+    /// risen. The median is `None` if the series departed suddenly or has no value.
     fn next_gradual(
         &mut self,
         info: &SeriesInfo,
@@ -582,15 +579,16 @@ impl Track {
         self.own_baseline()
     }
 
+    /// Returns the baseline of an element that has ended. The blocks after its end do not count.
+    fn active_baseline(&self) -> Option<Baseline> {
+        let end = self.before.iter().rposition(|block| block.max > 0.0).map_or(0, |at| at + 1);
+        Baseline::of(&self.before.range(..end))
+    }
+
     /// Returns the baseline of the earlier blocks of the series.
     fn own_baseline(&self) -> Option<Baseline> {
         Baseline::of(&self.before.iter())
     }
-}
-
-fn extremes(values: &[f32]) -> Option<(f32, f32)> {
-    let first = *values.first()?;
-    Some(values.iter().fold((first, first), |(min, max), value| (min.min(*value), max.max(*value))))
 }
 
 #[cfg(test)]
@@ -757,20 +755,5 @@ mod tests {
         finder.observe(0, &info, &[observation]);
         finder.end(0, &info);
         assert!(!finder.found.is_empty());
-    }
-
-    // Proves that the period of a source is known from its first two samples on, and that losses
-    // and batches of one sample do not change it.
-    #[test]
-    fn a_period_is_that_of_the_closest_samples() {
-        let mut period = SourcePeriod::default();
-        period.add(&[10]);
-        assert_eq!(period.period_ns, 0);
-        period.add(&[110, 410, 510]);
-        assert_eq!(period.period_ns, 100);
-        period.add(&[610]);
-        assert_eq!((period.period_ns, period.last_ns), (100, Some(610)));
-        period.add(&[]);
-        assert_eq!(period.period_ns, 100);
     }
 }

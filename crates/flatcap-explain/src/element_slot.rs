@@ -7,7 +7,7 @@ use flatcap_query::{ColumnBatch, ColumnValues, ValueColumn};
 
 use super::element_row::{ElementRow, INTERVAL_MAX_NS, Number, SeriesPlace, grown, number, seconds};
 use super::fresh_values::FreshCell;
-use super::measure::Measure;
+use super::measure::{Measure, ValueClass};
 use super::observation::{Observation, Observer, SeriesInfo, SeriesStore};
 
 /// Maximum number of different string values per element.
@@ -189,7 +189,8 @@ impl ElementSlot {
         let parts = [part(span.start, first_end), part(first_end, span.end)];
         let nothing = parts.get(..1 + usize::from(first_end < span.end)).unwrap_or_default();
         for ((_, measure), cell) in columns.numbers.iter().zip(&self.numbers) {
-            if let Some(series) = cell.series.filter(|_| measure.class.is_use()) {
+            // Memory that an ended process no longer uses is no finding of its own.
+            if let Some(series) = cell.series.filter(|_| measure.class == ValueClass::TimeShare) {
                 store.observe(series as usize, nothing);
             }
         }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use super::baseline::Baseline;
 use super::clock::RunClock;
 use super::departure::{Departure, FORGETS_AFTER_NS};
+use super::events::SAME_TIME_NS;
 use super::measure::ValueClass;
 use super::observation::SeriesInfo;
 use super::process_exits::ProcessEnd;
@@ -86,7 +87,13 @@ impl EndedProcesses {
         departures.retain(|departure| {
             let end_ns = departure.element.and_then(|element| end_times.get(&element));
             let is_fall = departure.class == ValueClass::TimeShare && departure.value < departure.usual.level;
-            !end_ns.is_some_and(|end_ns| is_fall && departure.wall_ns.abs_diff(*end_ns) <= FORGETS_AFTER_NS)
+            // A fall that precedes the end has another reason.
+            let is_at_end = |end_ns: i64| {
+                let first_ns = end_ns.saturating_sub_unsigned(SAME_TIME_NS);
+                let last_ns = end_ns.saturating_add_unsigned(FORGETS_AFTER_NS);
+                (first_ns..=last_ns).contains(&departure.wall_ns)
+            };
+            !end_ns.is_some_and(|end_ns| is_fall && is_at_end(*end_ns))
         });
         departures.extend(found);
     }

@@ -359,13 +359,13 @@ impl TextLayout<'_> {
         shortened(line, self.width)
     }
 
-    /// Returns only the seconds of a time, because the first line contains the date, the hour and
-    /// the minute.
     /// Returns the time since which a field departs.
     fn onset(&self, departure: &FieldDeparture) -> String {
         if departure.is_early { "earlier".to_owned() } else { self.seconds(departure.wall_ns) }
     }
 
+    /// Returns only the seconds of a time, because the first line contains the date, the hour and
+    /// the minute.
     fn seconds(&self, wall_ns: i64) -> String {
         time_text(wall_ns, self.zone).get(17..23).unwrap_or_default().to_owned()
     }

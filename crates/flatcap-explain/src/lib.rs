@@ -46,6 +46,7 @@ mod report;
 mod score;
 mod series;
 mod series_place;
+mod source_period;
 mod table_shape;
 mod text;
 mod window;

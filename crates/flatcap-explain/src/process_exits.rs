@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::baseline::Baseline;
 use super::measure::{Measure, ValueClass};
-use super::score::{CLEAR_SCORE, use_score};
+use super::score::use_score;
 use super::table_shape::EXITS_MAX;
 
 /// Signals that end a process in an orderly way: SIGHUP, SIGINT, SIGPIPE and SIGTERM. Any other
@@ -19,6 +19,9 @@ const CRASH_SIGNALS: [u64; 7] = [4, 5, 6, 7, 8, 11, 31];
 /// to the score of the CPU time that is missing.
 // Such an end is an event on its own, so this is the minimum score of an event.
 const FORCED_SCORE: f64 = 1.5;
+/// The score of the forced end of a process whose usual CPU time is not known.
+// Programs force short-lived helpers to end, so this is less than the score of a clear cause.
+const FORCED_UNKNOWN_SCORE: f64 = 0.5;
 /// Minimum usual CPU time of a process that ended by itself, as a share of a core. The end of a
 /// process that used less is no evidence.
 const ENDED_CPU_MIN: f64 = 0.01;
@@ -51,7 +54,7 @@ impl ProcessEnd {
             Some(signal) if CRASH_SIGNALS.contains(&signal) => Some(worked + FORCED_SCORE),
             // A limit of time may force short-lived processes to end.
             _ if !self.is_orderly() => {
-                Some(worked + if usual.is_some() { FORCED_SCORE } else { CLEAR_SCORE })
+                Some(worked + if usual.is_some() { FORCED_SCORE } else { FORCED_UNKNOWN_SCORE })
             }
             _ => Some(worked).filter(|_| usual.is_some_and(|usual| usual >= ENDED_CPU_MIN)),
         }
@@ -134,7 +137,7 @@ mod tests {
             (score(SIGSEGV, None), score(SIGKILL, Some(0.0))),
             (Some(FORCED_SCORE), Some(FORCED_SCORE))
         );
-        assert_eq!(score(SIGKILL, None), Some(CLEAR_SCORE));
+        assert_eq!(score(SIGKILL, None), Some(FORCED_UNKNOWN_SCORE));
         assert!(score(SIGKILL, Some(0.4)) > score(SIGKILL, Some(0.1)));
         assert_eq!((score(None, None), score(SIGTERM, Some(0.001))), (None, None));
         assert!(score(None, Some(0.5)) > Some(0.0) && score(None, Some(0.5)) == score(SIGTERM, Some(0.5)));

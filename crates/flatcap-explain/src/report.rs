@@ -163,7 +163,7 @@ pub fn explain(
     let mut departures = if is_too_early { Vec::new() } else { steps.departures(&read.set) };
     sort_best_first(&mut departures, &read);
     let (tables, names) = (read.results.tables(), read.results.elements());
-    let mut found = attribute(&departures, &read.set, tables, names);
+    let mut found = attribute(&departures, &steps, &read.set, tables, names);
     sort_suspects(&mut found, |own| (own.role != SuspectRole::UsedMore, own.score));
     found.truncate(LISTED_MAX);
     let is_own = |departure: &WindowValue| is_of_actor(departure, &read, tables);

@@ -13,6 +13,7 @@ use super::observation::{Observation, Observer, SeriesInfo};
 use super::reading::ReadObserver;
 use super::score::{departure_score, use_score};
 use super::series::SeriesSet;
+use super::table_shape::NEW_AFTER_NS;
 
 /// Number of steps of the window. The window is compared with windows of the same length that are
 /// one step apart.
@@ -28,9 +29,10 @@ const STEPS_MAX: usize = 4 << 20;
 // The series of new elements begin last, and they are often the suspects.
 const NEW_STEPS: usize = STEPS_MAX / 4;
 /// Number of blocks of the early baseline, which precedes the baseline. Each block is as long as
-/// the guard time and the window together.
+/// the guard time and the window together, but at most [`EARLY_BLOCK_NS_MAX`].
 // With the default window and baseline, both baselines together take almost a minute.
 const EARLY_BLOCKS: usize = 20;
+const EARLY_BLOCK_NS_MAX: u64 = 2_400_000_000;
 /// The weight of a departure from the early baseline that is none from the baseline.
 // A level that has lasted for as long as the baseline is less likely the reason of a question.
 const EARLY_PART: f64 = 0.5;
@@ -103,7 +105,8 @@ impl ComparedWindow {
 
     /// Returns the length of a block of the early baseline, in nanoseconds.
     fn early_block_ns(&self) -> u64 {
-        (self.guard_steps + WINDOW_STEPS) as u64 * self.step_ns
+        let block_ns = (self.guard_steps + WINDOW_STEPS) as u64 * self.step_ns;
+        block_ns.min(EARLY_BLOCK_NS_MAX)
     }
 
     /// Returns the length of the early baseline, in nanoseconds.
@@ -281,6 +284,12 @@ impl WindowSteps {
         info.is_newcomer && info.born_ns.is_some_and(|born_ns| shifted(born_ns) >= end_ns)
     }
 
+    /// Returns whether an element began after the begin of the baseline, or shortly before.
+    pub(super) fn began_in_baseline(&self, born_ns: Option<u64>) -> bool {
+        let begin_ns = self.origin_ns.unwrap_or_default().saturating_sub(LEAD_NS - NEW_AFTER_NS);
+        born_ns.is_some_and(|born_ns| shifted(born_ns) >= begin_ns)
+    }
+
     /// Returns the number of steps before the guard time.
     fn baseline_steps(&self) -> usize {
         self.window.baseline_steps()
@@ -294,7 +303,9 @@ impl WindowSteps {
         let unrecorded_ns = self.window.before_ns().saturating_sub(self.recorded_before_ns());
         let unrecorded = usize::try_from(unrecorded_ns / self.window.step_ns).unwrap_or(usize::MAX) / length;
         for (series, track) in self.tracks.iter().enumerate() {
-            let Some(info) = set.info(series).filter(|info| info.is_newcomer) else { continue };
+            // Elements that began before the baseline are not new in any of its blocks.
+            let is_new = |info: &&SeriesInfo| info.is_newcomer && self.began_in_baseline(info.born_ns);
+            let Some(info) = set.info(series).filter(is_new) else { continue };
             let is_sparse = info.measure.class == ValueClass::Offspring;
             let blocks = self.baseline_steps().saturating_sub(WINDOW_STEPS - 1).div_ceil(length);
             let peaks = found.entry((info.table, info.column)).or_insert_with(|| vec![0.0; blocks]);
