@@ -75,8 +75,8 @@ struct Track {
     before: VecDeque<BlockStats>,
     /// The score of the current gradual change, or 0.
     gradual_score: f64,
-    /// The last block with a sudden departure.
-    departed_block: Option<u64>,
+    /// The block and the score of the last sudden departure.
+    departed: Option<(u64, f64)>,
     /// Number of most recent blocks in which the series was at rest without interruption.
     resting_blocks: usize,
 }
@@ -428,7 +428,7 @@ impl Track {
             if let Some((at, value, score)) = peak {
                 let at_step = block * BLOCK_STEPS as u64 + at as u64;
                 found.push(departure_at(at_step, info, (value, usual, score)));
-                self.departed_block = Some(block);
+                self.departed = Some((block, score));
             }
         }
         // After its first blocks, an element has its own baseline and is no longer compared with
@@ -442,25 +442,24 @@ impl Track {
             BlockStats::of(observed)
         };
         self.resting_blocks = 0;
-        let median = stats.filter(|_| !self.departed_lately(block)).map(|stats| stats.median);
+        let median = stats.map(|stats| stats.median);
         found.extend(self.next_gradual(info, block, median));
         self.keep_block(stats);
     }
 
-    /// Returns whether a sudden departure is so recent that the level after it may seem gradual.
-    fn departed_lately(&self, block: u64) -> bool {
-        self.departed_block.is_some_and(|departed| block.saturating_sub(departed) <= BLOCKS_MAX as u64)
-    }
-
     /// Returns the departure of a gradual change in a block with this median, if its score has
-    /// risen. The median is `None` if the series departed suddenly or has no value.
+    /// risen. The median is `None` if the block has no value. A level that a stronger sudden
+    /// departure has reached is no gradual change.
     fn next_gradual(
         &mut self,
         info: &SeriesInfo,
         block: u64,
         median: Option<f32>,
     ) -> Option<(u64, Departure)> {
+        let is_recent = |at: &u64| block.saturating_sub(*at) <= BLOCKS_MAX as u64;
+        let sudden = self.departed.filter(|(at, _)| is_recent(at)).map_or(0.0, |(_, score)| score);
         let change = median.and_then(|median| self.gradual_change(info, median));
+        let change = change.filter(|(.., score)| *score > sudden);
         let Some((value, usual, score)) = change else {
             self.gradual_score = 0.0;
             return None;
