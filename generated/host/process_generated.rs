@@ -2000,8 +2000,8 @@ impl<'a> Process<'a> {
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ProcessExit>>>(Process::VT_EXITS, None).unwrap()}
   }
   /// Command lines, if they are configured. A recorded process has an entry soon after its first
-  /// sample, after it has executed a program or changed its name, and at least once in 60 s.
-  /// Kernel threads have none.
+  /// sample, after it has changed its name or the kernel has reported that it executed a program,
+  /// and at least once in 60 s. Kernel threads have none.
   #[inline]
   pub fn command_lines(&self) -> ::flatbuffers::Vector<'a, CommandLine> {
     // Safety:
@@ -2009,8 +2009,7 @@ impl<'a> Process<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, CommandLine>>>(Process::VT_COMMAND_LINES, None).unwrap()}
   }
-  /// Control groups, if they are configured. A recorded process has an entry soon after its first
-  /// sample, after it has executed a program or changed its name, and at least once in 60 s.
+  /// Control groups, if they are configured. The entries follow the rules of `command_lines`.
   #[inline]
   pub fn groups(&self) -> ::flatbuffers::Vector<'a, ProcessGroup> {
     // Safety:

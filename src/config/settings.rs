@@ -463,6 +463,9 @@ settings! {
 
 /// Number of sampler threads with real-time priority, of which each may use the same share.
 const REALTIME_THREADS: u32 = 3;
+/// Maximum share of a CPU that a thread uses with real-time priority, in basis points. With a
+/// larger budget, the thread would never leave the CPU to other work.
+const REALTIME_SHARE_MAX: u32 = 5_000;
 
 /// The sampler threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -490,7 +493,8 @@ impl Config {
     /// real-time priority.
     pub fn thread(&self, name: GroupName) -> ThreadSettings {
         let GroupConfig { timing, priority, cpus, .. } = self.groups.get(name);
-        let realtime_share = self.recorder.cpu_budget.basis_points() / REALTIME_THREADS;
+        let realtime_share =
+            (self.recorder.cpu_budget.basis_points() / REALTIME_THREADS).min(REALTIME_SHARE_MAX);
         ThreadSettings { timing: *timing, priority: *priority, realtime_share, cpus: cpus.clone() }
     }
 }

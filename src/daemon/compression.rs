@@ -67,11 +67,11 @@ impl CompressionThread {
         self.link.stop();
     }
 
-    /// Waits until the thread ends, up to a time limit. During the wait, calls `meanwhile` with the
-    /// current time.
-    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
+    /// Waits until the thread ends, up to a time limit. Calls `on_wait` again and again until
+    /// then, with the current time.
+    pub(super) fn finish(self, on_wait: &mut dyn FnMut(u64)) {
         self.stop();
-        if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+        if thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, on_wait) {
             // If the thread panicked, the panic hook has reported it. The segment that the thread
             // was compressing stays uncompressed.
             let _panicked = self.thread.join();

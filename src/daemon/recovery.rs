@@ -73,10 +73,10 @@ impl RecoveryThread {
         let _has_ended = thread::wait_for_exit(&self.thread, deadline_ns, &mut |_now| {});
     }
 
-    /// Waits until the recovery has ended, up to a time limit. During the wait, calls `meanwhile`
-    /// with the current time.
-    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
-        if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+    /// Waits until the recovery has ended, up to a time limit. Calls `on_wait` again and again
+    /// until then, with the current time.
+    pub(super) fn finish(self, on_wait: &mut dyn FnMut(u64)) {
+        if !thread::wait_for_exit(&self.thread, monotonic_ns() + STOP_MAX_NS, on_wait) {
             tracing::warn!("the recovery of earlier runs is not finished; the next run continues it");
             return;
         }

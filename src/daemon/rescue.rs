@@ -103,10 +103,10 @@ impl RescueThread {
         thread::spawn("rescue", run).map(Self)
     }
 
-    /// Waits until the thread ends, up to a time limit. During the wait, calls `meanwhile` with the
-    /// current time.
-    pub(super) fn finish(self, meanwhile: &mut dyn FnMut(u64)) {
-        if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, meanwhile) {
+    /// Waits until the thread ends, up to a time limit. Calls `on_wait` again and again until
+    /// then, with the current time.
+    pub(super) fn finish(self, on_wait: &mut dyn FnMut(u64)) {
+        if thread::wait_for_exit(&self.0, monotonic_ns() + STOP_MAX_NS, on_wait) {
             // If the thread panicked, the panic hook has reported it.
             let _panicked = self.0.join();
         } else {

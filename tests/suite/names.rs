@@ -174,8 +174,8 @@ fn text<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|at| text.as_bytes().get(at).copied().unwrap_or(0))
 }
 
-/// Returns the payload of a sample in which one process computes. One early sample has its names,
-/// and a later one has them after the window.
+/// Returns the payload of a sample in which one process computes. An early sample contains its
+/// names. A sample after the window contains them again.
 fn sample_with_names(sample: u64) -> Vec<u8> {
     let payload = explaining::payload(&explaining::computing(sample), sample);
     let found = flatbuffers::root::<host::Process<'_>>(&payload).unwrap();

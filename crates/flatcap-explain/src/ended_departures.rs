@@ -98,16 +98,12 @@ impl EndedProcesses {
         departures.extend(found);
     }
 
-    /// Returns the departure of an end. Returns `None` if the end is no evidence, or if no sample
-    /// contains the process.
+    /// Returns the departure of an end. Returns `None` if the end is no evidence, or if the
+    /// usual CPU time of the process is not known.
     fn departure(&self, (end, wall_ns): &(ProcessEnd, i64), set: &SeriesSet) -> Option<Departure> {
         let element = set.element_of_end(end)?;
-        let known = self.usual.get(&element);
-        let score = end.score(known.map(|known| known.usual.level))?;
-        let info = known.map(|known| &known.info).or_else(|| {
-            let mut times = set.series_of(element).map(|(_, info)| info);
-            times.find(|info| info.measure.class == ValueClass::TimeShare)
-        })?;
+        let UsualTime { info, usual } = self.usual.get(&element)?;
+        let score = end.score(Some(usual.level))?;
         Some(Departure {
             table: info.table,
             column: info.column,
@@ -120,7 +116,7 @@ impl EndedProcesses {
             measure: info.measure,
             period_ns: 0,
             value: 0.0,
-            usual: known.map_or(Baseline::NOTHING, |known| known.usual),
+            usual: *usual,
             // A process that ends by itself has usually done its work.
             score: if end.signal.is_some() { score } else { EFFECT_PART * score },
             is_early: false,

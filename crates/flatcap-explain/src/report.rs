@@ -100,8 +100,7 @@ pub fn find_spikes(
     let spikes = events.into_iter().map(|event| {
         let place = SeriesPlace::of_departure(&event.departure);
         let Departure { class, value, usual, wall_ns, is_early, ended, .. } = event.departure;
-        let ended =
-            ended.map(|end| ProcessEnding::new(&end, wall_ns, (usual.blocks > 0).then_some(usual.level)));
+        let ended = ended.map(|end| ProcessEnding::new(&end, wall_ns, Some(usual.level)));
         let measured = if ended.is_none() { measured.next().flatten() } else { None };
         let parts = ValueParts { class, value, usual, score: event.score, wall_ns, is_early, ended };
         place.departure(&parts, measured, &read)

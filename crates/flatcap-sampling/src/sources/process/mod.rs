@@ -589,6 +589,10 @@ mod tests {
             users.extend(found.users().unwrap().iter().map(|user| (user.number(), text(user.name()))));
             wait_ns(1_000_000);
         }
+        // On a busy machine, the second read may be over, too.
+        lines.dedup();
+        groups.dedup();
+        users.dedup();
         assert_eq!(lines, [(100, 60, "/bin/large --password ***".to_owned())]);
         assert_eq!(groups, [(100, "/large.slice/x".to_owned())]);
         assert_eq!(users, [(user.into(), "own".to_owned())]);

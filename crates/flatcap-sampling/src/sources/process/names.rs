@@ -176,7 +176,11 @@ impl NameReader {
             path: Vec::with_capacity(TEXT_BYTES),
         };
         let its = Arc::clone(&shared);
-        let _detached = thread::spawn("process-names", move || its.serve(&mut files))?;
+        let _detached = thread::spawn("process-names", move || {
+            // Any user can cause reads, so they must not precede other work.
+            let _unchanged = thread::reset_negative_nice();
+            its.serve(&mut files);
+        })?;
         let new = NewNames {
             command_lines: Vec::with_capacity(NAMES_MAX),
             groups: Vec::with_capacity(NAMES_MAX),

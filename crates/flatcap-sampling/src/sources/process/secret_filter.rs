@@ -5,9 +5,13 @@
 //!
 //! - Values of options and variables that have the name of a secret (`--db-password x`,
 //!   `API_KEY=x`). In a script, all text after such a name.
+//!
 //! - User information in URLs and in `user:password@host`.
+//!
 //! - Passwords that follow a user name (`-u name:password`, `-U name%password`).
+//!
 //! - Values of the options with which known programs take a secret (`sshpass -p x`).
+//!
 //! - Long strings that look random, such as tokens and keys.
 
 use super::secret_names::{PROGRAM_RULES, RuleSecret, ends_with_name, first_name_end};
